@@ -1,0 +1,71 @@
+"""What a front end may ask of the fleet. The engine implements it; tests and replays can, too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.profile import Profile
+
+
+class GateClosed(Exception):
+    """A billing action was refused; `reasons` says why, all at once."""
+
+    def __init__(self, reasons: tuple[str, ...]) -> None:
+        super().__init__("; ".join(reasons))
+        self.reasons = reasons
+
+
+class FleetSource(Protocol):
+    """A running fleet."""
+
+    @property
+    def state(self) -> FleetState:
+        """The newest state."""
+        ...
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state (at most about 10 a second); return the way to stop."""
+        ...
+
+    def now(self) -> float:
+        """The client clock that all client times in the state are measured by (epoch seconds)."""
+        ...
+
+    def profile(self, box: str) -> Profile:
+        """The profile of a box."""
+        ...
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box, evaluated now from its live state, in order of their ids."""
+        ...
+
+    def focus(self, box: str | None) -> None:
+        """Say which box is on screen, so that it is sampled fast and the others slowly."""
+        ...
+
+    def follow(self, box: str, path: str) -> None:
+        """Follow one more log file of a box."""
+        ...
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        """Gather what a person must see before a billing action; re-reads the provider."""
+        ...
+
+    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        """Gather the evidence anew, ask the gate, send the call, and report until the provider confirms.
+
+        Raises:
+            GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.
+        """
+        ...
+
+    async def start(self) -> None:
+        """Begin to connect."""
+        ...
+
+    async def stop(self) -> None:
+        """Disconnect from every box. What runs on the boxes goes on."""
+        ...

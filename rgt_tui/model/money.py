@@ -1,0 +1,50 @@
+"""Money: what a box costs now, and what it has cost."""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+
+class MeterKind(enum.StrEnum):
+    """What the provider charges for right now. ``unknown`` is never shown as free."""
+
+    COMPUTE_AND_STORAGE = "compute+storage"
+    STORAGE_ONLY = "storage_only"
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class Lifecycle(enum.StrEnum):
+    """A provider's state of the machine, in our words."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    ERROR = "error"
+    GONE = "gone"
+    UNKNOWN = "unknown"
+
+
+class Meter(msgspec.Struct, frozen=True):
+    """The meter of one box, with the source that says so."""
+
+    kind: MeterKind = MeterKind.UNKNOWN
+    lifecycle: Lifecycle = Lifecycle.UNKNOWN
+    per_hour: float | None = None
+    """What one hour costs in the present state."""
+    compute_per_hour: float | None = None
+    storage_per_hour: float | None = None
+    spent: float | None = None
+    """Since the machine was created, or as long as we know of it (`spent_since`)."""
+    spent_since: float | None = None
+    currency: str = "USD"
+    at: float | None = None
+    """Client clock of the reading."""
+    source: str = "no provider"
+    native_status: str | None = None
+    actions: tuple[str, ...] = ()
+    """What the provider would accept now, in its own words."""
+    error: str | None = None
+    """Why the last reading failed; the values above are then the last good ones."""

@@ -1,0 +1,91 @@
+"""A platform profile: facts about one kind of rented box, loaded from ``profiles/*.toml``."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where a fact comes from."""
+
+    fact: str
+    url: str | None = None
+    cited_as: str | None = None
+    verified: str | None = None
+    """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
+
+
+class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of storage of a platform. Tri-states: True, False, or None = the source does not say."""
+
+    name: str
+    mounts: tuple[str, ...] = ()
+    survives_stop: bool | None = None
+    survives_destroy: bool | None = None
+    bills_while_stopped: bool | None = None
+    scope: str | None = None
+    inode_cap: int | None = None
+    price: str | None = None
+    note: str | None = None
+    role: str | None = None
+    """system, data or durable, where the platform has one for it."""
+
+
+class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One billing verb of a platform."""
+
+    verb: str
+    native_label: str
+    kind: str
+    """park, destroy or other."""
+    stops_gpu_meter: bool | None
+    stops_storage_meter: bool | None
+    reversible: bool | None
+    keeps: tuple[str, ...] = ()
+    """Names of tiers."""
+    loses: tuple[str, ...] = ()
+    note: str | None = None
+    how: tuple[str, ...] = ()
+
+
+class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Something that will happen to the tenant's data or money by itself."""
+
+    what: str
+    consequence: str
+    applies_when: str
+    after_s: float | None = None
+    """Seconds; None = not driven by time, or not published."""
+    approx: bool = False
+    starts: str = "event"
+    """stopped = counts from the stop; running = from the start; event = cannot be counted."""
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A platform."""
+
+    id: str
+    name: str
+    kind: str
+    confidence: str
+    top_danger: str
+    detach: str
+    tiers: tuple[Tier, ...] = ()
+    billing: tuple[BillingAction, ...] = ()
+    clocks: tuple[DangerClock, ...] = ()
+    sources: tuple[Source, ...] = ()
+    name_zh: str | None = None
+    home_url: str | None = None
+    confidence_note: str | None = None
+    spot_available: bool | None = None
+    spot_grace_s: float | None = None
+    spot_signal: str | None = None
+    inode_cap: int | None = None
+    inode_cap_note: str | None = None
+    meter_stop_verb: str | None = None
+    china_mirror_needed: bool | None = None
+    python: tuple[str, ...] = ()
+    """Interpreters to try first."""
+    conveniences: tuple[str, ...] = ()
+    data_dir: str | None = None
+    durable_dir: str | None = None

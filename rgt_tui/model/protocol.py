@@ -1,0 +1,309 @@
+"""The frames between the agent on a box and the client: one JSON object per line.
+
+The agent (``remote/rgt_box``) writes plain dictionaries of exactly these fields, tagged by ``t``. Times are
+seconds since the epoch by the *box's* clock; sizes are bytes; percentages are 0 to 100. A field that the box
+could not read is ``None``, never zero. Unknown fields are ignored, so that an older client reads a newer agent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+PROTOCOL_VERSION = 1
+"""Raised when a frame changes its meaning; the agent says its own in `Hello`."""
+
+MAX_FRAME_BYTES = 1 << 20
+"""A line longer than this is dropped and counted, never buffered without bound."""
+
+
+class Gpu(msgspec.Struct, frozen=True):
+    """One accelerator as its driver (NVML, nvidia-smi, sysfs) or a replayed trace reports it."""
+
+    index: int
+    name: str
+    util: float | None = None
+    vram_used: int | None = None
+    vram_total: int | None = None
+    temp_c: float | None = None
+    power_w: float | None = None
+    power_limit_w: float | None = None
+    clock_mhz: float | None = None
+    clock_max_mhz: float | None = None
+    throttle: tuple[str, ...] = ()
+    sim: bool = False
+    """True when the numbers are replayed from a trace: every screen marks them ``SIM``."""
+    error: str | None = None
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """The container's memory (cgroup) apart from the host's, which is not the tenant's to use."""
+
+    cgroup: int | None = None
+    """Cgroup version, 1 or 2; None where no memory controller is visible."""
+    used: int | None = None
+    """Bytes charged to the cgroup, page cache included."""
+    cache: int | None = None
+    """Of these, inactive file cache, which the kernel gives back before it kills."""
+    limit: int | None = None
+    """None = no limit is set on the cgroup."""
+    peak: int | None = None
+    oom_kills: int | None = None
+    host_used: int | None = None
+    host_total: int | None = None
+
+
+class Cpu(msgspec.Struct, frozen=True):
+    """CPU granted by the cgroup quota, and the host's load."""
+
+    quota: float | None = None
+    """Cores granted; None = no quota."""
+    cores: int | None = None
+    """Cores this process may run on (affinity)."""
+    load1: float | None = None
+    throttled_pct: float | None = None
+
+
+class InodeHog(msgspec.Struct, frozen=True):
+    """A directory that holds many inodes, found by a bounded scan when a mount runs short of them."""
+
+    path: str
+    inodes: int
+    bytes: int
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """One mount: bytes *and* inodes (``statvfs``)."""
+
+    mount: str
+    bytes_total: int | None = None
+    bytes_used: int | None = None
+    bytes_free: int | None = None
+    """Free to an unprivileged user."""
+    inodes_total: int | None = None
+    """None where the file system has no fixed number of inodes."""
+    inodes_used: int | None = None
+    read_only: bool = False
+    hogs: tuple[InodeHog, ...] = ()
+    error: str | None = None
+    """Why this mount could not be read (missing, stale NFS handle, timed out)."""
+
+
+class Proc(msgspec.Struct, frozen=True):
+    """A training process, by its pid in the agent's own namespace."""
+
+    pid: int
+    started: float
+    """Start time (epoch seconds); with `pid` it identifies the process for ever."""
+    cmd: str
+    rss: int | None = None
+    threads: int | None = None
+    state: str | None = None
+    """One letter of /proc/PID/stat: R S D T Z."""
+    cpu_pct: float | None = None
+    age_s: float | None = None
+
+
+class Session(msgspec.Struct, frozen=True):
+    """What detached work lives in."""
+
+    tmux: tuple[str, ...] = ()
+    """Names of the tmux sessions of this user."""
+    uptime_s: float | None = None
+
+
+class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
+    """First frame of a channel."""
+
+    proto: int
+    agent: str
+    """Content hash of the zipapp that speaks."""
+    boot: str
+    """Boot id (kernel's, or the box's own in a container): a new one means a reboot."""
+    host: str
+    python: str
+    pid: int
+    at: float
+    gpu_source: str = "none"
+    """nvml, smi, amd, sim or none."""
+    interval: float = 1.0
+    limited: tuple[str, ...] = ()
+    """What this agent cannot do here, in words."""
+
+
+class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
+    """One reading of a box. ``(boot, seq)`` identifies it: the sequence has no gap and no repeat."""
+
+    boot: str
+    seq: int
+    at: float
+    gpus: tuple[Gpu, ...] = ()
+    mem: Memory = Memory()
+    cpu: Cpu = Cpu()
+    disks: tuple[Disk, ...] = ()
+    procs: tuple[Proc, ...] = ()
+    session: Session = Session()
+    agent_rss: int | None = None
+    """Resident bytes of the agent's processes on the box, added up."""
+    skipped: int = 0
+    """Samples left out right before this one, because the reader was slow."""
+
+
+class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
+    """Complete lines of one followed file; ``start`` and ``end`` are byte offsets in the file ``inode``."""
+
+    path: str
+    inode: int
+    start: int
+    end: int
+    lines: tuple[str, ...]
+    skipped: int = 0
+    """Lines left out right before these (the newest lines win)."""
+    reset: bool = False
+    """True when the file was truncated or replaced: what was shown before belongs to the old file."""
+
+
+class ScalarPoint(msgspec.Struct, frozen=True, array_like=True):
+    """One logged step of a run."""
+
+    step: int
+    at: float | None
+    epoch: float | None
+    values: dict[str, float | str | None]
+    """Metric name → value. NaN and infinities travel as the strings "nan", "inf" and "-inf"."""
+
+
+class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
+    """New points of one run's metric source, in file order."""
+
+    run: str
+    """Run name (the cell's name)."""
+    source: str
+    """Path of the file on the box."""
+    inode: int
+    start: int
+    end: int
+    points: tuple[ScalarPoint, ...] = ()
+    resumes: tuple[tuple[int, str], ...] = ()
+    """``(step, reason)`` for each resume found between `start` and `end`: the curve goes on from `step`."""
+
+
+class Cell(msgspec.Struct, frozen=True):
+    """One line of the queue and how it stands."""
+
+    name: str
+    cfg: str
+    task: str
+    epochs: int | None = None
+    state: str = "waiting"
+    """waiting, running, done, failed, interrupted."""
+    attempts: int = 0
+    started: float | None = None
+    ended: float | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str | None = None
+    """Why it failed, in words."""
+    durable: str | None = None
+    """verified, failed, pending; None where the job names no durable directory."""
+    durable_path: str | None = None
+    out: str | None = None
+    log: str | None = None
+    best: float | None = None
+
+
+class QueueState(msgspec.Struct, frozen=True, tag_field="t", tag="queue"):
+    """The whole state of one queue, sent when it changes."""
+
+    path: str
+    at: float
+    cells: tuple[Cell, ...] = ()
+    runner_pid: int | None = None
+    runner_alive: bool = False
+    done: bool = False
+    """The runner wrote QUEUE DONE."""
+    error: str | None = None
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """One published checkpoint of a run."""
+
+    path: str
+    step: int
+    bytes: int
+    at: float
+    best: bool = False
+
+
+class Checkpoints(msgspec.Struct, frozen=True, tag_field="t", tag="ckpt"):
+    """All published checkpoints of one run, newest last; sent when the list changes."""
+
+    run: str
+    at: float
+    items: tuple[Checkpoint, ...] = ()
+
+
+class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
+    """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``, ``bad-config``."""
+
+    boot: str
+    seq: int
+    at: float
+    kind: str
+    text: str
+    level: str = "info"
+    """info, warn or error."""
+
+
+class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
+    """Answer to a ``ping`` control line."""
+
+    id: int
+    at: float
+
+
+Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong
+
+
+class Cursor(msgspec.Struct, frozen=True):
+    """Where a file stream stands: everything before `offset` of file `inode` has been received."""
+
+    inode: int
+    offset: int
+
+
+class SampleCursor(msgspec.Struct, frozen=True):
+    """The last sample or event that has been received."""
+
+    boot: str
+    seq: int
+
+
+class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+    """First line that the client writes to ``watch``."""
+
+    proto: int = PROTOCOL_VERSION
+    interval: float = 1.0
+    mounts: tuple[str, ...] = ()
+    """Mount points to read, beside ``/``."""
+    jobs: tuple[str, ...] = ()
+    """Job directories (see docs/jobs.md): their queues, logs and metrics are followed by themselves."""
+    logs: tuple[str, ...] = ()
+    """Further files to follow; globs allowed."""
+    pattern: str = "rgt_train"
+    """Regular expression on the command line that tells a training process."""
+    gpu_trace: str | None = None
+    """Path on the box of a recorded GPU trace to replay where no GPU is found."""
+    tail: int = 200
+    """Lines of history to send for a log that has no cursor."""
+    samples_after: SampleCursor | None = None
+    log_cursors: dict[str, Cursor] = {}
+    scalar_cursors: dict[str, Cursor] = {}
+
+
+class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
+
+    op: str
+    seconds: float | None = None
+    path: str | None = None
+    id: int | None = None
