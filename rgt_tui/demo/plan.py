@@ -1,0 +1,119 @@
+"""What the three demo boxes are: data only."""
+
+from __future__ import annotations
+
+import msgspec
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+class Disk(msgspec.Struct, frozen=True):
+    """One disk of a demo box; a small tmpfs, so that bytes and inodes really run out."""
+
+    path: str
+    """Mount point on the box."""
+    size: int
+    inodes: int
+    survives_reboot: bool = True
+
+
+class CellPlan(msgspec.Struct, frozen=True):
+    """One cell of a demo queue: its config, written to the box as ``configs/NAME.yaml``."""
+
+    name: str
+    epochs: int
+    config: dict[str, str | int | float]
+
+
+class DemoBox(msgspec.Struct, frozen=True):
+    """One box of the embedded fleet."""
+
+    name: str
+    profile: str
+    gpu: str
+    """Key of the GPU trace to replay."""
+    usd_per_hour: float
+    memory_limit: int
+    disks: tuple[Disk, ...]
+    data: str
+    durable: str
+    durable_tier: str
+    """Name of the profile's tier that `durable` stands for."""
+    job: str
+    cells: tuple[CellPlan, ...]
+    retries: int = 0
+    story: str = ""
+
+
+MODEL: dict[str, str | int | float] = {"pace_ms": 50, "save_every": 40, "steps_per_epoch": 100}
+
+FILL_DIR = "/workspace/.cache/viz"
+"""Where the inode story's evaluation dump goes on `vast-demo`."""
+
+
+def _cell(name: str, epochs: int, **config: str | int | float) -> CellPlan:
+    return CellPlan(name=name, epochs=epochs, config={**MODEL, **config})
+
+
+BOXES: tuple[DemoBox, ...] = (
+    DemoBox(
+        name="autodl-demo",
+        profile="autodl",
+        gpu="rtx4090",
+        usd_per_hour=0.27,
+        memory_limit=1200 * MIB,
+        disks=(
+            Disk("/", 256 * MIB, 20_000),
+            Disk("/root/autodl-tmp", 192 * MIB, 8_000),
+            Disk("/root/autodl-fs", 96 * MIB, 2_000),
+        ),
+        data="/root/autodl-tmp",
+        durable="/root/autodl-fs",
+        durable_tier="shared-fs",
+        job="/root/jobs/sweep",
+        cells=(
+            _cell("gpt-a", 2, seed=1, lr=0.003),
+            _cell("gpt-b", 2, seed=2, lr=0.002),
+            _cell("gpt-c", 2, seed=3, lr=0.001),
+            _cell("gpt-d", 2, seed=4, lr=0.0005),
+        ),
+        story="queue",
+    ),
+    DemoBox(
+        name="runpod-demo",
+        profile="runpod",
+        gpu="a100",
+        usd_per_hour=0.69,
+        memory_limit=1200 * MIB,
+        disks=(
+            Disk("/", 256 * MIB, 20_000, survives_reboot=False),
+            Disk("/workspace", 192 * MIB, 8_000),
+            Disk("/runpod-volume", 96 * MIB, 2_000),
+        ),
+        data="/workspace",
+        durable="/runpod-volume",
+        durable_tier="network-volume",
+        job="/workspace/jobs/spot",
+        cells=(_cell("spot-lm", 20, seed=5, lr=0.002),),
+        story="resume",
+    ),
+    DemoBox(
+        name="vast-demo",
+        profile="vastai",
+        gpu="rtx3090",
+        usd_per_hour=0.42,
+        memory_limit=1200 * MIB,
+        disks=(
+            Disk("/", 256 * MIB, 20_000),
+            Disk("/workspace", 192 * MIB, 4_096),
+            Disk("/mnt/volume", 96 * MIB, 2_000),
+        ),
+        data="/workspace",
+        durable="/mnt/volume",
+        durable_tier="volume",
+        job="/root/jobs/lstm",
+        cells=(_cell("lstm-a", 20, seed=6, lr=0.002), _cell("lstm-b", 2, seed=7, lr=0.001)),
+        story="inodes",
+    ),
+)

@@ -1,0 +1,1 @@
+"""Boxes out of Linux namespaces: own processes, own mounts, own host name, own memory cgroup."""

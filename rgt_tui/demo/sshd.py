@@ -1,0 +1,202 @@
+"""A real SSH server in front of each sandboxed machine, on a loopback port of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import struct
+import subprocess
+import termios
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from rgt_tui.demo.errors import DemoError
+from rgt_tui.demo.sandbox.machine import Machine
+
+HOST = "127.0.0.1"
+CHUNK = 1 << 16
+
+
+class _Server(asyncssh.SSHServer):
+    """Accepts the demo's one client key, and remembers its connections so that they can be dropped."""
+
+    def __init__(self, sshd: BoxSshd) -> None:
+        self._sshd = sshd
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._sshd.connections.add(conn)
+        self._conn = conn
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._sshd.connections.discard(self._conn)
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+
+class BoxSshd:
+    """The SSH server of one machine. It goes down and comes back on the same port with the same host key."""
+
+    def __init__(self, machine: Machine, host_key: asyncssh.SSHKey, authorized_keys: Path, port: int) -> None:
+        self.machine = machine
+        self.port = port
+        self.connections: set[asyncssh.SSHServerConnection] = set()
+        self._host_key = host_key
+        self._authorized_keys = authorized_keys
+        self._listener: asyncssh.SSHAcceptor | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            DemoError: when the port is taken.
+        """
+        try:
+            self._listener = await asyncssh.listen(
+                HOST,
+                self.port,
+                server_factory=lambda: _Server(self),
+                server_host_keys=[self._host_key],
+                authorized_client_keys=str(self._authorized_keys),
+                process_factory=self._session,
+                encoding=None,
+                reuse_address=True,
+                keepalive_interval=0,
+                login_timeout=20,
+            )
+        except OSError as error:
+            raise DemoError(
+                f"cannot listen on {HOST}:{self.port} for {self.machine.box.name}: {error.strerror}; "
+                "is another program on that port? Leave out --port-base to use any free ports"
+            ) from error
+        self.port = self._listener.get_port()
+
+    async def drop(self) -> None:
+        """Stop listening and cut every connection, as a machine that lost its power does."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        for connection in list(self.connections):
+            connection.abort()
+        if listener is not None:
+            await listener.wait_closed()
+
+    async def _session(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        if not self.machine.running:
+            process.exit(255)
+            return
+        if process.term_type:
+            await self._terminal(process)
+        else:
+            await self._pipes(process)
+
+    async def _pipes(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        child = await asyncio.create_subprocess_exec(
+            *self.machine.command(process.command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        await _carry(
+            process,
+            child,
+            _from_client(process, child.stdin),
+            [_to_client(child.stdout, process.stdout), _to_client(child.stderr, process.stderr)],
+        )
+
+    async def _terminal(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        master, slave = os.openpty()
+        try:
+            _resize(slave, process.term_size)
+            child = await asyncio.create_subprocess_exec(
+                "setsid",
+                "--ctty",
+                "--wait",
+                *self.machine.command(process.command, terminal=process.term_type),
+                stdin=slave,
+                stdout=slave,
+                stderr=slave,
+            )
+        finally:
+            os.close(slave)
+        loop = asyncio.get_running_loop()
+        output = asyncio.StreamReader()
+        reading, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(output), os.fdopen(os.dup(master), "rb", 0)
+        )
+        try:
+            await _carry(process, child, _keys(process, master), [_to_client(output, process.stdout)])
+        finally:
+            reading.close()
+            os.close(master)
+
+
+async def _carry(
+    process: asyncssh.SSHServerProcess[bytes],
+    child: asyncio.subprocess.Process,
+    feeding: Coroutine[Any, Any, None],
+    showing: list[Coroutine[Any, Any, None]],
+) -> None:
+    """Carry bytes both ways until the command has ended or the client is gone."""
+    feeder = asyncio.create_task(feeding)
+    try:
+        await asyncio.gather(*showing)
+        code = await child.wait()
+        process.exit(128 - code if code < 0 else code)
+    except (OSError, asyncssh.Error):
+        pass  # the client is gone; the command sees the end of its input, as with OpenSSH
+    finally:
+        feeder.cancel()
+        if child.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                child.terminate()
+            await child.wait()
+
+
+async def _from_client(process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter) -> None:
+    try:
+        while data := await process.stdin.read(CHUNK):
+            target.write(data)
+            await target.drain()
+    except (OSError, asyncssh.Error):
+        pass
+    finally:
+        target.close()
+
+
+async def _to_client(source: asyncio.StreamReader, target: asyncssh.SSHWriter[bytes]) -> None:
+    # A terminal whose last process has left reports an error instead of an end.
+    with contextlib.suppress(OSError):
+        while data := await source.read(CHUNK):
+            target.write(data)
+            await target.drain()
+
+
+async def _keys(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
+    while True:
+        try:
+            data = await process.stdin.read(CHUNK)
+        except asyncssh.TerminalSizeChanged as change:
+            _resize(master, (change.width, change.height, 0, 0))
+        except (asyncssh.BreakReceived, asyncssh.SignalReceived):
+            continue
+        except (OSError, asyncssh.Error):
+            return
+        else:
+            if not data:
+                return
+            os.write(master, data)
+
+
+def _resize(terminal: int, size: tuple[int, int, int, int]) -> None:
+    width, height = int(size[0]) or 80, int(size[1]) or 24
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))

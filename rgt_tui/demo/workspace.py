@@ -1,0 +1,154 @@
+"""The demo's temporary directory, and the cleaning up after a demo that was killed.
+
+Each demo owns one directory below ``<tmp>/rgt-demo-<uid>/`` and holds a lock on it for as long as it lives. The
+kernel drops the lock with the process, however it ends; so a directory whose lock is free was left behind, and
+the next demo removes it together with the memory cgroups and the processes that it names.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import stat
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from rgt_tui.demo.errors import DemoError
+
+MARKER_ENV = "RGT_DEMO_ROOT"
+"""Every process of a demo's boxes carries this variable, so that leftovers can be told for certain."""
+
+MIN_FREE_BYTES = 32 << 20
+MIN_FREE_INODES = 512
+
+
+def base_dir() -> Path:
+    """Return the directory that holds all demos of this user."""
+    return Path(tempfile.gettempdir()) / f"rgt-demo-{os.getuid()}"
+
+
+class Workspace:
+    """One demo's directory, locked; use as a context manager."""
+
+    def __init__(self) -> None:
+        """Create and lock the directory.
+
+        Raises:
+            DemoError: when the temporary file system is full, read-only, or someone else's.
+        """
+        base = base_dir()
+        try:
+            base.mkdir(mode=0o700, exist_ok=True)
+            _check_owner(base)
+            _check_room(base)
+            self.removed = clean_stale(base)
+            self.path = base / secrets.token_hex(4)
+            self.path.mkdir(mode=0o700)
+            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DemoError(_explain(base, error)) from error
+        self._cgroups: list[str] = []
+
+    def note_cgroup(self, path: Path) -> None:
+        """Remember a cgroup directory that must be removed with this workspace, even by a later demo."""
+        self._cgroups.append(str(path))
+        (self.path / "cgroups.json").write_text(json.dumps(self._cgroups))
+
+    def close(self) -> None:
+        """Remove the directory and what it names. The boxes must have been stopped before."""
+        _remove(self.path)
+        os.close(self._lock)
+
+    def __enter__(self) -> Workspace:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def clean_stale(base: Path) -> int:
+    """Remove the directories of demos that no longer live; return how many there were."""
+    removed = 0
+    for path in sorted(base.iterdir()):
+        if not path.is_dir():
+            continue
+        try:
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            continue  # alive
+        else:
+            kill_marked(str(path))
+            _remove(path)
+            removed += 1
+        finally:
+            os.close(lock)
+    return removed
+
+
+def kill_marked(root: str) -> int:
+    """Kill every process whose environment says that it belongs to the demo at `root`; return their number."""
+    wanted = f"{MARKER_ENV}={root}".encode()
+    killed = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        pid = int(entry.name)
+        try:
+            if pid != os.getpid() and wanted in (entry / "environ").read_bytes().split(b"\0"):
+                os.kill(pid, signal.SIGKILL)
+                killed += 1
+        except OSError:
+            continue
+    return killed
+
+
+def _remove(path: Path) -> None:
+    listed = path / "cgroups.json"
+    if listed.exists():
+        try:
+            cgroups = json.loads(listed.read_text())
+        except ValueError:
+            cgroups = []
+        for cgroup in reversed(cgroups):
+            # A cgroup goes only once its last process has been reaped; then it is empty and rmdir works.
+            try:
+                Path(cgroup).rmdir()
+            except OSError as error:
+                if error.errno == errno.EBUSY:
+                    return
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def _check_owner(base: Path) -> None:
+    info = base.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
+        raise DemoError(f"{base} belongs to someone else; set TMPDIR to a directory of your own and start again")
+
+
+def _check_room(base: Path) -> None:
+    room = os.statvfs(base)
+    free = room.f_bavail * room.f_frsize
+    if free < MIN_FREE_BYTES:
+        raise OSError(errno.ENOSPC, f"{free // 1024:,} KiB free, {MIN_FREE_BYTES // 1024:,} KiB needed")
+    if room.f_files and room.f_favail < MIN_FREE_INODES:
+        raise OSError(errno.ENOSPC, f"{room.f_favail:,} inodes free, {MIN_FREE_INODES:,} needed")
+
+
+def _explain(base: Path, error: OSError) -> str:
+    what = error.strerror or str(error)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the temporary disk is full ({base}: {what}); free some space, or set TMPDIR to another disk"
+    if error.errno == errno.EROFS:
+        return f"the temporary disk is read-only ({base}); set TMPDIR to a directory that can be written"
+    return f"cannot create {base}: {what}; set TMPDIR to a directory that can be written"
