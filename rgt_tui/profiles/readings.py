@@ -1,0 +1,101 @@
+"""A sample put into plain figures and words: percentages, ages, sizes.
+
+It lives in this package because triage, alerts and lifecycle all read it, and may import nothing above it.
+Nothing here turns an unknown into a number: what the box could not read stays None, or ``?`` in words.
+"""
+
+from __future__ import annotations
+
+import math
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.protocol import Disk, Memory
+
+STALE_INTERVALS = 3
+"""A sample older than this many intervals is stale."""
+_MIN_INTERVAL = 1.0
+
+
+def percent(used: float | None, total: float | None) -> float | None:
+    """Return ``used`` in percent of ``total``; None when either is unknown, or the total is not positive."""
+    if used is None or total is None or total <= 0:
+        return None
+    return 100.0 * used / total
+
+
+def inode_pct(disk: Disk) -> float | None:
+    """Return the share of inodes in use; None where the file system has no fixed number."""
+    return percent(disk.inodes_used, disk.inodes_total)
+
+
+def byte_pct(disk: Disk) -> float | None:
+    """Return the share of bytes in use as ``df`` counts it, root's reserve left out."""
+    if disk.bytes_used is None:
+        return None
+    if disk.bytes_free is not None:
+        return percent(disk.bytes_used, disk.bytes_used + disk.bytes_free)
+    return percent(disk.bytes_used, disk.bytes_total)
+
+
+def memory_pct(mem: Memory) -> float | None:
+    """Return the memory that the kernel cannot simply take back, in percent of the cgroup's limit."""
+    if mem.used is None:
+        return None
+    return percent(max(0, mem.used - (mem.cache or 0)), mem.limit)
+
+
+def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
+    """Return the disk that holds `path`: the longest mount point above it."""
+    target = path.rstrip("/") + "/"
+    above = [disk for disk in disks if target.startswith(disk.mount.rstrip("/") + "/")]
+    return max(above, key=lambda disk: len(disk.mount), default=None)
+
+
+def interval(box: BoxState) -> float:
+    """Return the seconds between samples that may be expected of `box`."""
+    agreed = box.hello.interval if box.hello is not None else 0.0
+    return max(box.spec.interval, agreed, _MIN_INTERVAL)
+
+
+def stale_after(box: BoxState) -> float:
+    """Return the age in seconds beyond which a sample of `box` is stale."""
+    return STALE_INTERVALS * interval(box)
+
+
+def age(seconds: float | None) -> str:
+    """Return a span as the screens write it: ``0s 42s 2m14 3h07 14d 6h``; ``?`` when unknown."""
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    minutes, left = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}m{left:02d}"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 24:
+        return f"{hours}h{minutes:02d}"
+    days, hours = divmod(hours, 24)
+    return f"{days}d {hours}h"
+
+
+def size(count: float | None) -> str:
+    """Return bytes in decimal units, e.g. ``38.2 GB``; ``?`` when unknown."""
+    if count is None:
+        return "?"
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or abs(count) >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def pct(value: float | None) -> str:
+    """Return a percentage in words, rounded down so that 99.6 never reads as full; ``?`` when unknown."""
+    return "?" if value is None else f"{math.floor(value + 1e-9)} %"
+
+
+def money(amount: float | None, currency: str) -> str:
+    """Return an amount with its currency, e.g. ``$0.42`` or ``¥1.98``; ``?`` when unknown."""
+    sign = {"USD": "$", "CNY": "¥", "EUR": "€"}.get(currency, f"{currency} ")
+    return f"{sign}{'?' if amount is None else f'{amount:.2f}'}"
