@@ -1,0 +1,53 @@
+# Everything a person or CI runs. Recipes keep stdout for the program: set-up talks on stderr.
+#   make demo ARGS="--headless --for 45 --json"
+# make itself can only answer 0 or 2; for a program's own exit status run .venv/bin/rgt directly.
+
+SHELL := bash
+MAKEFLAGS += --no-print-directory
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup ready parts lock demo test lint format bench screenshots clean distclean
+
+ARGS ?=
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: ready ## build .venv and install the system parts that are missing (a no-op when nothing changed)
+	@echo "setup: ready, try: make demo" >&2
+
+ready:
+	@bash scripts/setup.sh >&2
+
+parts: ## try again to install the system parts that are missing
+	@bash scripts/system_parts.sh install >&2
+
+lock: ready ## resolve requirements/*.in into requirements/*.lock (ARGS="--upgrade" to move everything)
+	@bash scripts/lock.sh $(ARGS) >&2
+
+demo: ready ## watch three boxes really train on this machine (ARGS="--headless --for 45 --json")
+	@exec .venv/bin/rgt demo $(ARGS)
+
+test: ready ## run every test; fails when a system part is missing (ARGS="tests/unit -k name")
+	@bash scripts/system_parts.sh check >&2
+	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
+
+lint: ready ## formatting, lint, types and import rules
+	@bash scripts/lint.sh
+
+format: ready ## format the code and apply the safe fixes
+	@.venv/bin/ruff format .
+	@.venv/bin/ruff check --fix .
+
+bench: ready ## run every benchmark (ARGS="--quick", ARGS="startup idle")
+	@exec .venv/bin/python -m benchmarks $(ARGS)
+
+screenshots: ready ## drive the real app on the real demo and write screenshots/
+	@exec .venv/bin/python -m scripts.screenshots $(ARGS)
+
+clean: ## remove caches and build outputs
+	@rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis snapshot_report.html
+	@find . -path ./.venv -prune -o -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean ## remove .venv as well
+	@rm -rf .venv

@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# Builds .venv from the lock files, installs the project into it, and adds the missing system parts.
+# Does nothing, in a fraction of a second, when the stamp in .venv says that nothing has changed.
+# PYTHON=/path/to/python3.12 chooses the interpreter. pip's own settings (PIP_INDEX_URL, pip.conf) apply.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX
+
+venv=.venv
+stamp=$venv/.rgt-setup
+log=$venv/setup.log
+version_of='import sys; print("%d.%d.%d" % sys.version_info[:3])'
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+
+fail() {
+    say "$*"
+    exit 1
+}
+
+digest() {
+    if command -v sha256sum >/dev/null 2>&1; then
+        cat -- "$@" | sha256sum | cut -d ' ' -f 1
+    else
+        cat -- "$@" | shasum -a 256 | cut -d ' ' -f 1
+    fi
+}
+
+# The stamp's lines. It is written when the packages are complete, so that an interrupted build leaves none.
+line_root() { printf 'root=%s\n' "$PWD"; }
+line_locks() { printf 'locks=%s\n' "$(digest requirements/base.lock requirements/torch.lock)"; }
+line_project() { printf 'project=%s\n' "$(digest pyproject.toml scripts/setup.sh)"; }
+line_missing() { printf 'missing=%s\n' "$(bash scripts/system_parts.sh missing | tr '\n' ' ')"; }
+
+has_line() { grep -qxF -e "$1" -- "$stamp" 2>/dev/null; }
+
+write_stamp() {
+    printf '%s\n' "$root_line" "$locks_line" "python=$python_version" "$missing_line" "$1" >"$stamp.new" ||
+        fail "cannot write $PWD/$stamp: is the disk full, or read-only?"
+    mv -f -- "$stamp.new" "$stamp"
+}
+
+# The packages are those of the locks, for this directory and this interpreter.
+venv_is_good() {
+    local version
+    [ -f "$stamp" ] && has_line "$root_line" && has_line "$locks_line" || return 1
+    version=$("$venv/bin/python" -c "$version_of" 2>/dev/null) && has_line "python=$version" || return 1
+    if [ -n "${PYTHON-}" ]; then
+        [ "$("$PYTHON" -c "$version_of" 2>/dev/null)" = "$version" ] || return 1
+    fi
+}
+
+all_is_good() { venv_is_good && has_line "$project_line" && has_line "$missing_line"; }
+
+report_missing() {
+    local names=${missing_line#missing=}
+    if [ -n "$names" ]; then
+        say "system parts still missing: ${names% } (make parts tries to install them)"
+    fi
+}
+
+# Says why a step failed, in a person's words where the log shows the reason.
+explain() {
+    local what=$1
+    say "FAILED: $what"
+    # pip ends with advice: the lines that name an error say more.
+    { grep -E '(Error|ERROR|error:|rror[]:]|No space|not found)' -- "$log" || tail -n 6 -- "$log"; } 2>/dev/null |
+        tail -n 6 | cut -c 1-300 | sed 's/^/setup:   | /' >&2 || true
+    if grep -qiE 'no space left|errno 28|disk quota' -- "$log" 2>/dev/null; then
+        say "the disk is full:"
+        df -hP . "${TMPDIR:-/tmp}" 2>/dev/null | sed 's/^/setup:   /' >&2 || true
+        say "about 2 GB are needed here; pip also unpacks into ${TMPDIR:-/tmp} (TMPDIR moves that)"
+    elif grep -qiE 'name resolution|connection (refused|reset|broken|aborted)|network is unreachable|timed out|max retries|newconnectionerror|could not connect' \
+        -- "$log" 2>/dev/null; then
+        say "the package index was not reached: is there a network, and do pip's settings name the right index?"
+    elif grep -qi 'hashes are required\|do not match the hashes' -- "$log" 2>/dev/null; then
+        say "a downloaded file is not the one that the lock names: it was not installed"
+    elif grep -qi 'no matching distribution\|could not find a version' -- "$log" 2>/dev/null; then
+        say "the index offers no build for this Python or platform; PYTHON=python3.11 chooses another Python"
+    fi
+    say "whole log: $PWD/$log"
+    say "after mending it run make setup again"
+}
+
+step() {
+    local what=$1
+    shift
+    say "$what"
+    if ! printf '\n== %s\n' "$what" >>"$log"; then
+        fail "cannot write $PWD/$log: is the disk full, or read-only?"
+    fi
+    if ! "$@" >>"$log" 2>&1 </dev/null; then
+        explain "$what"
+        exit 1
+    fi
+}
+
+# Prints "version path" of a usable interpreter: new enough, and able to make a venv with pip. The path is that of
+# the base interpreter, because a venv made from another one (the very .venv we replace) would die with it.
+probe() {
+    "$1" -c 'import sys, venv, ensurepip
+if sys.version_info < (3, 11):
+    raise SystemExit("too old")
+print("%d.%d.%d" % sys.version_info[:3], getattr(sys, "_base_executable", None) or sys.executable)' 2>/dev/null
+}
+
+find_python() {
+    local name
+    if [ -n "${PYTHON-}" ]; then
+        probe "$PYTHON"
+        return
+    fi
+    # 3.11 first although it is not the newest: the locks are resolved with it, and where torch comes from a folder of
+    # wheels kept on the machine it is the version such folders have. Every later version is as good.
+    for name in python3.11 python3.13 python3.12 python3; do
+        if command -v "$name" >/dev/null 2>&1 && probe "$name"; then
+            return
+        fi
+    done
+    return 1
+}
+
+choose_python() {
+    local found
+    if ! found=$(find_python); then
+        if [ -n "${PYTHON-}" ]; then
+            fail "PYTHON=$PYTHON is no Python 3.11 or later with the venv and ensurepip modules"
+        fi
+        # Debian ships ensurepip in a package of its own.
+        bash scripts/system_parts.sh install python3-venv 9<&-
+        found=$(find_python) ||
+            fail "no Python 3.11 or later with venv and ensurepip was found; install one, or set PYTHON=/path/to/it"
+    fi
+    python_version=${found%% *}
+    python_path=${found#* }
+}
+
+build_venv() {
+    if [ -e "$venv" ] || [ -L "$venv" ]; then
+        if [ -f "$stamp" ]; then
+            say "the locks, the Python or the directory changed: building $venv again"
+        else
+            say "$venv is incomplete (an interrupted set-up?): building it again"
+        fi
+        rm -rf -- "$venv"
+    fi
+    mkdir -- "$venv" || fail "cannot make $PWD/$venv: is the disk full, or read-only?"
+    step "making $venv with Python $python_version" "$python_path" -m venv -- "$venv"
+    local pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off)
+    step "installing the client and the tools (requirements/base.lock)" \
+        "${pip[@]}" --require-hashes -r requirements/base.lock
+    step "installing torch for the trainer, the largest part (requirements/torch.lock)" \
+        "${pip[@]}" -r requirements/torch.lock
+}
+
+install_project() {
+    step "installing rgt itself" "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
+        install --no-deps --no-build-isolation --no-index --progress-bar off -e .
+}
+
+root_line=$(line_root)
+locks_line=$(line_locks)
+project_line=$(line_project)
+missing_line=$(line_missing)
+
+if all_is_good; then
+    report_missing
+    exit 0
+fi
+
+trap 'say "interrupted; the next make setup mends what is half done"; exit 130' INT TERM
+
+# Two set-ups at once (two demos started together): the second waits, and then finds nothing to do.
+if command -v flock >/dev/null 2>&1; then
+    exec 9<scripts/setup.sh
+    if ! flock -n 9; then
+        say "waiting for another set-up of this directory"
+        flock 9
+        if all_is_good; then
+            exit 0
+        fi
+    fi
+fi
+
+if [ ! -f "$stamp" ] || ! has_line "$missing_line"; then
+    bash scripts/system_parts.sh install 9<&-
+    missing_line=$(line_missing)
+fi
+
+if venv_is_good; then
+    python_version=$("$venv/bin/python" -c "$version_of")
+    built_project=$(grep '^project=' -- "$stamp" || true)
+else
+    choose_python
+    build_venv
+    built_project=
+fi
+# From here on only the project's own metadata can be missing: the packages stay, should this step fail.
+write_stamp "$built_project"
+if [ "$built_project" != "$project_line" ]; then
+    write_stamp ""
+    install_project
+    write_stamp "$project_line"
+fi

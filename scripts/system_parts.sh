@@ -1,0 +1,132 @@
+#!/usr/bin/env bash
+# The programs that rgt uses beside Python.
+#   system_parts.sh missing          print the missing commands, one a line
+#   system_parts.sh check            explain what is missing and fail, or say nothing
+#   system_parts.sh install [PKG …]  as root on Debian install what is missing (and the named packages);
+#                                    elsewhere explain what to install, and succeed
+set -euo pipefail
+
+# A person's PATH often lacks the directories of the daemons.
+PATH="$PATH:${RGT_SBIN-/usr/local/sbin:/usr/sbin:/sbin}"
+policy=${RGT_POLICY_RC-/usr/sbin/policy-rc.d}
+policy_mark='# written by rgt while it installs packages; safe to remove'
+
+# command, Debian package, what does not work without it
+parts() {
+    cat <<'TABLE'
+ssh openssh-client the tests that compare with the plain ssh client
+sshd openssh-server the tests against a real OpenSSH server
+tmux tmux queues detached in tmux (setsid is used instead)
+rsync rsync transfers with rsync
+sbatch slurm-wlm queues handed to Slurm
+slurmctld slurm-wlm the tests against a real Slurm controller
+slurmd slurm-wlm the tests against a real Slurm node
+munged munge the tests against a real Slurm
+setsid util-linux queues detached without tmux
+unshare util-linux small disks for the demo boxes without root
+TABLE
+}
+
+missing() {
+    local command package why
+    while read -r command package why; do
+        command -v "$command" >/dev/null 2>&1 || printf '%s %s %s\n' "$command" "$package" "$why"
+    done < <(parts)
+}
+
+explain() {
+    local lines=$1 command package why
+    echo "system parts: missing on this machine" >&2
+    while read -r command package why; do
+        printf '  %-10s (package %s)  without it: %s\n' "$command" "$package" "$why" >&2
+    done <<<"$lines"
+}
+
+packages_of() {
+    cut -d ' ' -f 2 <<<"$1" | sort -u
+}
+
+# The daemons are wanted for tests that start their own copies: the packages must not start any, now or at boot.
+forbid_services() {
+    if [ -e "$policy" ] && ! grep -qxF "$policy_mark" "$policy" 2>/dev/null; then
+        return # somebody else's policy, most likely a container's: leave it
+    fi
+    if printf '#!/bin/sh\n%s\nexit 101\n' "$policy_mark" >"$policy" 2>/dev/null; then
+        chmod 755 "$policy"
+        trap 'rm -f -- "$policy"' EXIT
+        trap 'exit 130' INT TERM
+    fi
+}
+
+disable_at_boot() {
+    local unit
+    command -v systemctl >/dev/null 2>&1 || return 0
+    for unit in "$@"; do
+        systemctl disable --quiet "$unit" >/dev/null 2>&1 || true
+    done
+}
+
+install() {
+    local lines wanted=() units=() package
+    lines=$(missing)
+    if [ -z "$lines" ] && [ "$#" -eq 0 ]; then
+        return 0
+    fi
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        if [ -n "$lines" ]; then
+            explain "$lines"
+        fi
+        packages_of "$lines" | tr '\n' ' ' | sed 's/^ *//; s/^/  to install them, as root on Debian: apt-get install /' >&2
+        printf '%s\n' "$*" >&2
+        return 0
+    fi
+    wanted=("$@")
+    if [ -n "$lines" ]; then
+        while read -r package; do
+            wanted+=("$package")
+            case $package in
+                openssh-server) units+=(ssh.service ssh.socket) ;;
+                slurm-wlm) units+=(slurmctld.service slurmd.service) ;;
+                munge) units+=(munge.service) ;;
+            esac
+        done < <(packages_of "$lines")
+    fi
+    echo "system parts: apt-get install ${wanted[*]}" >&2
+    forbid_services
+    export DEBIAN_FRONTEND=noninteractive
+    local options=(-q -y -o DPkg::Lock::Timeout=300 -o Dpkg::Use-Pty=0)
+    # A fresh machine has no lists, and an old list names versions that are gone.
+    if ! apt-get "${options[@]}" update >&2; then
+        echo "system parts: apt-get update failed (no network?); trying with the lists that are here" >&2
+    fi
+    if ! apt-get "${options[@]}" install --no-install-recommends "${wanted[@]}" >&2; then
+        echo "system parts: apt-get install failed, its messages are above" >&2
+    fi
+    if [ "${#units[@]}" -gt 0 ]; then
+        disable_at_boot "${units[@]}"
+    fi
+    lines=$(missing)
+    if [ -n "$lines" ]; then
+        explain "$lines"
+    fi
+}
+
+case ${1-} in
+    missing) missing | cut -d ' ' -f 1 ;;
+    check)
+        lines=$(missing)
+        if [ -n "$lines" ]; then
+            explain "$lines"
+            echo "system parts: the tests need all of them (make parts installs them, as root on Debian)" >&2
+            exit 1
+        fi
+        ;;
+    install)
+        shift
+        install "$@"
+        ;;
+    *)
+        echo "usage: $0 missing | check | install [PACKAGE …]" >&2
+        exit 2
+        ;;
+esac
