@@ -133,7 +133,9 @@ def _remove(path: Path) -> None:
 def _check_owner(base: Path) -> None:
     info = base.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
-        raise DemoError(f"{base} belongs to someone else; set TMPDIR to a directory of your own and start again")
+        raise DemoError(
+            f"{base} belongs to someone else; set TMPDIR to a directory of your own and start again"
+        )
 
 
 def _check_room(base: Path) -> None:

@@ -67,6 +67,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     logs: tuple[str, ...] = ()
     durable: str | None = None
     """Durable directory on the box."""
+    tiers: dict[str, str] = {}
+    """Mount point → name of the profile's tier, where the mount point alone does not tell."""
     python: str | None = None
     gpu_trace: str | None = None
     interval: float = 1.0
@@ -104,6 +106,9 @@ class Counters(msgspec.Struct, frozen=True):
     skipped: int = 0
     connects: int = 0
     bad_frames: int = 0
+    boot: str = ""
+    """Boot and sequence number of the newest sample or event; they share one sequence."""
+    seq: int = 0
 
 
 class BoxState(msgspec.Struct, frozen=True):

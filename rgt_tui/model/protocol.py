@@ -184,7 +184,8 @@ class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
     end: int
     points: tuple[ScalarPoint, ...] = ()
     resumes: tuple[tuple[int, str], ...] = ()
-    """``(step, reason)`` for each resume found between `start` and `end`: the curve goes on from `step`."""
+    """``(step, reason)``: the curve goes on from `step`. They come before the points of the same frame; the agent
+    begins a new frame at each resume."""
 
 
 class Cell(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
-    """Call mount(2); raise OSError with the target's name."""
+    """Mount, or raise OSError with the target's name."""
     done = LIBC.mount(
         os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags), options.encode()
     )

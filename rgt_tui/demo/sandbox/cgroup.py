@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def own_memory_cgroup() -> tuple[Path, int] | None:
-    """Return the directory of this process's memory cgroup and the version (1 or 2), or None where there is none."""
+    """Return the directory of this process's memory cgroup and the version (1 or 2), or None."""
     for line in Path("/proc/self/cgroup").read_text().splitlines():
         number, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import subprocess
+from pathlib import Path
 
 from rgt_tui.demo.errors import DemoError
 
@@ -79,8 +80,7 @@ def _innermost(pid: int) -> int:
     """Follow the only-child chain ``nsenter → unshare → script`` down to the script."""
     while True:
         try:
-            with open(f"/proc/{pid}/task/{pid}/children") as file:
-                children = file.read().split()
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         except OSError:
             return pid
         if not children:

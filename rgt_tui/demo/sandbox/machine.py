@@ -15,7 +15,7 @@ from rgt_tui.demo.sandbox.keeper import Keeper
 from rgt_tui.demo.sandbox.room import HERE, Room
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace
 
-DIRECTORIES = ("/proc", "/tmp", "/root", "/var/tmp", "/run", "/mnt")  # noqa: S108
+DIRECTORIES = ("/proc", "/tmp", "/root", "/var/tmp", "/run", "/mnt")
 
 
 class Machine:
@@ -69,7 +69,9 @@ class Machine:
         }
         script = [sys.executable, "-I", "-S", str(HERE / "box_init.py"), json.dumps(config)]
         spaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
-        await self._keeper.start([*self._room.enter(), *spaces, *script], {**os.environ, MARKER_ENV: self._marker})
+        await self._keeper.start(
+            [*self._room.enter(), *spaces, *script], {**os.environ, MARKER_ENV: self._marker}
+        )
 
     def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
         """Return the argument list that runs a shell command (None = a login shell) on the machine."""
@@ -77,7 +79,13 @@ class Machine:
         if terminal:
             env["TERM"] = terminal
         inside = ["nsenter", "--target", str(self.pid), *modes.enter_user_prefix()]
-        inside += ["--mount", "--pid", "--uts", f"--root=/proc/{self.pid}/root", f"--wd=/proc/{self.pid}/root/root"]
+        inside += [
+            "--mount",
+            "--pid",
+            "--uts",
+            f"--root=/proc/{self.pid}/root",
+            f"--wd=/proc/{self.pid}/root/root",
+        ]
         inside += ["env", "-i", *(f"{key}={value}" for key, value in env.items())]
         inside += ["/bin/bash", "-l"] if shell_command is None else ["/bin/sh", "-c", shell_command]
         if self._cgroup is None:
@@ -100,7 +108,9 @@ class Machine:
         )
         out, err = await process.communicate(stdin)
         if process.returncode != 0:
-            raise RuntimeError(f"{self.box.name}: `{shell_command}` ended with {process.returncode}: {err.decode()}")
+            raise RuntimeError(
+                f"{self.box.name}: `{shell_command}` ended with {process.returncode}: {err.decode()}"
+            )
         return out.decode()
 
     async def unplug(self) -> None:

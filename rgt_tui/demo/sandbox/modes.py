@@ -13,7 +13,7 @@ TRY_SECONDS = 10
 
 
 def unshare_prefix() -> tuple[str, ...]:
-    """Return the ``unshare`` call that opens a new user namespace where we are not root, and none where we are."""
+    """Return the ``unshare`` options that open a user namespace; none where we are root."""
     return () if os.geteuid() == 0 else ("--user", "--map-root-user")
 
 
@@ -29,7 +29,9 @@ def check() -> None:
         DemoError: with what is missing and what to do.
     """
     if not sys.platform.startswith("linux"):
-        raise DemoError("the demo's boxes are made of Linux namespaces; on this system use rgt with real boxes")
+        raise DemoError(
+            "the demo's boxes are made of Linux namespaces; on this system use rgt with real boxes"
+        )
     for tool in ("unshare", "nsenter"):
         if shutil.which(tool) is None:
             raise DemoError(f"`{tool}` is missing; install util-linux and start again")
@@ -42,5 +44,5 @@ def check() -> None:
     if done.returncode != 0:
         raise DemoError(
             "this machine allows neither root nor user namespaces, of which the demo's boxes are made "
-            f"({done.stderr.strip() or done.returncode}); run it as root, or with kernel.unprivileged_userns_clone=1"
+            f"({done.stderr.strip() or done.returncode}); run it as root, or allow unprivileged user namespaces"
         )

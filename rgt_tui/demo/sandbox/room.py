@@ -7,8 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import msgspec
-
 from rgt_tui.demo.plan import DemoBox
 from rgt_tui.demo.sandbox import modes
 from rgt_tui.demo.sandbox.keeper import Keeper
@@ -48,12 +46,3 @@ class Room:
     async def stop(self) -> None:
         """Drop the disks."""
         await self._keeper.stop()
-
-
-class MachineSpec(msgspec.Struct, frozen=True):
-    """What a machine needs to boot, apart from its disks."""
-
-    hostname: str
-    cgroups: tuple[str, ...]
-    binds: tuple[tuple[str, str, bool], ...]
-    links: tuple[tuple[str, str], ...]

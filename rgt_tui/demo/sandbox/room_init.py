@@ -1,8 +1,8 @@
 """Holds the mount namespace in which the boxes' disks live, so that a disk survives the reboot of its box.
 
 Runs as a script: ``python room_init.py CONFIG`` inside ``unshare --mount``, where CONFIG is JSON:
-``{"disks": [{"path", "size", "inodes"}]}``. Mounts a tmpfs for each disk, prints ``ready``, and lives until its
-standard input ends; the mounts vanish with it. Standard library only; needs no installed package.
+``{"disks": [{"path", "size", "inodes"}]}``. Mounts a tmpfs for each disk, prints ``ready``, and lives until
+its standard input ends; the mounts vanish with it. Standard library only; needs no installed package.
 """
 
 import ctypes

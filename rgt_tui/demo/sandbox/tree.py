@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -13,7 +12,9 @@ CODE = "/root/code"
 
 def system_links() -> list[tuple[str, str]]:
     """Return ``(path, text)`` of the top-level symbolic links that a merged-/usr system has."""
-    return [(f"/{name}", os.readlink(f"/{name}")) for name in SYSTEM if Path(f"/{name}").is_symlink()]
+    return [
+        (f"/{name}", str(Path(f"/{name}").readlink())) for name in SYSTEM if Path(f"/{name}").is_symlink()
+    ]
 
 
 def binds(remote: Path) -> list[tuple[str, str, bool]]:

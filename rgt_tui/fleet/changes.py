@@ -1,0 +1,82 @@
+"""What happened between two states of a box, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.protocol import Cell
+
+_ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
+
+
+def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
+    """Return the events that lead from `old` to `new`, in a sensible order."""
+    name = new.spec.name
+    found = [
+        *_link(old, new),
+        *_cells(old, new),
+        *_resumes(old, new),
+        *_findings(old, new),
+        *_meter(old, new),
+    ]
+    return [FleetEvent(at=now, box=name, text=text, level=level) for text, level in found]
+
+
+def _link(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+    if old.link is new.link:
+        return
+    if new.link is Link.LIVE:
+        again = new.counters.connects > 1
+        away = f" after {new.since - old.since:.0f} s" if again else ""
+        yield ("back" + away if again else "connected", "info")
+    elif new.link is Link.UNREACHABLE:
+        yield (f"unreachable: {new.reason}", "warn")
+    elif new.link is Link.REFUSED_KEY:
+        yield (new.reason, "error")
+
+
+def _cells(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+    before = {cell.name: cell for queue in old.queues for cell in queue.cells}
+    for queue in new.queues:
+        for cell in queue.cells:
+            known = before.get(cell.name)
+            if known is None and not before:
+                continue  # the first sight of a queue is no news
+            if known is None or known.state != cell.state:
+                yield from _cell(cell)
+
+
+def _cell(cell: Cell) -> Iterator[tuple[str, str]]:
+    if cell.state == "running":
+        again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
+        yield (f"{cell.name} started{again}", "info")
+    elif cell.state in _ENDS:
+        proof = ", copy on the durable disk verified" if cell.durable == "verified" else ""
+        why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
+        yield (f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state])
+
+
+def _resumes(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+    before = {run.name: len(run.resumes) for run in old.runs}
+    for run in new.runs:
+        for resume in run.resumes[before.get(run.name, 0) :]:
+            yield (f"{run.name} resumed from step {resume.step:,} ({resume.reason})", "info")
+
+
+def _findings(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+    before = {(finding.gotcha, finding.resource): finding for finding in old.findings}
+    after = {(finding.gotcha, finding.resource): finding for finding in new.findings}
+    for key, finding in after.items():
+        if key not in before:
+            yield (f"{finding.gotcha} {finding.title}: {finding.resource}", "error")
+        elif finding.cleared and not before[key].cleared:
+            yield (f"{finding.gotcha} {finding.resource}: the cause is gone", "info")
+    for key in before.keys() - after.keys():
+        yield (f"{key[0]} {key[1]}: over", "info")
+
+
+def _meter(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+    if old.meter.lifecycle is not new.meter.lifecycle and old.meter.at is not None:
+        yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn")

@@ -1,0 +1,162 @@
+"""Frames into states: pure functions, one per kind of frame."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from rgt_tui.fleet.scalars import fold
+from rgt_tui.fleet.text import clean
+from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
+from rgt_tui.model.protocol import (
+    Checkpoints,
+    Event,
+    Frame,
+    Hello,
+    LogLines,
+    Pong,
+    QueueState,
+    Sample,
+    Scalars,
+)
+from rgt_tui.model.run import RunState
+
+RING = 120
+LOG_LINES = 2000
+EVENTS = 100
+
+replace = msgspec.structs.replace
+
+T = TypeVar("T")
+
+
+def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
+    """Return the state after `frame`, which arrived at `now` (client clock, epoch seconds)."""
+    return _REDUCERS[type(frame)](state, frame, now)
+
+
+def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
+    return replace(
+        state,
+        hello=frame,
+        link=Link.LIVE,
+        reason=f"ssh: connected to {state.spec.host}:{state.spec.port}, agent {frame.agent[:8]}",
+        since=now if state.link is not Link.LIVE else state.since,
+        clock_skew=frame.at - now,
+        retry_at=None,
+        counters=replace(state.counters, connects=state.counters.connects + 1),
+    )
+
+
+def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
+    counted = count(state.counters, frame.boot, frame.seq, frame.skipped)
+    if counted.duplicates > state.counters.duplicates:
+        return replace(state, counters=counted)
+    counted = replace(counted, samples=counted.samples + 1, skipped=counted.skipped + frame.skipped)
+    skew = state.clock_skew or 0.0
+    return replace(
+        state,
+        sample=frame,
+        sample_at=min(now, frame.at - skew),
+        counters=counted,
+        rings=_rings(state.rings, frame),
+    )
+
+
+def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
+    """Account for one member of the shared sequence of samples and events."""
+    if boot != counters.boot:
+        return replace(counters, boot=boot, seq=seq)
+    if seq <= counters.seq:
+        return replace(counters, duplicates=counters.duplicates + 1)
+    missing = max(0, seq - counters.seq - 1 - skipped)
+    return replace(counters, seq=seq, gaps=counters.gaps + missing)
+
+
+def _rings(rings: Rings, sample: Sample) -> Rings:
+    utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
+    used = sum(gpu.vram_used or 0 for gpu in sample.gpus)
+    total = sum(gpu.vram_total or 0 for gpu in sample.gpus)
+    return Rings(
+        gpu_util=_push(rings.gpu_util, sum(utils) / len(utils) if utils else None),
+        vram_pct=_push(rings.vram_pct, 100 * used / total if total else None),
+        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample)),
+    )
+
+
+def memory_pct(sample: Sample) -> float | None:
+    """Return how full the cgroup is, in percent of its limit, without the cache that the kernel gives back."""
+    mem = sample.mem
+    if mem.used is None or not mem.limit:
+        return None
+    return 100 * max(0, mem.used - (mem.cache or 0)) / mem.limit
+
+
+def _push(ring: tuple[float | None, ...], value: float | None) -> tuple[float | None, ...]:
+    return (*ring[-(RING - 1) :], value)
+
+
+def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
+    old = next((view for view in state.logs if view.path == frame.path), None)
+    before = old.lines if old is not None and not frame.reset else ()
+    dropped = (old.dropped if old is not None and not frame.reset else 0) + frame.skipped
+    lines = before + tuple(clean(line) for line in frame.lines)
+    if len(lines) > LOG_LINES:
+        dropped += len(lines) - LOG_LINES
+        lines = lines[-LOG_LINES:]
+    view = LogView(path=frame.path, lines=lines, dropped=dropped, at=now)
+    return replace(state, logs=_put(state.logs, view, lambda item: item.path))
+
+
+def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
+    run = next((run for run in state.runs if run.name == frame.run), RunState(name=frame.run))
+    folded = fold(run, frame, now, state.clock_skew or 0.0)
+    return replace(state, runs=_in_queue_order(state, _put(state.runs, folded, lambda item: item.name)))
+
+
+def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
+    changed = replace(state, queues=_put(state.queues, frame, lambda item: item.path))
+    return replace(changed, runs=_in_queue_order(changed, changed.runs))
+
+
+def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunState, ...]:
+    names = [cell.name for queue in state.queues for cell in queue.cells]
+    place = {name: index for index, name in enumerate(names)}
+    return tuple(sorted(runs, key=lambda run: place.get(run.name, len(place))))
+
+
+def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
+    return replace(state, checkpoints=_put(state.checkpoints, frame, lambda item: item.run))
+
+
+def _event(state: BoxState, frame: Event, now: float) -> BoxState:
+    counted = count(state.counters, frame.boot, frame.seq, 0)
+    if counted.duplicates > state.counters.duplicates:
+        return replace(state, counters=counted)
+    event = replace(frame, text=clean(frame.text), kind=clean(frame.kind))
+    return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
+
+
+def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
+    return state
+
+
+def _put(items: tuple[T, ...], new: T, key: Callable[[T], str]) -> tuple[T, ...]:
+    wanted = key(new)
+    if any(key(item) == wanted for item in items):
+        return tuple(new if key(item) == wanted else item for item in items)
+    return (*items, new)
+
+
+_REDUCERS: dict[type, Callable[[BoxState, Any, float], BoxState]] = {
+    Hello: _hello,
+    Sample: _sample,
+    LogLines: _log,
+    Scalars: _scalars,
+    QueueState: _queue,
+    Checkpoints: _checkpoints,
+    Event: _event,
+    Pong: _pong,
+}

@@ -1,0 +1,71 @@
+"""Fold new points of a metric file into the state of a run."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from rgt_tui.fleet.text import clean
+from rgt_tui.model.protocol import ScalarPoint, Scalars
+from rgt_tui.model.run import Resume, RunState, Series
+
+_WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_LATEST = (("loss", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("throughput", "tok_s"))
+
+
+def number(value: float | str | None) -> float | None:
+    """Return a value of a point as a float; words are NaN and infinities, anything else is None."""
+    if isinstance(value, str):
+        return _WORDS.get(value.lower())
+    return None if value is None else float(value)
+
+
+def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
+    """Return `run` with the points and resumes of `frame`.
+
+    Args:
+        run: The run so far.
+        frame: New points, in file order.
+        now: Client clock.
+        skew: Box clock minus client clock, seconds.
+    """
+    new: dict[str, list[tuple[int, float]]] = {}
+    latest: dict[str, float] = {}
+    for point in frame.points:
+        for name, raw in point.values.items():
+            value = number(raw)
+            if value is not None:
+                new.setdefault(name, []).append((point.step, value))
+                latest[name] = value
+    series = dict(run.series)
+    for name, points in new.items():
+        series[name] = series.get(name, Series()).extended(points)
+    changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
+    return msgspec.structs.replace(
+        run,
+        series=series,
+        resumes=run.resumes + _resumes(run, frame),
+        **changes,
+        **_progress(run, frame.points, now, skew),
+    )
+
+
+def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
+    # The agent cuts a frame at every resume, so the first point after it is the first of this frame.
+    have = len(run.series.get("loss", ()))
+    return tuple(Resume(step=step, reason=clean(reason), index=have) for step, reason in frame.resumes)
+
+
+def _progress(run: RunState, points: tuple[ScalarPoint, ...], now: float, skew: float) -> dict[str, float]:
+    if not points:
+        return {}
+    last = points[-1]
+    changes: dict[str, float] = {"step": last.step}
+    if last.epoch is not None:
+        changes["epoch"] = last.epoch
+    if last.at is not None:
+        changes["last_at"] = last.at
+    if last.step != run.step:
+        changes["progressed_at"] = now if last.at is None else min(now, last.at - skew)
+    return changes

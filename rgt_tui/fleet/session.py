@@ -1,0 +1,148 @@
+"""One box: connect, deploy, stream, reconnect; frames become states."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import asyncssh
+
+from rgt_tui.fleet.backoff import Backoff
+from rgt_tui.fleet.reduce import apply, replace
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import (
+    Control,
+    Cursor,
+    Frame,
+    LogLines,
+    SampleCursor,
+    Scalars,
+    WatchConfig,
+)
+from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh.channel import Channel, open_channel
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh.errors import BoxError, HostKeyRefused
+
+LIVED_SECONDS = 10.0
+"""A connection that lived this long resets the backoff."""
+
+
+class BoxSession:
+    """Keeps one box's state true for as long as `run` runs. Nothing that happens on a box ends it."""
+
+    def __init__(
+        self,
+        spec: BoxSpec,
+        profile: Profile,
+        bundle: AgentBundle,
+        gate: asyncio.Semaphore,
+        clock: Callable[[], float],
+        on_change: Callable[[], None],
+    ) -> None:
+        self.state = BoxState(spec=spec, since=clock())
+        self._profile = profile
+        self._bundle = bundle
+        self._gate = gate
+        self._clock = clock
+        self._on_change = on_change
+        self._channel: Channel | None = None
+        self._interval = spec.interval
+        self._extra_logs: tuple[str, ...] = ()
+        self._logs: dict[str, Cursor] = {}
+        self._scalars: dict[str, Cursor] = {}
+        self._kick = asyncio.Event()
+
+    def set(self, state: BoxState) -> None:
+        """Replace the state (for what does not come from the box: the meter, the findings)."""
+        if state is not self.state:
+            self.state = state
+            self._on_change()
+
+    def follow(self, path: str) -> None:
+        """Follow one more log, now and after every reconnect."""
+        if path not in self._extra_logs:
+            self._extra_logs += (path,)
+            self._send(Control(op="follow", path=path))
+
+    def set_interval(self, seconds: float) -> None:
+        """Ask for a sample every `seconds`."""
+        if seconds != self._interval:
+            self._interval = seconds
+            self._send(Control(op="interval", seconds=seconds))
+
+    def retry_now(self) -> None:
+        """Do not wait for the backoff to end."""
+        self._kick.set()
+
+    async def run(self) -> None:
+        """Stay connected until cancelled."""
+        backoff = Backoff()
+        while True:
+            started = self._clock()
+            link, reason = await self._once()
+            if self._clock() - started > LIVED_SECONDS:
+                backoff.reset()
+            wait = backoff.wait()
+            self._lost(link, reason, self._clock() + wait)
+            self._kick.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._kick.wait(), wait)
+
+    async def _once(self) -> tuple[Link, str]:
+        connection: asyncssh.SSHClientConnection | None = None
+        try:
+            async with self._gate:
+                connection = await connect(self.state.spec)
+                pythons = (self.state.spec.python,) if self.state.spec.python else self._profile.python
+                deployed = await deploy(connection, self._bundle, pythons)
+                self._channel = await open_channel(
+                    connection, deployed.command("watch"), self._config(), self._frame, self._bad
+                )
+            return Link.UNREACHABLE, await self._channel.wait()
+        except HostKeyRefused as error:
+            return Link.REFUSED_KEY, str(error)
+        except BoxError as error:
+            return Link.UNREACHABLE, str(error)
+        except (asyncssh.Error, OSError, TimeoutError) as error:
+            return Link.UNREACHABLE, f"ssh: {error or type(error).__name__}"
+        finally:
+            self._channel = None
+            if connection is not None:
+                connection.abort()
+
+    def _config(self) -> WatchConfig:
+        spec, counters = self.state.spec, self.state.counters
+        mounts = spec.mounts or tuple(mount for tier in self._profile.tiers for mount in tier.mounts)
+        return WatchConfig(
+            interval=self._interval,
+            mounts=tuple(dict.fromkeys(mounts)),
+            jobs=spec.jobs,
+            logs=spec.logs + self._extra_logs,
+            gpu_trace=spec.gpu_trace,
+            samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
+            log_cursors=dict(self._logs),
+            scalar_cursors=dict(self._scalars),
+        )
+
+    def _frame(self, frame: Frame) -> None:
+        if isinstance(frame, LogLines):
+            self._logs[frame.path] = Cursor(frame.inode, frame.end)
+        elif isinstance(frame, Scalars):
+            self._scalars[frame.source] = Cursor(frame.inode, frame.end)
+        self.set(apply(self.state, frame, self._clock()))
+
+    def _bad(self, count: int) -> None:
+        counters = self.state.counters
+        self.set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
+
+    def _lost(self, link: Link, reason: str, retry_at: float) -> None:
+        since = self.state.since if self.state.link is link else self._clock()
+        self.set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
+
+    def _send(self, control: Control) -> None:
+        if self._channel is not None:
+            self._channel.send(control)

@@ -1,0 +1,123 @@
+"""The one long-lived channel of a box: bytes in, frames out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model.protocol import MAX_FRAME_BYTES, Control, Frame, WatchConfig
+
+STDERR_BYTES = 4096
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines. A line above the size limit is dropped as a whole and counted."""
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self.oversized = 0
+        self._limit = limit
+        self._rest = b""
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes, without their line feeds."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        if self._skipping and lines:
+            lines = lines[1:]
+            self._skipping = False
+        kept = [line for line in lines if line and len(line) <= self._limit]
+        self.oversized += sum(len(line) > self._limit for line in lines)
+        if self._skipping or len(rest) > self._limit:
+            if not self._skipping:
+                self.oversized += 1
+            self._skipping = True
+            rest = b""
+        self._rest = rest
+        return kept
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    def __init__(self, on_frame: Callable[[Frame], None], on_bad: Callable[[int], None]) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.words = b""
+        self._on_frame = on_frame
+        self._on_bad = on_bad
+        self._lines = LineSplitter()
+        self._decode = msgspec.json.Decoder(Frame).decode
+        self._status: int | None = None
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            self.words = (self.words + data)[-STDERR_BYTES:]
+            return
+        before = self._lines.oversized
+        bad = 0
+        for line in self._lines.feed(data):
+            try:
+                frame = self._decode(line)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                bad += 1
+            else:
+                self._on_frame(frame)
+        bad += self._lines.oversized - before
+        if bad:
+            self._on_bad(bad)
+
+    def exit_status_received(self, status: int) -> None:
+        self._status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.ended.done():
+            return
+        last = self.words.decode(errors="replace").strip().splitlines()
+        if self._status is not None:
+            self.ended.set_result(f"the agent ended with {self._status}" + (f": {last[-1]}" if last else ""))
+        else:
+            self.ended.set_result(f"ssh: {exc}" if exc else "ssh: the connection was lost")
+
+
+class Channel:
+    """A running ``watch`` on a box."""
+
+    def __init__(self, channel: asyncssh.SSHClientChannel[bytes], session: _Session) -> None:
+        self._channel = channel
+        self._session = session
+
+    def send(self, control: Control) -> None:
+        """Send a control line; silently nothing when the channel has just ended."""
+        if not self._session.ended.done():
+            self._channel.write(msgspec.json.encode(control) + b"\n")
+
+    async def wait(self) -> str:
+        """Wait for the end; return why it ended."""
+        return await asyncio.shield(self._session.ended)
+
+    def close(self) -> None:
+        """End it: the agent sees the end of its input and leaves."""
+        self._channel.close()
+
+
+async def open_channel(
+    connection: asyncssh.SSHClientConnection,
+    command: str,
+    config: WatchConfig,
+    on_frame: Callable[[Frame], None],
+    on_bad: Callable[[int], None],
+) -> Channel:
+    """Start ``watch`` on the box and hand every frame to `on_frame`.
+
+    Args:
+        connection: An open connection.
+        command: The shell command that starts the agent.
+        config: The first line that the agent reads.
+        on_frame: Called from the event loop, in order of arrival.
+        on_bad: Called with the number of lines that were no frames.
+    """
+    channel, session = await connection.create_session(
+        lambda: _Session(on_frame, on_bad), command, encoding=None
+    )
+    channel.write(msgspec.json.encode(config) + b"\n")
+    return Channel(channel, session)

@@ -1,0 +1,27 @@
+"""What can go wrong on the way to a box; each message names the box and what to do next."""
+
+from __future__ import annotations
+
+
+class BoxError(Exception):
+    """Something on the way to a box failed."""
+
+
+class Unreachable(BoxError):
+    """No SSH connection: refused, timed out, lost. It says nothing about the machine itself."""
+
+
+class HostKeyRefused(BoxError):
+    """The host key is unknown or has changed. Never connected, nothing sent."""
+
+
+class AuthFailed(BoxError):
+    """The box refused our key or password."""
+
+
+class NoPython(BoxError):
+    """No Python that could run the agent was found on the box."""
+
+
+class DeployFailed(BoxError):
+    """The agent could not be written to the box."""
