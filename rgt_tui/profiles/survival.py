@@ -15,7 +15,7 @@ def tier_named(profile: Profile, name: str) -> Tier | None:
 def survival(profile: Profile, mount: str, *, tier: str | None = None) -> Tier | None:
     """Return the tier that `mount` (a mount point, or any absolute path) belongs to; None = not known.
 
-    The longest matching mount wins. Where two tiers share it (RunPod's ``/workspace`` is either the volume disk
+    The longest matching mount wins. Where two tiers share it (RunPod's ``/workspace`` is the volume disk
     or a network volume), the one that survives less is assumed; who knows better names the `tier`.
 
     Args:
