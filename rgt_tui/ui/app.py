@@ -1,0 +1,229 @@
+"""The app: paints the first frame, then makes the fleet, and hands each new state to the screen on top."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from typing import ClassVar, cast
+
+from textual import work
+from textual.app import App
+from textual.binding import Binding
+from textual.screen import Screen
+
+from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.commands import APP, bindings
+from rgt_tui.ui.screens.base import StateSink
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.themes import DEFAULT, THEMES
+
+TICK_SECONDS = 0.5
+"""A screen is drawn at most this often by itself, whatever the fleet sends."""
+AGE_SECONDS = 1.0
+"""Ages are drawn anew this often even when nothing arrives."""
+STOP_SECONDS = 5.0
+
+PLACES: dict[str, tuple[str, str]] = {
+    "box": ("rgt_tui.ui.screens.box", "BoxScreen"),
+    "log": ("rgt_tui.ui.screens.log", "LogScreen"),
+    "curves": ("rgt_tui.ui.screens.curves", "CurvesScreen"),
+    "phases": ("rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
+    "teardown": ("rgt_tui.ui.screens.teardown", "TeardownScreen"),
+}
+"""Where each screen lives; all take ``(fleet, box_name)`` and are imported when first opened."""
+
+
+def _palette() -> type:
+    from rgt_tui.ui.palette import ScreenCommands
+
+    return ScreenCommands
+
+
+class RgtApp(App[None]):
+    """The terminal dashboard.
+
+    Args:
+        make_fleet: Makes the fleet; called after the first frame, so that its imports do not delay the start.
+        title: Shown by terminals that show a title.
+        hint: Said on the event line until something happens.
+        farewell: One line printed after leaving; None says which boxes go on.
+    """
+
+    CSS_PATH = "app.tcss"
+    COMMANDS: ClassVar = {_palette}
+    BINDINGS: ClassVar = [
+        *bindings(APP),
+        Binding("ctrl+c", "help_quit", show=False, system=True),
+    ]
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+
+    def __init__(
+        self,
+        make_fleet: Callable[[], FleetSource],
+        *,
+        title: str = "rgt",
+        hint: str | None = None,
+        farewell: str | None = None,
+        keymap: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.title = title
+        self.hint_text = hint
+        self.fleet: FleetSource | None = None
+        self.failure: BaseException | None = None
+        self._make_fleet = make_fleet
+        self._farewell = farewell
+        self._newest: FleetState | None = None
+        self._drawn: FleetState | None = None
+        self._drawn_at = 0.0
+        self._unsubscribe: Callable[[], None] | None = None
+        self._stopped = False
+        self.animation_level = "none"
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = DEFAULT
+        if keymap:
+            self.set_keymap(keymap)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The fleet screen is the first one; it can draw itself without a fleet."""
+        return FleetScreen(None)
+
+    def on_mount(self) -> None:
+        """Make the fleet as soon as the first frame is out."""
+        self.call_after_refresh(self.begin)
+        self.set_interval(TICK_SECONDS, self.tick)
+
+    @property
+    def farewell(self) -> str:
+        """The line to print after leaving."""
+        if self._farewell is not None:
+            return self._farewell
+        names = ", ".join(box.spec.name for box in self._newest.boxes) if self._newest else ""
+        return f"rgt has left; the boxes go on: {names}" if names else "rgt has left"
+
+    @work(exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet")
+    async def begin(self) -> None:
+        """Make the fleet and start it; say what went wrong, if it does."""
+        self.failure = None
+        try:
+            fleet = self.fleet
+            if fleet is None:
+                fleet = self._make_fleet()
+                self.fleet = fleet
+                self._unsubscribe = fleet.subscribe(self._take)
+                self._take(fleet.state)
+            for screen in self.screen_stack:
+                if isinstance(screen, FleetScreen):
+                    screen.attach(fleet)
+            self.tick(force=True)
+            await fleet.start()
+            self._take(fleet.state)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # whatever it is, the person must be told what to do
+            self.failure = error
+            for screen in self.screen_stack:
+                if isinstance(screen, FleetScreen):
+                    screen.show_failure(error)
+
+    def _take(self, state: FleetState) -> None:
+        """Keep the newest state until the next redraw tick."""
+        self._newest = state
+
+    def tick(self, *, force: bool = False) -> None:
+        """Hand the newest state to the screen on top, if it or the time has changed."""
+        if self.fleet is None or self._newest is None or not self.is_running:
+            return
+        now = self.fleet.now()
+        aged = not 0 <= now - self._drawn_at < AGE_SECONDS - TICK_SECONDS / 4
+        if not (force or self._newest is not self._drawn or aged):
+            return
+        top = self.screen
+        if isinstance(top, StateSink):
+            self._drawn, self._drawn_at = self._newest, now
+            top.receive_state(self._newest, now)
+
+    def open_screen(self, place: str, box_name: str | None) -> None:
+        """Put a screen on top."""
+        if self.fleet is None:
+            return
+        module, name = PLACES[place]
+        make = cast(
+            "Callable[[FleetSource, str | None], Screen[None]]",
+            getattr(importlib.import_module(module), name),
+        )
+        self.push_screen(make(self.fleet, box_name))
+
+    def action_help(self) -> None:
+        """Show the keys of the screen on top."""
+        from rgt_tui.ui.screens.help import HelpScreen
+
+        if not isinstance(self.screen, HelpScreen):
+            commands = getattr(self.screen, "commands", None)
+            place = str(getattr(self.screen, "PLACE", ""))
+            self.push_screen(HelpScreen(commands() if callable(commands) else APP, place))
+
+    def action_next_theme(self) -> None:
+        """Use the next of our themes."""
+        names = [theme.name for theme in THEMES]
+        here = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(here + 1) % len(names)]
+
+    def action_help_quit(self) -> None:
+        """Answer ctrl+c: say how to leave, on the event line."""
+        hint = getattr(self.screen, "hint", None)
+        if callable(hint):
+            hint("ctrl+q quits; the boxes go on without rgt")
+
+    async def action_quit(self) -> None:
+        """Leave: disconnect, then go. What runs on the boxes goes on."""
+        await self.stop_fleet()
+        self.exit()
+
+    async def on_unmount(self) -> None:
+        """Disconnect, too, when the app ends in another way."""
+        await self.stop_fleet()
+
+    async def stop_fleet(self) -> None:
+        """Stop the fleet once; a fleet that hangs does not keep the terminal."""
+        if self._stopped:
+            return
+        self._stopped = True
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        if self.fleet is not None:
+            try:
+                await asyncio.wait_for(self.fleet.stop(), STOP_SECONDS)
+            except Exception as error:
+                self.log.error(f"the fleet did not stop cleanly: {error!r}")
+
+
+def run_app(
+    make_fleet: Callable[[], FleetSource],
+    *,
+    title: str = "rgt",
+    hint: str | None = None,
+    farewell: str | None = None,
+    keymap: dict[str, str] | None = None,
+) -> int:
+    """Run the dashboard until the person leaves, and print the farewell afterwards.
+
+    Args:
+        make_fleet: Makes the fleet; called after the first frame.
+        title: Shown by terminals that show a title.
+        hint: Said on the event line until something happens.
+        farewell: The line to print; None says which boxes go on.
+        keymap: Keys by command id, see `rgt_tui.ui.keymap`.
+
+    Returns:
+        The exit code.
+    """
+    app = RgtApp(make_fleet, title=title, hint=hint, farewell=farewell, keymap=keymap)
+    app.run()
+    if app.return_code == 0:
+        print(app.farewell)
+    return app.return_code or 0

@@ -1,0 +1,137 @@
+"""Numbers and texts as the screens write them: compact, of fixed width, and free of control characters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+
+NONE = "–"
+"""Stands for a value that nobody reported. Never zero."""
+
+SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+_SEQUENCE = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
+    r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC and their text
+    r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one byte
+    r"|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]?"
+)
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+    r"|[\ud800-\udfff]|[\U000e0000-\U000e0fff]"
+)
+
+
+@lru_cache(maxsize=4096)
+def clean(text: str) -> str:
+    """Return `text` without escape sequences, control characters and direction overrides."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(4)
+
+
+def compact_time(seconds: float | None) -> str:
+    """Return a duration in at most six characters or so: ``0s 42s 2m14 3h07 14d 6h``."""
+    if seconds is None or not math.isfinite(seconds):
+        return NONE
+    whole = max(0, int(seconds))
+    if whole < MINUTE:
+        return f"{whole}s"
+    if whole < HOUR:
+        return f"{whole // MINUTE}m{whole % MINUTE:02d}"
+    if whole < DAY:
+        return f"{whole // HOUR}h{whole % HOUR // MINUTE:02d}"
+    days, rest = divmod(whole, DAY)
+    return f"{days}d{rest // HOUR:2d}h" if days < 1000 else f"{days}d"
+
+
+def clock(at: float | None) -> str:
+    """Return the local time of day, ``14:02:11``."""
+    if at is None:
+        return NONE
+    import time
+
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def percent(value: float | None) -> str:
+    """Return a percentage in at most four characters; never ``100%`` or ``0%`` for a value short of it."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    if 99 < value < 100:
+        return "99%"
+    if 0 < value < 1:
+        return "<1%"
+    return f"{value:.0f}%"
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """Return `part` of `whole` in percent, or None where either is missing."""
+    if part is None or not whole:
+        return None
+    return 100.0 * part / whole
+
+
+def size(count: float | None) -> str:
+    """Return bytes with one letter: ``812 B``, ``38 M``, ``4.1 G`` (powers of 1024)."""
+    if count is None or not math.isfinite(count):
+        return NONE
+    value = float(count)
+    for unit in ("B", "K", "M", "G", "T", "P"):
+        if abs(value) < 1000 or unit == "P":
+            break
+        value /= 1024
+    if unit == "B" or abs(value) >= 99.95:
+        return f"{value:.0f} {unit}"
+    return f"{value:.1f} {unit}".replace(".0 ", " ") if abs(value) >= 10 else f"{value:.1f} {unit}"
+
+
+def gib(count: float | None) -> str:
+    """Return bytes as a bare number of GiB, for columns whose title has the unit."""
+    if count is None:
+        return NONE
+    value = count / (1 << 30)
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"
+
+
+def thousands(count: float | None) -> str:
+    """Return a whole number with separators: ``9,120``."""
+    if count is None or not math.isfinite(count):
+        return NONE
+    return f"{count:,.0f}"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a measured value (a loss) with a fixed number of decimals; NaN and infinity by name."""
+    if value is None:
+        return NONE
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if value != 0 and (abs(value) >= 10_000 or abs(value) < 10**-digits):
+        return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+    return f"{value:.{digits}f}"
+
+
+def money(value: float | None, currency: str = "USD") -> str:
+    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``."""
+    if value is None or not math.isfinite(value):
+        return NONE
+    amount = f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    symbol = SYMBOLS.get(currency)
+    return f"{symbol}{amount}" if symbol else f"{amount} {clean(currency)[:3]}"
+
+
+def money_sum(amounts: Iterable[tuple[float | None, str]]) -> str:
+    """Add amounts per currency: ``$1.11 + ¥1.98``. Nothing known gives a dash, never zero."""
+    sums: dict[str, float] = {}
+    for value, currency in amounts:
+        if value is not None:
+            sums[currency] = sums.get(currency, 0.0) + value
+    return " + ".join(money(value, currency) for currency, value in sums.items()) or NONE

@@ -1,0 +1,214 @@
+"""The base of every screen that shows the fleet: its fixed lines, its keys, how states reach it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.reactive import reactive
+from textual.screen import Screen
+from textual.timer import Timer
+
+from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
+from rgt_tui.ui.summary import fleet_parts
+from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
+from rgt_tui.ui.widgets.keyline import KeyLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.widget import Widget
+
+HINT_SECONDS = 4.0
+
+
+@runtime_checkable
+class StateSink(Protocol):
+    """Anything on top of the screen stack that wants the state at each redraw tick (modal screens, too)."""
+
+    def receive_state(self, state: FleetState, now: float) -> None:
+        """Take the newest state; called at most twice a second, also when only time has passed."""
+        ...
+
+
+@runtime_checkable
+class BoxOpener(Protocol):
+    """What a screen asks of the app: to put another screen on top."""
+
+    def open_screen(self, place: str, box_name: str | None) -> None:
+        """Open the screen called `place` for a box."""
+        ...
+
+
+class FleetAwareScreen(Screen[None]):
+    """A screen with a summary line on top, and the last event and the keys at the bottom.
+
+    A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,
+    and draws in `show_state`. It never asks the fleet for anything that waits.
+    """
+
+    KEYS: ClassVar[tuple[Command, ...]] = ()
+    PLACE: ClassVar[str] = ""
+    """Name of the screen in the crumbs and in the help."""
+    AUTO_FOCUS = None
+    BINDINGS: ClassVar[list[BindingType]] = bindings(SCREEN)
+
+    fleet_state: reactive[FleetState | None] = reactive(None, init=False, always_update=True, repaint=False)
+    """The newest state; set by the app once per redraw tick."""
+
+    def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self.box_name = box_name
+        self._hint_timer: Timer | None = None
+
+    @property
+    def fleet(self) -> FleetSource:
+        """The fleet; screens for a box are opened only when there is one."""
+        assert self._fleet is not None
+        return self._fleet
+
+    @property
+    def has_fleet(self) -> bool:
+        """False while the fleet is being started."""
+        return self._fleet is not None
+
+    def attach(self, fleet: FleetSource) -> None:
+        """Take the fleet that was made after the first frame."""
+        self._fleet = fleet
+
+    @classmethod
+    def commands(cls) -> tuple[Command, ...]:
+        """All commands that work here."""
+        return (*cls.KEYS, *SCREEN, *APP)
+
+    def compose(self) -> ComposeResult:
+        """Lay out the fixed lines around the body."""
+        yield HeaderLine()
+        yield from self.body()
+        yield EventLine()
+        yield KeyLine(self.commands())
+
+    def body(self) -> Iterable[Widget]:
+        """Return the widgets between the header and the event line."""
+        return ()
+
+    def receive_state(self, state: FleetState, now: float) -> None:
+        """Take the state of this redraw tick."""
+        self._now = now
+        self.fleet_state = state
+
+    def watch_fleet_state(self, state: FleetState | None) -> None:
+        """Draw what changed."""
+        if state is None or not self.is_mounted or not self.has_fleet:
+            return
+        now = self.now
+        crumbs = self.crumbs()
+        self.query_one(HeaderLine).show(crumbs, self.summary(state, now))
+        self.query_one(EventLine).show(state.events[-1] if state.events else None, self.resting_hint())
+        self.query_one(KeyLine).set_badges(*self.badges(state))
+        self.show_state(state, now)
+
+    @property
+    def now(self) -> float:
+        """The client clock of the fleet."""
+        return self.fleet.now()
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the body; implemented by each screen."""
+
+    def redraw_now(self) -> None:
+        """Draw the last state again, e.g. after a key changed what is shown."""
+        if self.fleet_state is not None:
+            self.fleet_state = self.fleet_state
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is: ``fleet › box › place``."""
+        if self.box_name is None:
+            return (self.PLACE,)
+        return ("fleet", self.box_name) if self.PLACE == "box" else ("fleet", self.box_name, self.PLACE)
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return the right end of the header: the whole fleet, unless a screen has something nearer."""
+        return fleet_parts(state, now)
+
+    def badges(self, state: FleetState) -> tuple[str, ...]:
+        """Return the words at the right end of the key line."""
+        boxes = (
+            state.boxes
+            if self.box_name is None
+            else tuple(b for b in state.boxes if b.spec.name == self.box_name)
+        )
+        return ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
+
+    def resting_hint(self) -> str:
+        """Return what the event line says while nothing has happened."""
+        return str(getattr(self.app, "hint_text", "") or "")
+
+    @property
+    def box(self) -> BoxState | None:
+        """The state of the box that this screen is about, if the fleet has it."""
+        if self.box_name is None or self.fleet_state is None:
+            return None
+        return self.fleet_state.box(self.box_name)
+
+    @property
+    def target_box(self) -> str | None:
+        """The box that the keys act on."""
+        return self.box_name
+
+    def hint(self, text: str, seconds: float = HINT_SECONDS) -> None:
+        """Say something on the event line for a moment. Never a pop-up."""
+        self.query_one(EventLine).hint(text)
+        if self._hint_timer is not None:
+            self._hint_timer.stop()
+        self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
+
+    def on_screen_resume(self) -> None:
+        """Draw at once when the screen comes (back) to the top."""
+        tick = getattr(self.app, "tick", None)
+        if tick is not None:
+            tick(force=True)
+
+    def action_back(self) -> None:
+        """Go back one screen."""
+        if len(self.app.screen_stack) > 1:
+            self.dismiss()
+        else:
+            self.hint("ctrl+q quits; the boxes go on without rgt")
+
+    def action_escape(self) -> None:
+        """Clear what `clear` finds to clear, else go back; on the first screen nothing happens."""
+        if not self.clear() and len(self.app.screen_stack) > 1:
+            self.dismiss()
+
+    def clear(self) -> bool:
+        """Clear a filter or a search; return False when there was none."""
+        return False
+
+    def action_open_log(self) -> None:
+        """Open the log."""
+        self.open_for_box("log")
+
+    def action_open_curves(self) -> None:
+        """Open the curves."""
+        self.open_for_box("curves")
+
+    def action_open_phases(self) -> None:
+        """Open the phases."""
+        self.open_for_box("phases")
+
+    def action_open_teardown(self) -> None:
+        """Open the review of a teardown."""
+        self.open_for_box("teardown")
+
+    def open_for_box(self, place: str) -> None:
+        """Open a screen for the box that the keys act on."""
+        if self.target_box is None or not self.has_fleet:
+            self.hint("there is no box to act on yet")
+        else:
+            cast("BoxOpener", self.app).open_screen(place, self.target_box)

@@ -1,0 +1,48 @@
+"""The right end of the header line."""
+
+from __future__ import annotations
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.format import clean, compact_time, money, money_sum
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.verdict import Assessment, assess, counts, mark
+from rgt_tui.ui.widgets.headline import Parts
+from rgt_tui.ui.widgets.spans import Span, dim, line
+
+
+def fleet_parts(state: FleetState, now: float) -> Parts:
+    """Return the boxes counted by state, the rate of the whole fleet, and what it has cost."""
+    found = counts([assess(box, now) for box in state.boxes])
+    many = len(state.boxes)
+    parts: Parts = [(3, line(dim(f"{many} box" if many == 1 else f"{many} boxes")))]
+    for health, count in found:
+        glyph, tone = mark(health)
+        parts.append((1, line(Span(f"{glyph} {count}", tone))))
+    rate = money_sum((box.meter.per_hour, box.meter.currency) for box in state.boxes)
+    spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
+    parts.append((2, line("  ", Span(rate), dim("/h"))))
+    parts.append((4, line(dim("spent "), Span(spent))))
+    unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
+    if unknown and unknown < many:
+        parts.append((5, line(dim(f"{unknown} unknown"))))
+    return parts
+
+
+def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: str | None) -> Parts:
+    """Return the state of one box, its platform, its meter and its nearest danger clock."""
+    glyph, tone = mark(verdict.health)
+    parts: Parts = [(1, line(Span(f"{glyph} {verdict.word}", tone)))]
+    if box.sample is not None:
+        up = box.sample.session.uptime_s
+        if up is not None:
+            parts.append((5, line(dim("up "), compact_time(up))))
+        if box.sample.gpus:
+            name = clean(box.sample.gpus[0].name)
+            platform = f"{platform}  {name} {glyphs().times}{len(box.sample.gpus)}"
+    parts.append((6, line(dim(platform))))
+    parts.append((2, line(money(box.meter.per_hour, box.meter.currency), dim("/h"))))
+    parts.append((3, line(dim("spent "), money(box.meter.spent, box.meter.currency))))
+    if clock:
+        parts.append((4, line(Span(clock))))
+    return parts

@@ -1,0 +1,63 @@
+"""Calm themes: one neutral, one dim, one accent; red and yellow for trouble, green for proof."""
+
+from __future__ import annotations
+
+from textual.theme import Theme
+
+DEFAULT = "rgt-dark"
+
+
+def _theme(name: str, *, dark: bool, colours: tuple[str, ...]) -> Theme:
+    text, faint, accent, warn, trouble, proved, background, raised = colours
+    return Theme(
+        name=name,
+        dark=dark,
+        primary=accent,
+        secondary=accent,
+        accent=accent,
+        warning=warn,
+        error=trouble,
+        success=proved,
+        foreground=text,
+        background=background,
+        surface=background,
+        panel=raised,
+        boost=raised,
+        variables={
+            "rgt-faint": faint,
+            "rgt-raised": raised,
+            "block-cursor-background": raised,
+            "block-cursor-foreground": text,
+            "block-cursor-text-style": "none",
+            "input-cursor-text-style": "reverse",
+            "border": faint,
+            "footer-key-foreground": accent,
+        },
+    )
+
+
+THEMES: tuple[Theme, ...] = (
+    _theme(
+        DEFAULT,
+        dark=True,
+        colours=(
+            "#c9ced6", "#737b87", "#7aa7d9", "#e0b050", "#f0616d", "#79b98a", "#111418", "#20262e",
+        ),
+    ),
+    _theme(
+        "rgt-light",
+        dark=False,
+        colours=(
+            "#2a2f36", "#7d8590", "#2563a8", "#9a6a00", "#c0212f", "#2d7d46", "#fafafa", "#e6eaef",
+        ),
+    ),
+    _theme(
+        "rgt-contrast",
+        dark=True,
+        colours=(
+            "#ffffff", "#b4b4b4", "#7fc4ff", "#ffd75f", "#ff6b6b", "#7ee787", "#000000", "#303030",
+        ),
+    ),
+)  # fmt: skip
+"""Every theme names the same eight colours in the same order: text, faint, accent, warn, trouble, proved,
+background, raised."""

@@ -1,0 +1,76 @@
+"""Frames as lines: a title in the border, a hint at its right end, and sections that share one frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, line, width_of
+
+
+class Section(NamedTuple):
+    """One titled part of a frame."""
+
+    title: Line
+    body: Sequence[Line]
+    hint: Line = EMPTY
+
+
+def border(
+    width: int, left: str, right: str, *, title: Line = EMPTY, hint: Line = EMPTY, tone: Tone = Tone.DIM
+) -> Line:
+    """Return a horizontal border with a title near its left end and a hint near its right end."""
+    flat = glyphs().frame[1]
+    inner = max(0, width - 2)
+    if width_of(title) > inner - 4:
+        title, hint = clip(title, max(0, inner - 4)), EMPTY
+    start = line(Span(flat, tone), " ", *title, " ") if title else EMPTY
+    end = line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
+    room = inner - width_of(start) - width_of(end)
+    if room < 0:
+        end, room = EMPTY, inner - width_of(start)
+    return line(Span(left, tone), start, Span(flat * max(0, room), tone), end, Span(right, tone))
+
+
+def framed(
+    body: Sequence[Line],
+    width: int,
+    height: int,
+    *,
+    title: Line = EMPTY,
+    hint: Line = EMPTY,
+    foot: Line = EMPTY,
+    active: bool = False,
+) -> list[Line]:
+    """Return `body` in a frame of exactly `width` times `height` cells; what does not fit is left out."""
+    return sections([Section(title, body, hint)], width, height, foot=foot, active=active)
+
+
+def sections(
+    parts: Sequence[Section], width: int, height: int, *, foot: Line = EMPTY, active: bool = False
+) -> list[Line]:
+    """Return several sections in one frame; earlier ones win where the height does not suffice for all."""
+    if width < 4 or height < 2:
+        return [clip(EMPTY, max(0, width))] * max(0, height)
+    tone = Tone.ACCENT if active else Tone.DIM
+    top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
+    out: list[Line] = []
+    for index, part in enumerate(parts):
+        if len(out) >= height - 2 and index:
+            break
+        ends = (tee_left, tee_right) if index else (top_left, top_right)
+        out.append(border(width, *ends, title=part.title, hint=part.hint, tone=tone))
+        for row in part.body:
+            if len(out) >= height - 1:
+                break
+            out.append(_walled(row, width, side, tone))
+    while len(out) < height - 1:
+        out.append(_walled(EMPTY, width, side, tone))
+    out = out[: height - 1]
+    out.append(border(width, bottom_left, bottom_right, hint=foot, tone=tone))
+    return out
+
+
+def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
+    return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))

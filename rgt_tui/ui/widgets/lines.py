@@ -1,0 +1,128 @@
+"""The one base of our widgets: a pure list of lines in, only the cells that changed out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.geometry import Region, Size
+from textual.strip import Strip
+from textual.widget import Widget
+
+from rgt_tui.ui.glyphs import plain
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Tone, clip, differing
+
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+
+
+@lru_cache(maxsize=4096)
+def _safe(text: str) -> str:
+    """Last line of defence: whatever got here, no control character reaches the terminal."""
+    return plain(_UNPRINTABLE.sub("�", text))
+
+
+class LineWidget(Widget):
+    """Shows what `make_lines` returns, and on `redraw` repaints only the spans that differ.
+
+    A subclass implements `make_lines` and calls `redraw` when something it depends on has changed. Styles
+    come from the theme by tone (see `app.tcss`), one component class each.
+    """
+
+    DEFAULT_CSS = """
+    LineWidget { height: 1; background: $background; color: $foreground; }
+    """
+    ALLOW_SELECT = False
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in Tone} | {"row--selected"}
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id, classes=classes)
+        self._drawn: list[Line] = []
+        self._selected: int | None = None
+        self._tone_styles: dict[tuple[Tone, bool], Style] = {}
+        self._strip_cache: dict[tuple[Line, bool, int], Strip] = {}
+
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
+        """Return the lines that fill `width` times `height` cells; missing ones are blank."""
+        raise NotImplementedError
+
+    def selected_line(self) -> int | None:
+        """Return the line that has the selection's background, counted from the top of what is visible."""
+        return None
+
+    @property
+    def shown_lines(self) -> list[Line]:
+        """What is on screen now."""
+        return self._drawn
+
+    def redraw(self) -> None:
+        """Make the lines anew and repaint the cells that changed."""
+        if not self.is_mounted or not self.size.width or not self.size.height:
+            return
+        before, selected_before = self._drawn, self._selected
+        self._make()
+        if len(before) != len(self._drawn):
+            self.refresh()
+            return
+        width = self.size.width
+        regions: list[Region] = []
+        for y, (old, new) in enumerate(zip(before, self._drawn, strict=True)):
+            if (y == selected_before) != (y == self._selected):
+                regions.append(Region(0, y, width, 1))
+            elif old != new:
+                regions.extend(Region(x1, y, x2 - x1, 1) for x1, x2 in differing(old, new))
+        if regions:
+            self.refresh(*regions)
+
+    def _make(self) -> None:
+        width, height = self.size.width, self.size.height
+        lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
+        lines.extend([clip(EMPTY, width)] * (height - len(lines)))
+        self._drawn = lines
+        self._selected = self.selected_line()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draw for the new size."""
+        self._make()
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Forget the styles of the old theme."""
+        super().notify_style_update()
+        self._tone_styles.clear()
+        self._strip_cache.clear()
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line as a strip; strips are kept by their content."""
+        width = self.size.width
+        if len(self._drawn) != self.size.height:
+            self._make()
+        content = self._drawn[y] if y < len(self._drawn) else EMPTY
+        selected = y == self._selected
+        key = (content, selected, width)
+        strip = self._strip_cache.get(key)
+        if strip is None:
+            if len(self._strip_cache) > 400:
+                self._strip_cache.clear()
+            segments = [Segment(_safe(span.text), self._style(span.tone, selected)) for span in content]
+            strip = Strip(segments).adjust_cell_length(width, self._style(Tone.TEXT, selected))
+            self._strip_cache[key] = strip
+        return strip
+
+    def _style(self, tone: Tone, selected: bool) -> Style:
+        style = self._tone_styles.get((tone, selected))
+        if style is None:
+            style = self.get_component_rich_style(f"tone--{tone}", partial=True)
+            style = self.rich_style + style
+            if selected:
+                style += self.get_component_rich_style("row--selected", partial=True)
+            self._tone_styles[tone, selected] = style
+        return style
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """One line, unless the style sheet says more."""
+        return 1

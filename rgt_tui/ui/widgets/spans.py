@@ -1,0 +1,168 @@
+"""Text in spans: what every pure drawing function returns and every widget shows."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from rgt_tui.ui.glyphs import glyphs
+
+
+class Tone(enum.StrEnum):
+    """Why a text looks as it does. Colours belong to the theme alone."""
+
+    TEXT = "text"
+    DIM = "dim"
+    STRONG = "strong"
+    ACCENT = "accent"
+    WARN = "warn"
+    TROUBLE = "trouble"
+    PROVED = "proved"
+    BADGE = "badge"
+    MATCH = "match"
+
+
+class Span(NamedTuple):
+    """A piece of text in one tone."""
+
+    text: str
+    tone: Tone = Tone.TEXT
+
+
+Line = tuple[Span, ...]
+"""One line of a screen."""
+
+EMPTY: Line = ()
+
+
+def line(*parts: Span | str | Line) -> Line:
+    """Join spans, plain texts and lines to one line."""
+    spans: list[Span] = []
+    for part in parts:
+        if isinstance(part, Span):
+            spans.append(part)
+        elif isinstance(part, str):
+            spans.append(Span(part))
+        else:
+            spans.extend(part)
+    return tuple(spans)
+
+
+def dim(text: str) -> Span:
+    """Return `text` in the dim tone."""
+    return Span(text, Tone.DIM)
+
+
+def text_of(spans: Line) -> str:
+    """Return the bare text of a line."""
+    return "".join(span.text for span in spans)
+
+
+def width_of(spans: Line) -> int:
+    """Return how many cells a line takes."""
+    return sum(cell_len(span.text) for span in spans)
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """Return `text` in exactly `width` cells: padded, or cut with an ellipsis."""
+    if width <= 0:
+        return ""
+    cells = cell_len(text)
+    if cells <= width:
+        pad = " " * (width - cells)
+        return pad + text if right else text + pad
+    mark = glyphs().ellipsis
+    if width <= len(mark):
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - len(mark)) + mark
+
+
+def clip(spans: Line, width: int) -> Line:
+    """Return a line in exactly `width` cells."""
+    out: list[Span] = []
+    used = 0
+    for index, span in enumerate(spans):
+        cells = cell_len(span.text)
+        if used + cells > width:
+            out.append(Span(fit(span.text, width - used), span.tone))
+            used = width
+            break
+        if cells:
+            out.append(span)
+            used += cells
+        if used == width and any(rest.text for rest in spans[index + 1 :]):
+            break
+    if used < width:
+        out.append(Span(" " * (width - used)))
+    return tuple(out)
+
+
+def spread(left: Line, right: Line, width: int) -> Line:
+    """Return `left` and `right` at the two ends of a line; where both do not fit, `right` wins its cells."""
+    right_cells = min(width_of(right), width)
+    room = max(0, width - right_cells)
+    return clip((*clip(left, room), *right), width)
+
+
+def toned(spans: Line, tone: Tone) -> Line:
+    """Return a line in one tone (a stale row, a closed section)."""
+    return (Span(text_of(spans), tone),)
+
+
+def merged(spans: Iterable[Span]) -> Line:
+    """Join neighbours of the same tone, so that a row needs few styles."""
+    out: list[Span] = []
+    for span in spans:
+        if not span.text:
+            continue
+        if out and out[-1].tone is span.tone:
+            out[-1] = Span(out[-1].text + span.text, span.tone)
+        else:
+            out.append(span)
+    return tuple(out)
+
+
+def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line:
+    """Join the parts that fit into `width`, in their order, the most important ones (lowest number) first."""
+    chosen: set[int] = set()
+    used = 0
+    for index in sorted(range(len(parts)), key=lambda i: (parts[i][0], i)):
+        cells = width_of(parts[index][1])
+        if not cells:
+            continue
+        need = cells + (len(gap) if chosen else 0)
+        if used + need <= width:
+            chosen.add(index)
+            used += need
+    out: list[Span] = []
+    for index in sorted(chosen):
+        if out:
+            out.append(Span(gap))
+        out.extend(parts[index][1])
+    return tuple(out)
+
+
+def differing(old: Line, new: Line, *, gap: int = 10) -> list[tuple[int, int]]:
+    """Return ``(first, last + 1)`` cell columns in which two lines differ; near neighbours are joined."""
+    before, after = _cells(old), _cells(new)
+    if before is None or after is None or len(before) != len(after):
+        return [(0, max(width_of(old), width_of(new)))]
+    runs: list[tuple[int, int]] = []
+    for column, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a == b:
+            continue
+        if runs and column - runs[-1][1] < gap:
+            runs[-1] = (runs[-1][0], column + 1)
+        else:
+            runs.append((column, column + 1))
+    return runs
+
+
+def _cells(spans: Line) -> list[tuple[str, Tone]] | None:
+    """Return a line cell by cell, or None where a character is not one cell wide."""
+    if any(cell_len(span.text) != len(span.text) for span in spans):
+        return None
+    return [(character, span.tone) for span in spans for character in span.text]

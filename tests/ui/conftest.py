@@ -1,0 +1,29 @@
+"""Fixtures of the screen tests: one time zone, one glyph set, no user environment."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from rgt_tui.ui import glyphs
+from tests.ui.fakes import FakeFleet
+
+
+@pytest.fixture(autouse=True)
+def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("RGT_ASCII", "0")
+    glyphs.glyphs.cache_clear()
+    yield
+    monkeypatch.undo()
+    glyphs.glyphs.cache_clear()
+    time.tzset()
+
+
+@pytest.fixture
+def fleet() -> FakeFleet:
+    return FakeFleet()
