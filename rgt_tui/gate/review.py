@@ -1,0 +1,132 @@
+"""What a person must see before a billing action: what is lost, what is kept, what goes on costing money."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rgt_tui.gate.evaluate import NAME, objections
+from rgt_tui.gate.storage import action_for, survives
+from rgt_tui.gate.words import ago, quoted, size
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Evidence, Review, Verb
+from rgt_tui.model.money import Meter, MeterKind
+from rgt_tui.model.profile import BillingAction, Profile, Tier
+from rgt_tui.model.protocol import Disk
+
+
+def review(
+    evidence: Evidence,
+    state: BoxState,
+    meter: Meter,
+    profile: Profile | None,
+    *,
+    native_label: str,
+    will_send: str,
+    now: float,
+    keeps_billing: tuple[str, ...] | None = None,
+    known_tiers: Mapping[str, str] | None = None,
+) -> Review:
+    """Return the review of one action. Pure.
+
+    Args:
+        evidence: What `gather` made from the same state and meter.
+        state: The newest state of the box.
+        meter: The provider's state, re-read for this review.
+        profile: The platform; None = unknown.
+        native_label: The platform's own word for the verb.
+        will_send: The exact call, from the provider's ``describe``.
+        now: Client clock, epoch seconds.
+        keeps_billing: What goes on billing by the provider, with prices; None = only the profile can say.
+        known_tiers: Mount point → tier name, as far as the provider knows it.
+    """
+    verb = evidence.verb
+    action = action_for(profile, verb) if profile else None
+    lost, kept = _fates(state, profile, action, verb, known_tiers or {})
+    if keeps_billing is None:
+        keeps_billing = _bills_by_profile(profile, verb)
+    status = quoted(meter.native_status or meter.lifecycle.value)
+    if meter.error is not None:
+        status = f"unknown: {meter.error}"
+    return Review(
+        box=evidence.box,
+        verb=verb,
+        native_label=native_label,
+        instance=evidence.instance,
+        irreversible=verb is Verb.DESTROY or action is None or action.reversible is False,
+        per_hour=meter.per_hour,
+        spent=meter.spent,
+        currency=meter.currency,
+        lost=lost,
+        kept=kept,
+        keeps_billing=keeps_billing + _money(meter, verb),
+        items=evidence.items,
+        refusals=tuple(text for key, text in objections(evidence, now) if key != NAME),
+        will_send=will_send,
+        status=f"{status}, read {ago(meter.at, now)}",
+        at=now,
+    )
+
+
+def _fates(
+    state: BoxState,
+    profile: Profile | None,
+    action: BillingAction | None,
+    verb: Verb,
+    known: Mapping[str, str],
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the lines of what is lost and of what is kept. What nobody can vouch for counts as lost."""
+    disks = {disk.mount: disk for disk in (state.sample.disks if state.sample else ())}
+    if profile is None:
+        return ("everything on the box: its platform is unknown",), ()
+    lost, kept = ["every running process and what is in memory"], []
+    for tier in profile.tiers:
+        if _absent(tier, known):
+            continue
+        answer = survives(tier, verb, action)
+        line = f"{tier.name} {_where(tier, disks, known)}"
+        if answer is True:
+            kept.append(line)
+        elif answer is False:
+            lost.append(line)
+        else:
+            lost.append(f"{line}: the profile does not say, so count it as lost")
+    return tuple(lost), tuple(kept)
+
+
+def _absent(tier: Tier, known: Mapping[str, str]) -> bool:
+    """Tell whether the provider's word rules this tier out: another one stands at each of its mount points."""
+    return bool(tier.mounts) and all(mount in known and known[mount] != tier.name for mount in tier.mounts)
+
+
+def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> str:
+    mounts = [mount for mount, name in known.items() if name == tier.name] or list(tier.mounts)
+    parts = []
+    for mount in mounts:
+        disk = disks.get(mount)
+        used = f", {size(disk.bytes_used)} used" if disk and disk.bytes_used is not None else ""
+        parts.append(f"({quoted(mount)}{used})")
+    return " ".join(parts) or "(if there is one)"
+
+
+def _bills_by_profile(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
+    if profile is None:
+        return ("unknown: the platform has no profile",)
+    lines = []
+    for tier in profile.tiers:
+        price = f": {tier.price}" if tier.price else ""
+        if verb is Verb.PARK and tier.bills_while_stopped is True:
+            lines.append(f"{tier.name}{price}")
+        elif verb is Verb.PARK and tier.bills_while_stopped is None:
+            lines.append(f"{tier.name}, perhaps: the profile does not say{price}")
+        elif verb is Verb.DESTROY and tier.survives_destroy is not False:
+            lines.append(f"{tier.name}, if there is one: it outlives the box{price}")
+    return tuple(lines)
+
+
+def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
+    """Return a line where the meter itself does not know enough to promise anything."""
+    if meter.kind is MeterKind.UNKNOWN:
+        return ("the provider does not say what is billed now: check its console afterwards",)
+    if verb is Verb.PARK and meter.storage_per_hour is None and meter.kind is not MeterKind.NONE:
+        return ("storage, at a price that the provider did not say",)
+    return ()

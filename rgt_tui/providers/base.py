@@ -1,0 +1,191 @@
+"""What every control plane can do, and how it says that it could not.
+
+Nothing here talks to a network, so that importing it costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.money import Meter
+
+
+class ProviderError(Exception):
+    """A control plane did not do or say what was asked. The message says what to do next; it holds no key."""
+
+    def __init__(self, message: str, *, console: str = "") -> None:
+        super().__init__(f"{message} ({console})" if console else message)
+        self.console = console
+        """Web page on which a person can look and act, independently of this program."""
+
+
+class AuthError(ProviderError):
+    """The key is missing, wrong, or may not do this (401, 403). Nothing was done."""
+
+
+class RateLimited(ProviderError):
+    """Too many requests (429). Nothing was done."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None, console: str = "") -> None:
+        super().__init__(message, console=console)
+        self.retry_after = retry_after
+        """Seconds to wait, where the provider says so."""
+
+
+class NotFound(ProviderError):
+    """The provider does not know this id (404). That alone does not prove that the machine is gone."""
+
+
+class Conflict(ProviderError):
+    """The machine's present state does not allow the action (409)."""
+
+    def __init__(self, message: str, *, detail: str = "", console: str = "") -> None:
+        super().__init__(message, console=console)
+        self.detail = detail
+        """The provider's own words, printable characters only."""
+
+
+class Unreachable(ProviderError):
+    """No usable answer: no connection, a timeout, or a server error. The state of the machine is unknown."""
+
+    def __init__(self, message: str, *, sent: bool = True, console: str = "") -> None:
+        super().__init__(message, console=console)
+        self.sent = sent
+        """False only where it is certain that the request never left: then nothing can have been done."""
+
+
+class BadAnswer(ProviderError):
+    """An answer that is not what the provider documents."""
+
+
+class PermitRefused(Exception):
+    """A billing action was asked for without a permit that covers it. Nothing was sent."""
+
+
+class Instance(msgspec.Struct, frozen=True):
+    """One machine as the provider's list shows it."""
+
+    id: str
+    name: str
+    meter: Meter
+    host: str | None = None
+    """Where SSH answers, if the provider says so."""
+    port: int | None = None
+    user: str | None = None
+
+
+class Provider(Protocol):
+    """One box's control plane. It acts on the instance it was opened for, and reads any of the account."""
+
+    @property
+    def instance(self) -> str:
+        """The id of the machine that this object may stop or destroy."""
+        ...
+
+    @property
+    def console_url(self) -> str:
+        """Where a person can see and end the machine without this program."""
+        ...
+
+    async def read(self, instance: str) -> Meter:
+        """Ask for the present state of one machine.
+
+        Trouble is an answer, too: it comes back as a meter of kind ``unknown`` whose `error` says why, so
+        that the caller can keep the last good values (see `keep_last_good`). Only a 404 on the machine *and*
+        its absence from a complete list make it ``gone``.
+        """
+        ...
+
+    async def list(self) -> tuple[Instance, ...]:
+        """List the account's machines.
+
+        Raises:
+            ProviderError: the list could not be had whole. A part is never returned as if it were all.
+        """
+        ...
+
+    async def stop(self, permit: Permit) -> str:
+        """Send the park call once; return the provider's answer in words. It says *requested*, not *stopped*.
+
+        Raises:
+            PermitRefused: the permit is for another verb or machine, or has expired. Nothing was sent.
+            ProviderError: what the provider, or the way to it, said instead.
+        """
+        ...
+
+    async def destroy(self, permit: Permit) -> str:
+        """Send the destroy call once; as `stop`."""
+        ...
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Return the exact call that would be sent, for a person to read before it is."""
+        ...
+
+    def native_label(self, verb: Verb) -> str:
+        """Return the platform's own word for the verb, as its console shows it."""
+        ...
+
+    def action(self, verb: Verb) -> str:
+        """Return the word for the verb among ``Meter.actions``."""
+        ...
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        """Say what would go on costing money after the verb, a line each, by the last reading."""
+        ...
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        """Return mount point → name of the profile's storage tier, as far as the last reading says."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
+
+
+def check_permit(permit: Permit, verb: Verb, instance: str, now: float) -> None:
+    """Refuse a permit that does not cover exactly this action now.
+
+    Args:
+        permit: What the gate gave out.
+        verb: The action about to be sent.
+        instance: The machine this provider was opened for.
+        now: The client clock, seconds since the epoch.
+
+    Raises:
+        PermitRefused: with every reason at once.
+    """
+    reasons = []
+    if permit.verb is not verb:
+        reasons.append(f"the permit is for {permit.verb.value}, not for {verb.value}")
+    if permit.instance != instance or not instance:
+        reasons.append(
+            f"the permit is for instance {printable(permit.instance)}, not for {printable(instance)}"
+        )
+    # `not <` rather than `>=`: an expiry that is not a number must refuse, too.
+    if not now < permit.expires:
+        reasons.append(f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again")
+    if reasons:
+        raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+
+
+def keep_last_good(last: Meter, fresh: Meter) -> Meter:
+    """Return what a row should show after a reading: that one, or the last good one with the fresh error.
+
+    The time stays that of the last good reading, so that the age of the numbers is seen to grow.
+    """
+    if fresh.error is None or last.at is None:
+        return fresh
+    return msgspec.structs.replace(last, error=fresh.error)
+
+
+def printable(text: object, limit: int = 300) -> str:
+    """Return `text` without control, escape or direction-changing characters, cut to `limit` characters.
+
+    A provider's strings end up on a terminal; they are not trusted more than a box's log.
+    """
+    kept = "".join(char if char.isprintable() else " " for char in str(text)[: 4 * limit])
+    kept = " ".join(kept.split())
+    return kept if len(kept) <= limit else kept[: limit - 1] + "…"

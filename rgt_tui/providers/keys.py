@@ -1,0 +1,103 @@
+"""Where a control plane's key comes from. The key is read at the moment of use and never stored or shown."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from rgt_tui.providers.base import AuthError
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Hosts to which plain http is safe: the bytes never leave the machine."""
+
+
+class Secret:
+    """A key that does not show itself in a repr, a traceback's locals, a log or a pickle."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the key, for the one header it goes into."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written anywhere")
+
+
+def is_loopback(base_url: str) -> bool:
+    """Tell whether `base_url` names this very machine."""
+    return (urlsplit(base_url).hostname or "") in LOOPBACK
+
+
+def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env: str) -> None:
+    """Refuse to send a key where it does not belong.
+
+    A fleet file can be shared, so its ``base_url`` must not be able to collect the vendor's key: a foreign
+    server gets only a key that the fleet file names for it, and only over https or the loopback.
+
+    Raises:
+        AuthError: with the reason.
+    """
+    parts = urlsplit(base_url)
+    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+        raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
+    if base_url.rstrip("/") == vendor.rstrip("/") or is_loopback(base_url):
+        return
+    if parts.scheme != "https":
+        raise AuthError(f"the key is not sent to {parts.hostname} over plain http; use https")
+    if key_env is None or key_env == default_env:
+        raise AuthError(
+            f"{default_env} is for {vendor} only; name another variable in key_env for {parts.hostname}"
+        )
+
+
+def runpod_key(
+    env: Mapping[str, str], *, key_env: str | None, default_env: str, home: Path | None, console: str
+) -> Secret:
+    """Find RunPod's key: the environment first, then the file that its own tools write.
+
+    The two shapes of the file are runpodctl's (``apikey = "…"``) and runpod-python's (``[default]``
+    ``api_key = "…"``): https://docs.runpod.io/runpodctl/overview and https://github.com/runpod/runpod-python
+
+    Args:
+        env: The environment.
+        key_env: The variable that the fleet file names; it is then the only place looked at.
+        default_env: The vendor's own variable.
+        home: Home directory for the vendor's file; None = do not look there.
+        console: Where keys are made, for the message.
+
+    Raises:
+        AuthError: no key, or one that cannot be a header.
+    """
+    name = key_env or default_env
+    key = env.get(name, "").strip()
+    where = f"the environment variable {name}"
+    if not key and key_env is None and home is not None:
+        where = f"{name} or ~/.runpod/config.toml"
+        key = _from_file(home / ".runpod" / "config.toml")
+    if not key:
+        raise AuthError(f"no key: set {where}, then try again; keys are made in the console", console=console)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise AuthError(f"the key in {where} is not a key (blank or control characters)", console=console)
+    return Secret(key)
+
+
+def _from_file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return ""
+    section = data.get("default")
+    for value in (data.get("apikey"), section.get("api_key") if isinstance(section, dict) else None):
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""

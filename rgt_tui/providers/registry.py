@@ -1,0 +1,114 @@
+"""Opens the control plane of a box. The HTTP client is imported here, at the first box that has one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.money import Meter
+from rgt_tui.providers.base import Provider, ProviderError
+
+if TYPE_CHECKING:
+    from rgt_tui.providers.runpod_account import RunPodAccount
+
+KINDS = ("runpod",)
+"""Control planes that there is an adapter for."""
+
+
+class UnknownProvider(ValueError):
+    """The fleet file names a control plane that there is no adapter for."""
+
+
+class Providers:
+    """All control planes of a fleet. Boxes of one account share its connections and its rate limit."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.time,
+        env: Mapping[str, str] | None = None,
+        home: Path | None = None,
+    ) -> None:
+        self._clock = clock
+        self._env = os.environ if env is None else env
+        self._home = home
+        self._accounts: dict[tuple[str, str | None], RunPodAccount] = {}
+
+    def open(self, ref: ProviderRef) -> Provider:
+        """Return the control plane for one box. Nothing is sent; a missing key shows in the first reading.
+
+        Raises:
+            UnknownProvider: there is no adapter for ``ref.kind``.
+        """
+        from rgt_tui.providers.runpod import RunPod
+
+        return RunPod(self.account(ref), ref.instance, clock=self._clock)
+
+    def account(self, ref: ProviderRef) -> RunPodAccount:
+        """Return the account that a box belongs to, opened at its first box."""
+        if ref.kind not in KINDS:
+            raise UnknownProvider(
+                f"no adapter for the provider {ref.kind!r}; there is one for {', '.join(KINDS)}"
+            )
+        from rgt_tui.providers.http import Account
+        from rgt_tui.providers.keys import Secret, check_base_url, is_loopback, runpod_key
+        from rgt_tui.providers.runpod import CONSOLE, KEY_ENV, VENDOR
+        from rgt_tui.providers.runpod_account import RunPodAccount
+
+        base_url = ref.base_url or VENDOR
+        found = self._accounts.get((base_url, ref.key_env))
+        if found is not None:
+            return found
+        # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
+        home = None if is_loopback(base_url) else self._home or Path.home()
+
+        def key() -> Secret:
+            check_base_url(base_url, VENDOR, ref.key_env, KEY_ENV)
+            return runpod_key(self._env, key_env=ref.key_env, default_env=KEY_ENV, home=home, console=CONSOLE)
+
+        account = RunPodAccount(Account(base_url, key, console=CONSOLE, clock=self._clock), self._clock)
+        self._accounts[base_url, ref.key_env] = account
+        return account
+
+    async def poll(self, refs: Iterable[ProviderRef]) -> dict[str, Meter]:
+        """Read many boxes with one list call per account, so that 200 boxes stay within a rate limit.
+
+        Returns:
+            Instance id → meter; a box that the list lacks is read by itself, which tells gone from trouble.
+        """
+        meters: dict[str, Meter] = {}
+        groups: dict[tuple[str, str | None, str | None], list[ProviderRef]] = {}
+        for ref in refs:
+            groups.setdefault((ref.kind, ref.base_url, ref.key_env), []).append(ref)
+        for group in groups.values():
+            provider = self.open(group[0])
+            try:
+                listed = {item.id: item.meter for item in await provider.list()}
+            except ProviderError as error:
+                trouble = Meter(at=self._clock(), source="RunPod REST v2", error=str(error))
+                meters.update((ref.instance, trouble) for ref in group)
+                continue
+            for ref in group:
+                known = listed.get(ref.instance)
+                meters[ref.instance] = known or await provider.read(ref.instance)
+        return meters
+
+    async def close(self) -> None:
+        """Close every connection."""
+        for account in self._accounts.values():
+            await account.http.close()
+        self._accounts.clear()
+
+
+def open_provider(
+    ref: ProviderRef, *, clock: Callable[[], float] = time.time, env: Mapping[str, str] | None = None
+) -> Provider:
+    """Open the control plane of one box alone; close it with its own `close`."""
+    from rgt_tui.providers.runpod import RunPod
+
+    providers = Providers(clock=clock, env=env)
+    return RunPod(providers.account(ref), ref.instance, clock=clock, on_close=providers.close)

@@ -1,0 +1,164 @@
+"""RunPod's pod object, and what it costs: the documented fields, read so that no odd value breaks a screen.
+
+Fields and states: https://docs.runpod.io/api-reference-v2/overview (OpenAPI of REST v2).
+Prices: https://docs.runpod.io/pods/pricing
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+import msgspec
+
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.providers.base import BadAnswer, printable
+
+HOURS_PER_MONTH = 730.0
+"""Storage is priced by the month; a month is taken as 365 days / 12."""
+DISK_RUNNING = 0.10
+"""$ per GB and month while running: volume disk and container disk."""
+VOLUME_STOPPED = 0.20
+"""$ per GB and month of a volume disk while stopped; the container disk is erased then and costs nothing."""
+NETWORK_FIRST, NETWORK_REST, NETWORK_FAST = 0.07, 0.05, 0.14
+"""$ per GB and month of a network volume: up to 1,000 GB, what is above, and the high-performance kind."""
+
+LIFECYCLES = {
+    "PROVISIONING": Lifecycle.STARTING,
+    "STARTING": Lifecycle.STARTING,
+    "RUNNING": Lifecycle.RUNNING,
+    "EXITED": Lifecycle.STOPPED,
+    "ERROR": Lifecycle.ERROR,
+    "TERMINATED": Lifecycle.GONE,
+}
+
+
+class NetworkMount(msgspec.Struct, frozen=True):
+    """A network volume on a pod."""
+
+    volume: str
+    path: str
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """What we use of a pod. None = not said. Sizes in GB, money in $ per hour, times in epoch seconds."""
+
+    id: str
+    name: str
+    status: str
+    actions: tuple[str, ...] = ()
+    cost: float | None = None
+    container_gb: float | None = None
+    volume_gb: float | None = None
+    """0 = the answer shows that there is none."""
+    volume_path: str = "/workspace"
+    networks: tuple[NetworkMount, ...] | None = None
+    created: float | None = None
+    started: float | None = None
+    locked: bool = False
+    host: str | None = None
+    port: int | None = None
+    user: str | None = None
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The state in our words; one that we do not know is ``unknown``, never an error."""
+        return LIFECYCLES.get(self.status, Lifecycle.UNKNOWN)
+
+    def storage_per_hour(self, *, running: bool) -> float | None:
+        """Return what the pod's own disks cost an hour, network volumes apart; None: a size is unknown."""
+        if self.volume_gb is None:
+            return None
+        if not running:
+            return self.volume_gb * VOLUME_STOPPED / HOURS_PER_MONTH
+        if self.container_gb is None:
+            return None
+        return (self.volume_gb + self.container_gb) * DISK_RUNNING / HOURS_PER_MONTH
+
+
+def parse_pod(raw: object) -> Pod:
+    """Read one pod.
+
+    Raises:
+        BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+    """
+    if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not raw["id"]:
+        raise BadAnswer("a pod without an id in RunPod's answer")
+    volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
+    direct = _object(_object(raw.get("ssh")).get("direct"))
+    port = direct.get("port")
+    return Pod(
+        id=raw["id"],
+        name=printable(raw.get("name") or "", 120),
+        status=printable(raw.get("status") or "not said", 40),
+        actions=tuple(printable(a, 40) for a in _array(raw.get("actions")) if isinstance(a, str)),
+        cost=number(raw.get("cost")),
+        container_gb=number(raw.get("disk")),
+        volume_gb=volume_gb,
+        volume_path=volume_path,
+        networks=networks,
+        created=when(raw.get("createdAt")),
+        started=when(raw.get("startedAt")),
+        locked=raw.get("locked") is True,
+        host=printable(direct["host"], 200) if isinstance(direct.get("host"), str) else None,
+        port=port if isinstance(port, int) and 0 < port < 65536 else None,
+        user=printable(direct["username"], 60) if isinstance(direct.get("username"), str) else None,
+    )
+
+
+def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | None]:
+    """Return the volume's size and path, and the network volumes. Without a mounts object all is unknown."""
+    if not isinstance(raw, dict):
+        return None, "/workspace", None
+    volume = raw.get("persistent")
+    size: float | None = 0.0
+    path = "/workspace"
+    if volume is not None:
+        size = number(_object(volume).get("size"))
+        path = printable(_object(volume).get("path") or path, 200)
+    networks = tuple(
+        NetworkMount(
+            volume=printable(item["volumeId"], 80), path=printable(item.get("path") or "/workspace", 200)
+        )
+        for item in _array(raw.get("network"))
+        if isinstance(item, dict) and isinstance(item.get("volumeId"), str)
+    )
+    return size, path, networks
+
+
+def network_per_hour(size_gb: float, kind: str) -> float:
+    """Return what a network volume costs an hour; it bills until it is deleted, with or without a pod."""
+    if kind == "HIGH_PERFORMANCE":
+        return size_gb * NETWORK_FAST / HOURS_PER_MONTH
+    first = min(size_gb, 1000.0)
+    return (first * NETWORK_FIRST + (size_gb - first) * NETWORK_REST) / HOURS_PER_MONTH
+
+
+def number(value: object) -> float | None:
+    """Return a price or size that comes as number or string; None for what is not finite and >= 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        result = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return result if math.isfinite(result) and result >= 0 else None
+
+
+def when(value: object) -> float | None:
+    """Return the epoch seconds of an ISO 8601 time (UTC where it names no zone); None for anything else."""
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _object(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _array(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
