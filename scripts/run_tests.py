@@ -1,7 +1,7 @@
 """Runs the tests in two passes: those that may share the machine, then the serial ones.
 
-Both passes run even when the first fails, and the last line is one total for a person and for CI. Arguments go
-to pytest in both passes.
+Both passes run even when the first fails, and the last line is one total for a person and for CI. Arguments
+go to pytest in both passes.
 """
 
 from __future__ import annotations

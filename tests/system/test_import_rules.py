@@ -1,0 +1,268 @@
+"""Who may import whom: the contracts, what really gets loaded, the bare agent, no cycles, one gate."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+
+from tests.system.tree import PACKAGES, ROOT, modules_of, parse, product_files, shown
+
+UI_TOOLKITS = ("textual", "rich")
+HEAVY = ("torch", "numpy", "asyncssh", "httpx")
+
+
+def contracts() -> list[dict[str, Any]]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return list(tomllib.load(file)["tool"]["importlinter"]["contracts"])
+
+
+def test_import_linter_contracts_are_kept() -> None:
+    code = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_package_has_its_place_in_the_layers() -> None:
+    """A new package must be put into a layer, otherwise no rule holds for it."""
+    layers = next(contract for contract in contracts() if contract["type"] == "layers")
+    placed = set(re.findall(r"rgt_tui\.(\w+)", " ".join(layers["layers"])))
+    present = {path.parent.name for path in PACKAGES["rgt_tui"].glob("*/__init__.py")}
+    assert present <= placed, f"packages in no layer: {sorted(present - placed)}"
+
+
+def test_every_package_below_the_ui_is_forbidden_the_toolkits() -> None:
+    """The same for the contract on Textual and Rich: only `ui`, and `cli` which starts it, are left out."""
+    rule = next(
+        contract for contract in contracts() if contract.get("forbidden_modules") == list(UI_TOOLKITS)
+    )
+    named = {name.removeprefix("rgt_tui.") for name in rule["source_modules"]}
+    present = {path.parent.name for path in PACKAGES["rgt_tui"].glob("*/__init__.py")}
+    assert present - {"ui", "cli"} <= named
+
+
+LOADED_BY = """
+import importlib, json, sys
+modules, forbidden = json.load(sys.stdin)
+culprits = {}
+seen = set()
+for name in modules:
+    importlib.import_module(name)
+    loaded = {top for top in forbidden if top in sys.modules} - seen
+    if loaded:
+        culprits[name] = sorted(loaded)
+        seen |= loaded
+print(json.dumps(culprits))
+"""
+"""Imports one module after the other and says which one brought a forbidden package with it."""
+
+
+def loaded_by(modules: Iterable[str], forbidden: Iterable[str]) -> Mapping[str, list[str]]:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_BY],
+        input=json.dumps([list(modules), list(forbidden)]),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    culprits: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
+    return culprits
+
+
+def below_the_ui() -> list[str]:
+    return [name for name in modules_of("rgt_tui") if not (name + ".").startswith("rgt_tui.ui.")]
+
+
+def test_nothing_below_the_ui_loads_a_toolkit_or_torch() -> None:
+    assert loaded_by(below_the_ui(), (*UI_TOOLKITS, "torch")) == {}
+
+
+def test_the_command_line_starts_without_the_heavy_libraries() -> None:
+    """`rgt --help` and the first frame wait for what the entry imports."""
+    entry = "rgt_tui.cli.entry"
+    assert entry in modules_of("rgt_tui"), "pyproject.toml names it as the program"
+    assert loaded_by([entry], (*UI_TOOLKITS, *HEAVY)) == {}
+
+
+def test_the_dashboard_draws_its_first_frame_without_the_heavy_libraries() -> None:
+    app = "rgt_tui.ui.app"
+    assert app in modules_of("rgt_tui")
+    assert loaded_by([app], HEAVY) == {}
+
+
+def test_the_trainer_is_not_loaded_by_the_client() -> None:
+    assert loaded_by(modules_of("rgt_tui"), ("torch", "rgt_box", "rgt_train")) == {}
+
+
+# The agent on whatever Python a rented box has.
+
+OLDEST = (3, 8)
+
+BARE_IMPORT = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import importlib, os
+for name in sys.argv[2:]:
+    importlib.import_module(name)
+standard = os.path.realpath(os.path.dirname(os.__file__))
+ours = os.path.realpath(sys.argv[1])
+for name, module in sorted(sys.modules.items()):
+    path = getattr(module, "__file__", None)
+    if path is None or name == "__main__":
+        continue
+    path = os.path.realpath(path)
+    foreign = "site-packages" in path or "dist-packages" in path
+    if foreign or not path.startswith((standard + os.sep, ours + os.sep)):
+        print(name, path)
+"""
+"""Imports the agent's modules and prints every loaded module that is neither ours nor the library's."""
+
+
+@cache
+def interpreters() -> Mapping[tuple[int, int], str]:
+    """One interpreter per Python version found on PATH and among pyenv's."""
+    found: dict[tuple[int, int], str] = {(sys.version_info[0], sys.version_info[1]): sys.executable}
+    on_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
+    candidates = [path for path in on_path if path]
+    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
+    candidates += [str(path) for path in sorted(root.glob("versions/3.*/bin/python3"))]
+    ask = "import sys; print(sys.version_info[0], sys.version_info[1])"
+    for candidate in candidates:
+        # A shim may stand for a version that is not installed: only one that answers counts.
+        done = subprocess.run([candidate, "-I", "-c", ask], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            major, minor = (int(part) for part in done.stdout.split())
+            if (major, minor) >= OLDEST:
+                found.setdefault((major, minor), candidate)
+    return found
+
+
+def test_the_agent_imports_on_every_python_with_nothing_installed() -> None:
+    assert interpreters()
+    failures = []
+    for version, path in sorted(interpreters().items()):
+        done = subprocess.run(
+            [path, "-S", "-E", "-I", "-B", "-c", BARE_IMPORT, str(ROOT / "remote"), *modules_of("rgt_box")],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode or done.stdout:
+            failures.append(f"Python {version[0]}.{version[1]}: {done.stdout}{done.stderr}")
+    assert not failures, "\n".join(failures)
+
+
+# Cycles.
+
+
+def cycles(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """The groups of modules that import each other: Tarjan's strongly connected components."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(name: str) -> None:
+        index[name] = low[name] = len(index)
+        stack.append(name)
+        for target in graph.get(name, ()):
+            if target not in index:
+                visit(target)
+                low[name] = min(low[name], low[target])
+            elif target in stack:
+                low[name] = min(low[name], index[target])
+        if low[name] == index[name]:
+            group = stack[stack.index(name) :]
+            del stack[stack.index(name) :]
+            if len(group) > 1:
+                found.append(sorted(group))
+
+    for name in sorted(graph):
+        if name not in index:
+            visit(name)
+    return found
+
+
+def test_cycles_are_found() -> None:
+    assert cycles({"a": ["b"], "b": ["c"], "c": ["b"], "d": ["a"]}) == [["b", "c"]]
+    assert cycles({"a": ["b", "c"], "b": ["c"], "c": []}) == []
+
+
+def test_no_import_cycle_even_for_type_checkers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "remote"))
+    graph = grimp.build_graph(*PACKAGES, exclude_type_checking_imports=False, cache_dir=None)
+    edges = {name: sorted(graph.find_modules_directly_imported_by(name)) for name in graph.modules}
+    assert cycles(edges) == []
+
+
+# The gate alone makes permits.
+
+MAY_NAME_IT = {"isinstance", "issubclass"}
+
+
+def permit_makers(tree: ast.Module) -> list[int]:
+    """The lines that build a Permit: a call, a subclass, a call handed the class (convert, decode)."""
+    names = {"Permit"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            names |= {alias.asname for alias in node.names if alias.name == "Permit" and alias.asname}
+
+    def is_permit(node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in names
+        return isinstance(node, ast.Attribute) and node.attr == "Permit"
+
+    lines = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            called = node.func.id if isinstance(node.func, ast.Name) else ""
+            handed = [*node.args, *(keyword.value for keyword in node.keywords)]
+            if is_permit(node.func) or (called not in MAY_NAME_IT and any(map(is_permit, handed))):
+                lines.append(node.lineno)
+        elif isinstance(node, ast.ClassDef) and any(map(is_permit, node.bases)):
+            lines.append(node.lineno)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("source", "lines"),
+    [
+        ("permit = Permit(box='a')", [1]),
+        ("permit = evidence.Permit(box='a')", [1]),
+        ("from m import Permit as P\nx = P()", [2]),
+        ("x = msgspec.convert({}, Permit)", [1]),
+        ("x = msgspec.json.decode(b'', type=Permit)", [1]),
+        ("class Mine(Permit): pass", [1]),
+        ("def destroy(permit: Permit) -> None:\n    assert isinstance(permit, Permit)", []),
+    ],
+)
+def test_permit_makers_are_found(source: str, lines: list[int]) -> None:
+    assert permit_makers(ast.parse(source)) == lines
+
+
+def test_only_the_gate_builds_a_permit() -> None:
+    gate = PACKAGES["rgt_tui"] / "gate"
+    makers = [
+        f"{shown(path)}:{line}"
+        for path in product_files(".py")
+        if not path.is_relative_to(gate)
+        for line in permit_makers(parse(path))
+    ]
+    assert makers == []

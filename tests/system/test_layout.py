@@ -1,0 +1,153 @@
+"""The shape of the tree: sizes, docstrings, locks, and nothing in it that belongs to one machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import stat
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.system.tree import PACKAGES, ROOT, parse, product_files, shown, tracked_files
+
+LONGEST = 600
+"""Lines. A smell rather than a law: whoever needs more splits the file first and asks then."""
+
+
+def test_no_product_file_is_too_long() -> None:
+    lengths = {
+        shown(path): path.read_text(encoding="utf-8").count("\n")
+        for path in product_files(".py", ".tcss", ".sh")
+    }
+    assert {name: count for name, count in lengths.items() if count > LONGEST} == {}
+
+
+def test_every_package_and_module_says_what_it_is() -> None:
+    silent = [shown(path) for path in product_files(".py") if ast.get_docstring(parse(path)) is None]
+    assert silent == []
+
+
+def test_every_folder_of_modules_is_a_package() -> None:
+    folders = {path.parent for base in PACKAGES.values() for path in base.rglob("*.py")}
+    assert sorted(shown(folder) for folder in folders if not (folder / "__init__.py").is_file()) == []
+
+
+# Put together from pieces, so that this file does not find itself.
+MACHINE_PATHS = tuple("/" + rest for rest in ("work/", "root/.pyenv", "opt/wheels", "opt/pypi"))
+REGISTRY_HOSTS = tuple(
+    ".".join(labels)
+    for labels in (
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("download", "pytorch", "org"),
+        ("deb", "debian", "org"),
+        ("npmjs", "org"),
+    )
+)
+FOREIGN = re.compile("|".join(map(re.escape, (*MACHINE_PATHS, *REGISTRY_HOSTS))))
+
+
+def foreign_in(text: str) -> list[str]:
+    return sorted(set(FOREIGN.findall(text)))
+
+
+def test_foreign_words_are_found() -> None:
+    assert foreign_in(f"see {MACHINE_PATHS[0]}main and https://files.{REGISTRY_HOSTS[1]}/x") == [
+        MACHINE_PATHS[0],
+        REGISTRY_HOSTS[1],
+    ]
+    assert foreign_in("/workspace/ckpt and org.pypi") == []
+
+
+def test_no_file_names_a_machine_path_or_a_registry() -> None:
+    found = {}
+    for path in tracked_files():
+        content = path.read_bytes()
+        if b"\0" in content[:8192]:
+            continue
+        if words := foreign_in(content.decode("utf-8", errors="replace")):
+            found[shown(path)] = words
+    assert found == {}
+
+
+def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## \[Unreleased\]$", text, re.MULTILINE)
+
+
+def test_scripts_are_strict_and_executable() -> None:
+    scripts = [*sorted((ROOT / "scripts").glob("*.sh")), ROOT / ".ci/run"]
+    for script in scripts:
+        text = script.read_text(encoding="utf-8")
+        assert text.startswith("#!/usr/bin/env bash\n"), shown(script)
+        assert "\nset -euo pipefail\n" in text, shown(script)
+        assert script.stat().st_mode & stat.S_IXUSR, shown(script)
+
+
+# The locks and what they were made from.
+
+
+def project() -> dict[str, Any]:
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        return tomllib.load(file)
+
+
+def pins(lock: Path) -> dict[str, str]:
+    found = re.findall(r"^([A-Za-z0-9_.-]+)==([^\s\\]+)", lock.read_text(encoding="utf-8"), re.MULTILINE)
+    return {canonicalize_name(name): version for name, version in found}
+
+
+BASE = ROOT / "requirements/base.lock"
+TORCH = ROOT / "requirements/torch.lock"
+
+
+def requirements_of(section: str) -> list[str]:
+    tables = project()
+    found: dict[str, list[str]] = {
+        "dependencies": tables["project"]["dependencies"],
+        "dev": tables["dependency-groups"]["dev"],
+        "build": tables["build-system"]["requires"],
+        "train": tables["project"]["optional-dependencies"]["train"],
+    }
+    return found[section]
+
+
+@pytest.mark.parametrize("section", ["dependencies", "dev", "build", "train"])
+def test_the_locks_satisfy_the_project(section: str) -> None:
+    locked = pins(TORCH if section == "train" else BASE)
+    unmet = [
+        text
+        for text in requirements_of(section)
+        if not Requirement(text).specifier.contains(
+            locked.get(canonicalize_name(Requirement(text).name), "0"), prereleases=True
+        )
+    ]
+    assert unmet == [], "run: make lock"
+
+
+def test_the_lock_sources_ask_for_what_the_project_asks_for() -> None:
+    lines = (ROOT / "requirements/base.in").read_text(encoding="utf-8").splitlines()
+    asked = {str(Requirement(line)) for line in lines if line and not line.startswith(("#", "-"))}
+    wanted = {
+        str(Requirement(text))
+        for section in ("dependencies", "dev", "build")
+        for text in requirements_of(section)
+    }
+    assert wanted <= asked
+
+
+def test_every_locked_package_has_a_hash() -> None:
+    text = BASE.read_text(encoding="utf-8")
+    entries = re.split(r"^(?=[A-Za-z0-9_.-]+==)", text, flags=re.MULTILINE)[1:]
+    assert [entry.split()[0] for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+def test_the_torch_lock_fits_every_build_and_agrees_with_the_other() -> None:
+    torch, base = pins(TORCH), pins(BASE)
+    assert [f"{name}=={version}" for name, version in torch.items() if "+" in version] == []
+    assert {name for name in torch.keys() & base.keys() if torch[name] != base[name]} == set()

@@ -1,0 +1,391 @@
+"""`make` as a person uses it, in a directory with a space, with a pretended Python and apt-get."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.system.tree import ROOT
+
+FAKE_PYTHON = r"""#!/usr/bin/env bash
+# Pretends to be Python for set-up: makes a .venv of copies of itself, and notes what it was asked to install.
+set -eu
+self=$(readlink -f "$0")
+case "${1-} ${2-}" in
+    "-c "*ensurepip*) echo "${FAKE_VERSION:-3.11.99} $self" ;;
+    "-c "*) echo "${FAKE_VERSION:-3.11.99}" ;;
+    "-m venv")
+        mkdir -p "$4/bin"
+        cp "$self" "$4/bin/python"
+        printf '#!/usr/bin/env bash\necho "rgt $*"\nexit "${FAKE_EXIT:-0}"\n' >"$4/bin/rgt"
+        chmod +x "$4/bin/rgt"
+        echo "venv" >>"$FAKE_LOG"
+        ;;
+    "-m pip")
+        echo "pip ${*: -1}" >>"$FAKE_LOG"
+        if [ "${FAKE_FAIL-}" = "${*: -1}" ]; then echo "$FAKE_SAYS"; exit 1; fi
+        if [ "${FAKE_HANG-}" = "${*: -1}" ]; then sleep 60; fi
+        ;;
+    *) echo "unexpected: $*" >&2; exit 9 ;;
+esac
+"""
+
+ALL_STEPS = ["venv", "pip requirements/base.lock", "pip requirements/torch.lock", "pip ."]
+
+
+class Clone:
+    """What `make` needs of the repository, copied to a directory with a space in its name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "a clone"
+        self.log = folder / "steps"
+        self.python = folder / "fake python"
+        self.root.mkdir()
+        self.log.touch()
+        for name in ("Makefile", "pyproject.toml", "requirements", "scripts", ".ci"):
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, self.root / name)
+        self.write_program(self.python, FAKE_PYTHON)
+        self.environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MAKE", "PYTHON", "PYTEST"))
+        }
+        self.environment |= {"PYTHON": str(self.python), "FAKE_LOG": str(self.log), "LC_ALL": "C"}
+
+    @staticmethod
+    def write_program(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def make(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["make", *arguments],
+            cwd=self.root,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def steps(self) -> list[str]:
+        """What was installed since the last call."""
+        steps = self.log.read_text().splitlines()
+        self.log.write_text("")
+        return steps
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Clone:
+    return Clone(tmp_path)
+
+
+def test_help_is_the_default_and_names_every_target(clone: Clone) -> None:
+    done = clone.make()
+    assert done.returncode == 0
+    for target in ("setup", "demo", "test", "lint", "bench", "screenshots", "lock", "clean"):
+        assert re.search(rf"^  make {target} +\S", done.stdout, re.MULTILINE), target
+    assert clone.steps() == []
+
+
+def test_setup_builds_once_and_then_does_nothing(clone: Clone) -> None:
+    first = clone.make("setup")
+    assert first.returncode == 0, first.stderr
+    assert clone.steps() == ALL_STEPS
+    second = clone.make("setup")
+    assert second.returncode == 0
+    assert clone.steps() == []
+    assert first.stdout == second.stdout == ""
+
+
+def test_changed_locks_build_the_environment_anew(clone: Clone) -> None:
+    clone.make("setup")
+    clone.steps()
+    with (clone.root / "requirements/torch.lock").open("a") as lock:
+        lock.write("# changed\n")
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == ALL_STEPS
+
+
+def test_a_changed_project_file_only_installs_the_project_again(clone: Clone) -> None:
+    clone.make("setup")
+    clone.steps()
+    with (clone.root / "pyproject.toml").open("a") as project:
+        project.write("# changed\n")
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == ["pip ."]
+
+
+def test_another_python_or_place_builds_the_environment_anew(clone: Clone) -> None:
+    clone.make("setup")
+    clone.steps()
+    assert clone.make("setup", FAKE_VERSION="3.12.0").returncode == 0
+    assert clone.steps() == ALL_STEPS
+    clone.root = clone.root.rename(clone.root.with_name("moved away"))
+    assert clone.make("setup", FAKE_VERSION="3.12.0").returncode == 0
+    assert clone.steps() == ALL_STEPS
+
+
+def test_an_environment_that_no_longer_runs_is_built_anew(clone: Clone) -> None:
+    clone.make("setup")
+    clone.steps()
+    (clone.root / ".venv/bin/python").unlink()
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == ALL_STEPS
+
+
+@pytest.mark.parametrize("step", ["requirements/base.lock", "requirements/torch.lock"])
+def test_an_interrupted_setup_is_built_anew(clone: Clone, step: str) -> None:
+    process = subprocess.Popen(
+        ["make", "setup"],
+        cwd=clone.root,
+        env=clone.environment | {"FAKE_HANG": step},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        text=True,
+    )
+    wait_for(lambda: f"pip {step}" in clone.log.read_text())
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate()
+    assert process.returncode != 0, output
+    clone.steps()
+    done = clone.make("setup")
+    assert done.returncode == 0
+    assert "incomplete" in done.stderr
+    assert clone.steps() == ALL_STEPS
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.02)
+
+
+def test_a_failing_project_step_keeps_the_packages(clone: Clone) -> None:
+    assert clone.make("setup", FAKE_FAIL=".", FAKE_SAYS="no").returncode != 0
+    assert clone.steps() == ALL_STEPS
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == ["pip ."]
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (
+            "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+            "disk is full",
+        ),
+        ("NewConnectionError: Temporary failure in name resolution", "index was not reached"),
+        ("ERROR: No matching distribution found for torch==2.13.0", "no build for this Python"),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES", "not the one that the lock names"),
+    ],
+)
+def test_a_failed_step_is_named_and_explained(clone: Clone, says: str, told: str) -> None:
+    done = clone.make("demo", FAKE_FAIL="requirements/torch.lock", FAKE_SAYS=says)
+    assert done.returncode != 0
+    assert done.stdout == ""
+    assert "FAILED: installing torch" in done.stderr
+    assert told in done.stderr
+    assert str(clone.root / ".venv/setup.log") in done.stderr
+    assert says in (clone.root / ".venv/setup.log").read_text()
+
+
+def test_a_wrong_python_is_refused_by_name(clone: Clone) -> None:
+    done = clone.make("setup", PYTHON="/nowhere/python3")
+    assert done.returncode != 0
+    assert "PYTHON=/nowhere/python3 is no Python 3.11 or later" in done.stderr
+    assert not (clone.root / ".venv").exists()
+
+
+def test_demo_leaves_stdout_to_the_program(clone: Clone) -> None:
+    done = clone.make("demo", 'ARGS=--for 45 --name "two words"')
+    assert done.returncode == 0
+    assert done.stdout == "rgt demo --for 45 --name two words\n"
+    assert clone.make("-s", "-C", str(clone.root), "demo").stdout == "rgt demo\n"
+
+
+def test_demo_fails_when_the_program_fails(clone: Clone) -> None:
+    done = clone.make("demo", FAKE_EXIT="3")
+    assert done.returncode != 0
+    assert done.stdout == "rgt demo\n"
+
+
+def test_two_setups_at_once_build_one_environment(clone: Clone) -> None:
+    processes = [
+        subprocess.Popen(
+            ["make", "setup"],
+            cwd=clone.root,
+            env=clone.environment,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(2)
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
+    for process in processes:
+        assert process.stderr
+        process.stderr.close()
+    assert clone.steps() == ALL_STEPS
+
+
+def test_clean_keeps_the_environment_and_distclean_does_not(clone: Clone) -> None:
+    clone.make("setup")
+    cache = clone.root / "rgt_tui/__pycache__"
+    kept = clone.root / ".venv/lib/__pycache__"
+    for folder in (cache, kept, clone.root / ".ruff_cache"):
+        folder.mkdir(parents=True)
+    assert clone.make("clean").returncode == 0
+    assert not cache.exists()
+    assert not (clone.root / ".ruff_cache").exists()
+    assert kept.exists()
+    assert clone.make("distclean").returncode == 0
+    assert not (clone.root / ".venv").exists()
+
+
+# System parts.
+
+TOOLS = (
+    *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "grep", "head", "make", "mkdir", "mv"),
+    *("printf", "readlink", "rm", "sed", "sha256sum", "sort", "tail", "tr"),
+)
+
+
+def bare_path(clone: Clone, **programs: str) -> str:
+    """A PATH with the tools of every machine, some pretended programs, and none of the system parts."""
+    folder = clone.root.parent / "bare bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        if found:
+            (folder / tool).symlink_to(found)
+    for name, text in programs.items():
+        clone.write_program(folder / name.replace("_", "-"), text)
+    return str(folder)
+
+
+def test_without_root_missing_parts_are_told_once_and_setup_goes_on(clone: Clone) -> None:
+    environment = {"PATH": bare_path(clone, id="#!/usr/bin/env bash\necho 1000\n"), "RGT_SBIN": ""}
+    done = clone.make("setup", **environment)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"tmux +\(package tmux\)  without it: queues detached in tmux", done.stderr)
+    assert (
+        "apt-get install munge openssh-client openssh-server rsync slurm-wlm tmux util-linux" in done.stderr
+    )
+    assert clone.steps() == ALL_STEPS
+    again = clone.make("setup", **environment)
+    assert again.returncode == 0
+    assert "still missing: ssh sshd tmux" in again.stderr
+    assert len(again.stderr.splitlines()) < len(done.stderr.splitlines())
+
+
+def test_the_tests_do_not_run_without_the_parts(clone: Clone) -> None:
+    environment = {"PATH": bare_path(clone, id="#!/usr/bin/env bash\necho 1000\n"), "RGT_SBIN": ""}
+    done = clone.make("test", **environment)
+    assert done.returncode != 0
+    assert "the tests need all of them" in done.stderr
+
+
+FAKE_APT = """#!/usr/bin/env bash
+echo "apt ${*: -1}" >>"$FAKE_LOG"
+case " $* " in *" install "*)
+    test -x "$RGT_POLICY_RC" && echo "no services" >>"$FAKE_LOG"
+    here=$(dirname "$0")
+    for name in ssh sshd tmux rsync sbatch slurmctld slurmd munged munge setsid unshare; do
+        printf '#!/bin/sh\\n' >"$here/$name"
+        chmod +x "$here/$name"
+    done ;;
+esac
+"""
+
+
+def test_root_on_debian_installs_the_parts_and_starts_no_service(clone: Clone) -> None:
+    policy = clone.root.parent / "policy rc.d"
+    path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get=FAKE_APT)
+    done = clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(policy))
+    assert done.returncode == 0, done.stderr
+    assert clone.steps() == ["apt update", "apt util-linux", "no services", *ALL_STEPS]
+    assert not policy.exists()
+    assert clone.make("parts", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(policy)).returncode == 0
+    assert clone.steps() == []
+
+
+def test_somebody_elses_service_policy_is_left_alone(clone: Clone) -> None:
+    policy = clone.root.parent / "policy"
+    policy.write_text("#!/bin/sh\nexit 101\n")
+    path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get=FAKE_APT)
+    clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(policy))
+    assert policy.read_text() == "#!/bin/sh\nexit 101\n"
+
+
+def test_a_failing_apt_get_does_not_fail_setup(clone: Clone) -> None:
+    path = bare_path(clone, id="#!/usr/bin/env bash\necho 0\n", apt_get="#!/usr/bin/env bash\nexit 100\n")
+    policy = clone.root.parent / "policy"
+    done = clone.make("setup", PATH=path, RGT_SBIN="", RGT_POLICY_RC=str(policy))
+    assert done.returncode == 0, done.stderr
+    assert "apt-get install failed" in done.stderr
+    assert "missing on this machine" in done.stderr
+
+
+# The two passes.
+
+
+def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
+    """Runs the test runner on a small tree of its own."""
+    (folder / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
+    (folder / "pytest.ini").write_text("[pytest]\nmarkers = serial: alone\naddopts = -p no:cacheprovider\n")
+    for name, text in tests.items():
+        (folder / f"test_{name}.py").write_text(text)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    return subprocess.run(
+        [sys.executable, "scripts/run_tests.py"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+PASSES = "def test_a(): pass\n"
+FAILS = "def test_b(): assert False\n"
+SERIAL = "import pytest\n@pytest.mark.serial\ndef test_c(): pass\n"
+
+
+def test_both_passes_add_up_to_one_closing_line(tmp_path: Path) -> None:
+    done = run_passes(tmp_path, one=PASSES, two=SERIAL)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped"
+
+
+def test_a_pass_without_tests_is_no_failure(tmp_path: Path) -> None:
+    assert run_passes(tmp_path, one=PASSES).returncode == 0
+
+
+def test_no_test_at_all_is_a_failure(tmp_path: Path) -> None:
+    done = run_passes(tmp_path)
+    assert done.returncode != 0
+    assert done.stdout.splitlines()[-1] == "total: 0 passed, 0 failed, 0 skipped"
+
+
+def test_a_failure_in_the_first_pass_still_runs_the_second(tmp_path: Path) -> None:
+    done = run_passes(tmp_path, one=FAILS, two=SERIAL)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "total: 1 passed, 1 failed, 0 skipped"
