@@ -1,12 +1,13 @@
 """The append-only record of billing actions: who did what to which box, what was shown, and what came of it.
 
-One JSON object a line, written by a single ``write`` on a descriptor opened for appending, then fsynced. It is
-written *before* the call goes out: an action that cannot be recorded is not sent.
+One JSON object a line, written by a single ``write`` on a descriptor opened for appending, then fsynced. It
+is written *before* the call goes out: an action that cannot be recorded is not sent.
 """
 
 from __future__ import annotations
 
 import enum
+import errno
 import fcntl
 import os
 import pwd
@@ -91,13 +92,13 @@ class AuditLog:
             stat = os.fstatvfs(fd)
             # A file system that reports no blocks at all (some FUSE ones) cannot be asked for its room.
             if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
-                raise OSError(28, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted")
+                raise OSError(errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted")
             torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
             data = (b"\n" if torn else b"") + line
             try:
                 written = os.write(fd, data)
                 if written != len(data):
-                    raise OSError(28, "No space left on device")
+                    raise OSError(errno.ENOSPC, "No space left on device")
                 os.fsync(fd)
             except OSError:
                 # Half a line would spoil the next one; nothing else is ever cut off.

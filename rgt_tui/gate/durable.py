@@ -15,8 +15,8 @@ from rgt_tui.model.protocol import Cell
 def durable(state: BoxState, profile: Profile | None, verb: Verb, known: Mapping[str, str]) -> EvidenceItem:
     """Say whether every result outlives the verb.
 
-    For a destroy: every done cell has a copy that the runner verified, on a tier that survives a destroy. For a
-    park: what is not safe in that way must at least lie on a tier that survives a stop.
+    For a destroy: every done cell has a copy that the runner verified, on a tier that survives a destroy. For
+    a park: what is not safe in that way must at least lie on a tier that survives a stop.
     """
 
     def item(ok: bool, text: str) -> EvidenceItem:

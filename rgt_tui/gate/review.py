@@ -94,7 +94,7 @@ def _fates(
 
 
 def _absent(tier: Tier, known: Mapping[str, str]) -> bool:
-    """Tell whether the provider's word rules this tier out: another one stands at each of its mount points."""
+    """Tell whether the provider's word rules this tier out: another one stands at each of its mounts."""
     return bool(tier.mounts) and all(mount in known and known[mount] != tier.name for mount in tier.mounts)
 
 

@@ -18,8 +18,8 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
         known: Mount point → tier name, where something else (the provider) says which one it is.
 
     Returns:
-        One tier normally; several where it cannot be told which it is; none for a path that is not absolute and
-        plain, or lies nowhere that the profile knows.
+        One tier normally; several where it cannot be told which it is; none for a path that is not absolute
+        and plain, or lies nowhere that the profile knows.
     """
     wanted = PurePosixPath(path)
     if not wanted.is_absolute() or ".." in wanted.parts or path.startswith("//"):
