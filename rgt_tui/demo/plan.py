@@ -13,6 +13,8 @@ class Disk(msgspec.Struct, frozen=True):
 
     path: str
     """Mount point on the box."""
+    tier: str
+    """Name of the profile's storage tier that it stands for."""
     size: int
     inodes: int
     survives_reboot: bool = True
@@ -38,8 +40,6 @@ class DemoBox(msgspec.Struct, frozen=True):
     disks: tuple[Disk, ...]
     data: str
     durable: str
-    durable_tier: str
-    """Name of the profile's tier that `durable` stands for."""
     job: str
     cells: tuple[CellPlan, ...]
     retries: int = 0
@@ -64,13 +64,12 @@ BOXES: tuple[DemoBox, ...] = (
         usd_per_hour=0.27,
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", 256 * MIB, 20_000),
-            Disk("/root/autodl-tmp", 192 * MIB, 8_000),
-            Disk("/root/autodl-fs", 96 * MIB, 2_000),
+            Disk("/", "system", 256 * MIB, 20_000),
+            Disk("/root/autodl-tmp", "data", 192 * MIB, 8_000),
+            Disk("/root/autodl-fs", "shared-fs", 96 * MIB, 2_000),
         ),
         data="/root/autodl-tmp",
         durable="/root/autodl-fs",
-        durable_tier="shared-fs",
         job="/root/jobs/sweep",
         cells=(
             _cell("gpt-a", 2, seed=1, lr=0.003),
@@ -87,13 +86,12 @@ BOXES: tuple[DemoBox, ...] = (
         usd_per_hour=0.69,
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", 256 * MIB, 20_000, survives_reboot=False),
-            Disk("/workspace", 192 * MIB, 8_000),
-            Disk("/runpod-volume", 96 * MIB, 2_000),
+            Disk("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
+            Disk("/workspace", "volume-disk", 192 * MIB, 8_000),
+            Disk("/runpod-volume", "network-volume", 96 * MIB, 2_000),
         ),
         data="/workspace",
         durable="/runpod-volume",
-        durable_tier="network-volume",
         job="/workspace/jobs/spot",
         cells=(_cell("spot-lm", 20, seed=5, lr=0.002),),
         story="resume",
@@ -105,13 +103,12 @@ BOXES: tuple[DemoBox, ...] = (
         usd_per_hour=0.42,
         memory_limit=1200 * MIB,
         disks=(
-            Disk("/", 256 * MIB, 20_000),
-            Disk("/workspace", 192 * MIB, 4_096),
-            Disk("/mnt/volume", 96 * MIB, 2_000),
+            Disk("/", "container-disk", 256 * MIB, 20_000),
+            Disk("/workspace", "container-disk", 192 * MIB, 4_096),
+            Disk("/mnt/volume", "volume", 96 * MIB, 2_000),
         ),
         data="/workspace",
         durable="/mnt/volume",
-        durable_tier="volume",
         job="/root/jobs/lstm",
         cells=(_cell("lstm-a", 20, seed=6, lr=0.002), _cell("lstm-b", 2, seed=7, lr=0.001)),
         story="inodes",

@@ -11,6 +11,7 @@ import asyncssh
 from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.reduce import apply, replace
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import (
     Control,
@@ -56,8 +57,11 @@ class BoxSession:
         self._scalars: dict[str, Cursor] = {}
         self._kick = asyncio.Event()
 
-    def set(self, state: BoxState) -> None:
-        """Replace the state (for what does not come from the box: the meter, the findings)."""
+    def set_meter(self, meter: Meter) -> None:
+        """Store what the provider says."""
+        self._set(replace(self.state, meter=meter))
+
+    def _set(self, state: BoxState) -> None:
         if state is not self.state:
             self.state = state
             self._on_change()
@@ -133,15 +137,15 @@ class BoxSession:
             self._logs[frame.path] = Cursor(frame.inode, frame.end)
         elif isinstance(frame, Scalars):
             self._scalars[frame.source] = Cursor(frame.inode, frame.end)
-        self.set(apply(self.state, frame, self._clock()))
+        self._set(apply(self.state, frame, self._clock()))
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters
-        self.set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
+        self._set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
 
     def _lost(self, link: Link, reason: str, retry_at: float) -> None:
         since = self.state.since if self.state.link is link else self._clock()
-        self.set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
+        self._set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
 
     def _send(self, control: Control) -> None:
         if self._channel is not None:

@@ -116,8 +116,7 @@ async def open_channel(
         on_frame: Called from the event loop, in order of arrival.
         on_bad: Called with the number of lines that were no frames.
     """
-    channel, session = await connection.create_session(
-        lambda: _Session(on_frame, on_bad), command, encoding=None
-    )
+    session = _Session(on_frame, on_bad)
+    channel, _ = await connection.create_session(lambda: session, command, encoding=None)
     channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)

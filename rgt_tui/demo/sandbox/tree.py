@@ -8,6 +8,8 @@ from pathlib import Path
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix")
 CODE = "/root/code"
 """Where the box finds the trainer."""
+TRACES = "/root/.gpu-traces"
+"""Where the box finds the GPU traces that it replays."""
 
 
 def system_links() -> list[tuple[str, str]]:
@@ -25,6 +27,7 @@ def binds(remote: Path) -> list[tuple[str, str, bool]]:
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
     shown.append((str(remote), CODE, True))
+    shown.append((str(Path(__file__).parents[1] / "traces"), TRACES, True))
     shown += [("/dev", "/dev", False), ("/sys", "/sys", False)]
     return shown
 

@@ -1,0 +1,62 @@
+"""Start the terminal dashboard on any fleet source, and leave the terminal and the fleet in order."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+
+from rgt_tui.cli.trace import mark
+from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.fleet import FleetState
+
+
+def show(make_fleet: Callable[[], FleetSource], *, title: str, hint: str | None, farewell: str | None) -> int:
+    """Run the dashboard until the person leaves; return the exit code.
+
+    Args:
+        make_fleet: Called after the first frame.
+        title: Title of the terminal.
+        hint: What the event line says until something happens.
+        farewell: One line printed afterwards; None says which boxes go on.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        sys.stderr.write("rgt: the dashboard needs a terminal; without one use `rgt demo --headless`\n")
+        return 2
+    return asyncio.run(_run(make_fleet, title, hint, farewell))
+
+
+async def _run(
+    make_fleet: Callable[[], FleetSource], title: str, hint: str | None, farewell: str | None
+) -> int:
+    from rgt_tui.ui.app import RgtApp
+
+    made: list[FleetSource] = []
+
+    def make() -> FleetSource:
+        mark("first-frame")
+        fleet = make_fleet()
+        made.append(fleet)
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731
+
+        def first_sample(state: FleetState) -> None:
+            if any(box.sample is not None for box in state.boxes):
+                mark("first-sample")
+                unsubscribe()
+
+        unsubscribe = fleet.subscribe(first_sample)
+        return fleet
+
+    app = RgtApp(make, title=title, hint=hint, farewell=farewell)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, app.exit)
+    try:
+        await app.run_async()
+    finally:
+        for fleet in made:
+            await fleet.stop()
+    if app.return_code == 0:
+        sys.stdout.write(app.farewell + "\n")
+    return app.return_code or 0

@@ -1,0 +1,117 @@
+"""The demo as a fleet source: the embedded boxes and the engine that watches them, started and stopped as one."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+
+from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.stories import Director
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.profile import Profile
+
+METER_SECONDS = 5.0
+log = logging.getLogger("rgt.demo")
+
+
+class DemoFleet:
+    """A `FleetSource` over the embedded fleet."""
+
+    def __init__(self, *, port_base: int | None = None, follow_advice: bool = False) -> None:
+        self.embedded = Embedded(port_base=port_base)
+        self._follow_advice = follow_advice
+        self._fleet: Fleet | None = None
+        self._director: asyncio.Task[None] | None = None
+        self._subscribers: list[Callable[[FleetState], None]] = []
+
+    @property
+    def state(self) -> FleetState:
+        """The newest state; empty until the boxes stand."""
+        return self._fleet.state if self._fleet is not None else FleetState(at=time.time())
+
+    def now(self) -> float:
+        """The client clock."""
+        return time.time()
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state; return the way to stop."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+
+    def profile(self, box: str) -> Profile:
+        """The profile of a box."""
+        return self._running.profile(box)
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box."""
+        return self._running.checks(box)
+
+    def focus(self, box: str | None) -> None:
+        """Say which box is on screen."""
+        if self._fleet is not None:
+            self._fleet.focus(box)
+
+    def follow(self, box: str, path: str) -> None:
+        """Follow one more log."""
+        self._running.follow(box, path)
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        """Gather what a person must see before a billing action."""
+        return await self._running.review(box, verb)
+
+    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        """Carry out a billing action, if the gate allows it."""
+        return self._running.execute(box, verb, typed)
+
+    async def start(self) -> None:
+        """Start the boxes, then the engine, then the stories.
+
+        Raises:
+            DemoError: with what is missing and what to do.
+        """
+        try:
+            await self.embedded.start()
+            assert self.embedded.workspace is not None
+            self._fleet = Fleet(
+                self.embedded.specs,
+                audit=self.embedded.workspace.path / "audit.jsonl",
+                env=self.embedded.env,
+                meter_seconds=METER_SECONDS,
+            )
+            self._fleet.subscribe(self._pass_on)
+            await self._fleet.start()
+        except BaseException:
+            await self.stop()
+            raise
+        director = Director(self.embedded, lambda: self.state, follow_advice=self._follow_advice)
+        self._director = asyncio.create_task(director.run(), name="director")
+        self._director.add_done_callback(_report)
+
+    async def stop(self) -> None:
+        """Take everything down; nothing of the demo outlives it."""
+        director, self._director = self._director, None
+        if director is not None:
+            director.cancel()
+            await asyncio.gather(director, return_exceptions=True)
+        if self._fleet is not None:
+            await self._fleet.stop()
+        await self.embedded.stop()
+
+    @property
+    def _running(self) -> Fleet:
+        if self._fleet is None:
+            raise KeyError("the demo's boxes are not up yet")
+        return self._fleet
+
+    def _pass_on(self, state: FleetState) -> None:
+        for callback in list(self._subscribers):
+            callback(state)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        log.error("the demo's stories ended early: %r", task.exception())

@@ -1,0 +1,183 @@
+"""The three stories of the demo: what makes them happen, and how one sees that they have happened.
+
+`Director` causes things, as a platform or a careless evaluation script would. `happened` reads the fleet's state
+alone: a story counts only when rgt itself has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from rgt_tui.demo import operator
+from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.plan import FILL_DIR, DemoBox
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ssh.bundle import AgentBundle, build_agent
+from rgt_tui.ssh.errors import BoxError
+
+log = logging.getLogger("rgt.demo")
+
+STORIES = ("queue", "resume", "inodes")
+PREEMPT_AT_STEP = 130
+GRACE_SECONDS = 4.0
+AWAY_SECONDS = 6.0
+FILL_AT_STEP = 60
+POLL_SECONDS = 0.25
+
+FILL_SCRIPT = """
+mkdir -p {dir}
+i=0
+while i=$((i+1)); : 2>/dev/null > {dir}/sample-$i.png || exit 0; do
+  [ $((i % 40)) -eq 0 ] && sleep 0.15
+done
+"""
+
+
+def story_box(state: FleetState, boxes: tuple[DemoBox, ...], story: str) -> BoxState | None:
+    """Return the state of the box that tells `story`."""
+    return next((state.box(box.name) for box in boxes if box.story == story), None)
+
+
+def queue_done(box: BoxState) -> bool:
+    """Every cell of the queue is done, with a verified copy on the durable disk."""
+    cells = [cell for queue in box.queues for cell in queue.cells]
+    return bool(cells) and all(cell.state == "done" and cell.durable == "verified" for cell in cells)
+
+
+def resumed(box: BoxState) -> bool:
+    """A run went on from a checkpoint and has got further than before it was killed."""
+    for run in box.runs:
+        loss = run.series.get("loss")
+        if not run.resumes or loss is None:
+            continue
+        before = [step for step, _ in loss][: run.resumes[0].index]
+        if before and run.step is not None and run.step > max(before):
+            return True
+    return False
+
+
+def out_of_inodes(box: BoxState) -> bool:
+    """A failed save was diagnosed: the finding names the resource, the line, the gotcha and a fix."""
+    return any(
+        "inodes" in finding.resource and "Errno 28" in finding.evidence and finding.fixes
+        for finding in box.findings
+    )
+
+
+def went_on(box: BoxState) -> bool:
+    """The trouble is over and the run makes progress."""
+    return not box.findings and any(cell.state in ("running", "done") for q in box.queues for cell in q.cells)
+
+
+TESTS: dict[str, Callable[[BoxState], bool]] = {
+    "queue": queue_done,
+    "resume": resumed,
+    "inodes": out_of_inodes,
+}
+
+
+class Stories:
+    """Remembers which stories have been seen to happen."""
+
+    def __init__(self, boxes: tuple[DemoBox, ...]) -> None:
+        self._boxes = boxes
+        self.seen = dict.fromkeys(STORIES, False)
+
+    def look(self, state: FleetState) -> list[str]:
+        """Look at a new state; return the stories that happened just now."""
+        new = []
+        for story, test in TESTS.items():
+            box = story_box(state, self._boxes, story)
+            if not self.seen[story] and box is not None and test(box):
+                self.seen[story] = True
+                new.append(story)
+        return new
+
+    @property
+    def missing(self) -> list[str]:
+        """The stories that have not happened yet."""
+        return [story for story, seen in self.seen.items() if not seen]
+
+
+class Director:
+    """Launches the queues and makes the stories happen."""
+
+    def __init__(
+        self, embedded: Embedded, state: Callable[[], FleetState], *, follow_advice: bool = False
+    ) -> None:
+        """Prepare.
+
+        Args:
+            embedded: The running boxes.
+            state: Reads the fleet's newest state.
+            follow_advice: Remove what fills the disk, once rgt has said so; otherwise that is left to a person.
+        """
+        self._embedded = embedded
+        self._state = state
+        self._follow_advice = follow_advice
+        self._bundle: AgentBundle | None = None
+
+    async def run(self) -> None:
+        """Launch everything and direct the stories until all of them have been told."""
+        self._bundle = await asyncio.to_thread(build_agent)
+        async with asyncio.TaskGroup() as group:
+            for box in self._embedded.boxes:
+                group.create_task(self._tell(box), name=f"story:{box.name}")
+
+    async def _tell(self, box: DemoBox) -> None:
+        try:
+            await self._launch(box, prepared=False)
+            if box.story == "resume":
+                await self._preempt(box)
+            elif box.story == "inodes":
+                await self._fill(box)
+        except (BoxError, operator.CommandFailed, OSError) as error:
+            if box.name not in self._embedded.stopped:
+                log.error("%s: %s", box.name, error)
+
+    async def _launch(self, box: DemoBox, *, prepared: bool) -> None:
+        assert self._bundle is not None
+        spec = self._embedded.spec(box.name)
+        assert spec.python is not None
+        said = await operator.launch(spec, box, self._bundle, spec.python, prepared=prepared)
+        log.info("%s: launched %s", box.name, said.strip())
+
+    async def _preempt(self, box: DemoBox) -> None:
+        await self._until(box, lambda state: _step(state) >= PREEMPT_AT_STEP)
+        log.info(
+            "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL", box.name, GRACE_SECONDS
+        )
+        spec = self._embedded.spec(box.name)
+        await operator.shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
+        await asyncio.sleep(GRACE_SECONDS)
+        await self._embedded.cut(box.name)
+        await asyncio.sleep(AWAY_SECONDS)
+        await self._embedded.restore(box.name)
+        log.info("%s: back; the identical launch command", box.name)
+        await self._launch(box, prepared=True)
+
+    async def _fill(self, box: DemoBox) -> None:
+        await self._until(box, lambda state: _step(state) >= FILL_AT_STEP)
+        spec = self._embedded.spec(box.name)
+        log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
+        script = FILL_SCRIPT.format(dir=FILL_DIR)
+        start = "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 </dev/null &"
+        await operator.shell(spec, start, script.encode())
+        if self._follow_advice:
+            await self._until(box, out_of_inodes)
+            log.info("%s: following the advice by hand", box.name)
+            await operator.shell(spec, f"rm -rf -- {FILL_DIR}")
+
+    async def _until(self, box: DemoBox, test: Callable[[BoxState], bool]) -> None:
+        while True:
+            state = self._state().box(box.name)
+            if state is not None and test(state):
+                return
+            await asyncio.sleep(POLL_SECONDS)
+
+
+def _step(state: BoxState) -> int:
+    return max((run.step or 0 for run in state.runs), default=0)

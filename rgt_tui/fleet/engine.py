@@ -1,0 +1,162 @@
+"""The fleet: all sessions together, as one immutable state that is published a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.session import BoxSession
+from rgt_tui.fleet.teardown import Teardown
+from rgt_tui.lifecycle import evaluate
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.triage import diagnose
+
+PUBLISH_SECONDS = 0.1
+CONNECTS_AT_ONCE = 10
+"""More at once stall the loop and trip sshd's MaxStartups."""
+EVENTS = 200
+METER_SECONDS = 20.0
+SLOW_FACTOR = 5
+"""Boxes that are not on the screen are sampled this much more slowly, in a fleet of more than `FEW_BOXES`."""
+FEW_BOXES = 12
+
+
+class Fleet:
+    """A running fleet; see `rgt_tui.fleet.source.FleetSource` for what each method promises."""
+
+    def __init__(
+        self,
+        specs: Sequence[BoxSpec],
+        *,
+        audit: Path,
+        clock: Callable[[], float] = time.time,
+        env: Mapping[str, str] | None = None,
+        meter_seconds: float = METER_SECONDS,
+    ) -> None:
+        """Describe the fleet; nothing connects before `start`.
+
+        Args:
+            specs: The boxes; names are unique.
+            audit: Where billing actions are written down.
+            clock: Epoch seconds.
+            env: Where the providers' keys are looked for; None = the process's environment.
+            meter_seconds: Pause between two readings of the meters.
+
+        Raises:
+            ProfileError: a box names a profile that does not exist.
+        """
+        self._clock = clock
+        self._profiles = {spec.name: load_profile(spec.profile) for spec in specs}
+        bundle = build_agent()
+        gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+        self._sessions = {
+            spec.name: BoxSession(spec, self._profiles[spec.name], bundle, gate, clock, self._wake)
+            for spec in specs
+        }
+        self._meters = Meters(self._sessions, seconds=meter_seconds, clock=clock, env=env)
+        self._teardown = Teardown(self._sessions, self._profiles, self._meters, audit, clock)
+        self._published = {name: session.state for name, session in self._sessions.items()}
+        self._state = FleetState(boxes=tuple(self._published.values()), at=clock())
+        self._subscribers: list[Callable[[FleetState], None]] = []
+        self._dirty = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def state(self) -> FleetState:
+        """The newest published state."""
+        return self._state
+
+    def now(self) -> float:
+        """The client clock."""
+        return self._clock()
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state; return the way to stop."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+
+    def profile(self, box: str) -> Profile:
+        """The profile of a box."""
+        return self._profiles[box]
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box, evaluated now."""
+        return evaluate(self._sessions[box].state, self._profiles[box], self._clock())
+
+    def focus(self, box: str | None) -> None:
+        """Sample the box on screen fast, and, in a large fleet, the others slowly."""
+        for name, session in self._sessions.items():
+            slow = box is not None and name != box and len(self._sessions) > FEW_BOXES
+            session.set_interval(session.state.spec.interval * (SLOW_FACTOR if slow else 1))
+
+    def follow(self, box: str, path: str) -> None:
+        """Follow one more log file of a box."""
+        self._sessions[box].follow(path)
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        """Gather what a person must see before a billing action."""
+        return await self._teardown.review(box, verb)
+
+    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        """Carry out a billing action, if the gate allows it."""
+        return self._teardown.execute(box, verb, typed)
+
+    async def start(self) -> None:
+        """Begin to connect."""
+        for session in self._sessions.values():
+            self._tasks.append(asyncio.create_task(session.run(), name=f"box:{session.state.spec.name}"))
+        self._tasks.append(asyncio.create_task(self._meters.run(), name="meters"))
+        self._tasks.append(asyncio.create_task(self._publish(), name="publish"))
+
+    async def stop(self) -> None:
+        """Disconnect. What runs on the boxes goes on."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._meters.close()
+
+    def _wake(self) -> None:
+        self._dirty.set()
+
+    async def _publish(self) -> None:
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            self.publish()
+            await asyncio.sleep(PUBLISH_SECONDS)
+
+    def publish(self) -> None:
+        """Diagnose what changed and hand the new state to everyone."""
+        now = self._clock()
+        events: list[FleetEvent] = []
+        for name, session in self._sessions.items():
+            old = self._published[name]
+            if session.state is old:
+                continue
+            new = self._diagnosed(session, old, now)
+            events += between(old, new, now)
+            self._published[name] = new
+        self._state = FleetState(
+            boxes=tuple(self._published.values()), events=(*self._state.events, *events)[-EVENTS:], at=now
+        )
+        for callback in list(self._subscribers):
+            with contextlib.suppress(Exception):
+                callback(self._state)
+
+    def _diagnosed(self, session: BoxSession, old: BoxState, now: float) -> BoxState:
+        findings = diagnose(session.state, now, old.findings)
+        if findings != session.state.findings:
+            session.state = replace(session.state, findings=findings)
+        return session.state

@@ -1,0 +1,140 @@
+"""A billing action from the fleet's side: fresh evidence, the gate, the audit log, the call, the confirmation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.session import BoxSession
+from rgt_tui.fleet.source import GateClosed
+from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLog
+from rgt_tui.gate.evaluate import digest, evaluate
+from rgt_tui.gate.gather import gather
+from rgt_tui.gate.review import review as make_review
+from rgt_tui.gate.storage import action_for
+from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.profile import Profile
+from rgt_tui.providers.base import Provider
+from rgt_tui.providers.stopping import carry_out
+
+
+class Teardown:
+    """Stops meters. Everything it asks about is read anew, at the review and again at the call."""
+
+    def __init__(
+        self,
+        sessions: Mapping[str, BoxSession],
+        profiles: Mapping[str, Profile],
+        meters: Meters,
+        audit: Path,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sessions = sessions
+        self._profiles = profiles
+        self._meters = meters
+        self._audit = AuditLog(audit)
+        self._clock = clock
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        """Say what the action would do, and what stands against it.
+
+        Raises:
+            GateClosed: the box has no control plane that rgt could ask.
+        """
+        provider = self._provider(box)
+        evidence = await self._gather(box, verb, provider, typed="")
+        return self._review(box, verb, provider, evidence)
+
+    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        """Carry the action out, if the gate allows it on evidence of this very moment.
+
+        Raises:
+            GateClosed: it does not, or the audit log cannot be written; nothing was sent.
+        """
+        provider = self._provider(box)
+        evidence = await self._gather(box, verb, provider, typed)
+        shown = digest(self._review(box, verb, provider, evidence))
+        verdict = evaluate(evidence, self._clock())
+        if isinstance(verdict, Refusal):
+            await self._note(evidence, AuditEvent.REFUSED, "; ".join(verdict.reasons), shown, required=False)
+            raise GateClosed(verdict.reasons)
+        call = provider.describe(verb, evidence.instance)
+        await self._note(evidence, AuditEvent.REQUESTED, call, shown, required=True)
+        async for step in self._carry_out(box, provider, verdict):
+            await self._note(evidence, AuditEvent.ANSWER, f"{step.phase}: {step.text}", shown, required=False)
+            yield step
+
+    async def _carry_out(self, box: str, provider: Provider, permit: Permit) -> AsyncIterator[StopProgress]:
+        session = self._sessions[box]
+        steps = carry_out(provider, permit, clock=self._clock, sleep=asyncio.sleep)
+        async for step in steps:
+            if step.phase is not StopPhase.REQUESTED:
+                self._meters.put(session, await provider.read(permit.instance))
+            yield step
+
+    def _provider(self, box: str) -> Provider:
+        try:
+            provider = self._meters.provider(self._sessions[box])
+        except ValueError as error:
+            raise GateClosed((str(error),)) from error
+        if provider is None:
+            raise GateClosed(
+                (f"{box} has no control plane in the fleet file: stop it in the platform's own console",)
+            )
+        return provider
+
+    async def _gather(self, box: str, verb: Verb, provider: Provider, typed: str) -> Evidence:
+        session = self._sessions[box]
+        self._meters.put(session, await provider.read(provider.instance))
+        state = session.state
+        return gather(
+            state,
+            state.meter,
+            self._profiles[box],
+            verb,
+            self._clock(),
+            action=provider.action(verb),
+            typed=typed,
+            known_tiers=self._tiers(box, provider),
+        )
+
+    def _review(self, box: str, verb: Verb, provider: Provider, evidence: Evidence) -> Review:
+        state = self._sessions[box].state
+        action = action_for(self._profiles[box], verb)
+        return make_review(
+            evidence,
+            state,
+            state.meter,
+            self._profiles[box],
+            native_label=action.native_label if action is not None else provider.native_label(verb),
+            will_send=provider.describe(verb, provider.instance),
+            now=self._clock(),
+            keeps_billing=provider.keeps_billing(verb, provider.instance),
+            known_tiers=self._tiers(box, provider),
+        )
+
+    def _tiers(self, box: str, provider: Provider) -> dict[str, str]:
+        """What the fleet file says about a mount point is a person's word and beats the provider's guess."""
+        return {**provider.tiers(provider.instance), **self._sessions[box].state.spec.tiers}
+
+    async def _note(
+        self, evidence: Evidence, event: AuditEvent, text: str, shown: str, *, required: bool
+    ) -> None:
+        entry = AuditEntry(
+            at=self._clock(),
+            event=event,
+            box=evidence.box,
+            verb=evidence.verb,
+            instance=evidence.instance,
+            shown=shown,
+            evidence=digest(evidence),
+            typed=evidence.typed,
+            text=text,
+        )
+        try:
+            await asyncio.to_thread(self._audit.record, entry)
+        except AuditFailed as error:
+            if required:
+                raise GateClosed((f"{error}. Nothing was sent.",)) from error
