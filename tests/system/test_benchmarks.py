@@ -1,0 +1,118 @@
+"""The benchmarks' harness: what it prints and finds, and the terminal it measures in. No speed is asserted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import __main__ as suite
+from benchmarks.product import HEADER, READING, read_trace
+from benchmarks.report import BenchmarkError, Row, main, table
+from benchmarks.terminal import COLUMNS, LINES, Terminal, cpu_seconds, text_of
+from tests.system.tree import ROOT
+
+ROWS = (Row("first_frame", 1234.5, "ms", 1.25, "the floor"), Row("bytes", 0.0421, "B/s"))
+
+
+def test_the_table_is_aligned() -> None:
+    assert table("startup", ROWS).splitlines() == [
+        "startup",
+        "  case          value unit  ratio  of",
+        "  first_frame   1,234 ms     1.25  the floor",
+        "  bytes        0.0421 B/s",
+    ]
+
+
+def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("startup", lambda _quick: ROWS, ["--quick", "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert shown["name"] == "startup"
+    assert shown["rows"][0] == {
+        "case": "first_frame",
+        "value": 1234.5,
+        "unit": "ms",
+        "ratio": 1.25,
+        "of": "the floor",
+    }
+    assert shown["rows"][1]["ratio"] is shown["rows"][1]["of"] is None
+
+
+def test_quick_reaches_the_benchmark() -> None:
+    asked = []
+
+    def run(quick: bool) -> tuple[Row, ...]:
+        asked.append(quick)
+        return ()
+
+    main("x", run, ["--quick"])
+    main("x", run, [])
+    assert asked == [True, False]
+
+
+def test_what_cannot_be_measured_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(quick: bool) -> tuple[Row, ...]:
+        raise BenchmarkError("the fleet did not come up")
+
+    assert main("idle", run, ["--json"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "idle: the fleet did not come up" in captured.err
+
+
+def test_every_benchmark_is_found_and_has_the_common_command_line() -> None:
+    assert {"startup", "idle"} <= set(suite.names())
+    assert not {"report", "terminal", "product", "plain_table"} & set(suite.names())
+    for name in suite.names():
+        done = subprocess.run(
+            [sys.executable, "-m", f"benchmarks.{name}", "--help"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--quick" in done.stdout
+        assert "--json" in done.stdout
+
+
+def test_an_unknown_benchmark_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        suite.main(["nothing"])
+    assert "no such benchmark: nothing" in capsys.readouterr().err
+
+
+def test_control_sequences_are_no_text() -> None:
+    painted = (
+        b"\x1b[?2026h\x1b[1;1H\x1b[38;2;1;2;3m rgt \x1b[0m fleet\x1b]0;title\x07\x1bP+q54\x1b\\ 41%\x1b(B"
+    )
+    assert text_of(painted) == " rgt  fleet 41%"
+
+
+def test_a_torn_trace_gives_what_is_whole(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    assert read_trace(trace) == {}
+    trace.write_text('{"event":"first-frame","t":5.5,"modules":["a"]}\nnoise\n{"event":"first-fr')
+    events = read_trace(trace)
+    assert list(events) == ["first-frame"]
+    assert events["first-frame"].at == 5.5
+    assert events["first-frame"].fields["modules"] == ["a"]
+
+
+def test_the_terminal_has_its_size_and_counts_what_is_written() -> None:
+    code = "import os; print(os.get_terminal_size(), os.environ['TERM']); input(); print('x' * 100_000)"
+    with Terminal([sys.executable, "-u", "-c", code]) as terminal:
+        assert terminal.wait_for(rf"columns={COLUMNS}, lines={LINES}\) xterm-256color", 60)
+        terminal.send(b"\n")
+        assert terminal.wait_until(lambda: terminal.written > 100_000, 60)
+
+
+def test_the_alternative_app_shows_readings_in_the_terminal() -> None:
+    with Terminal([sys.executable, "-m", "benchmarks.plain_table"], {"PYTHONPATH": str(ROOT)}) as terminal:
+        assert terminal.wait_for(HEADER, 60)
+        assert terminal.wait_for(READING, 60)
+        assert cpu_seconds(terminal.pid) > 0
+    assert not terminal.running
