@@ -1,0 +1,26 @@
+"""rgt_train: training that is killed at any instant and goes on bit for bit.
+
+Importing the package does not import torch; `Run` and its friends do, when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rgt_train.options import Options
+    from rgt_train.run import Run
+    from rgt_train.sampler import sample_seed
+
+__all__ = ["Options", "Run", "sample_seed"]
+
+_HOMES = {"Options": "rgt_train.options", "Run": "rgt_train.run", "sample_seed": "rgt_train.sampler"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

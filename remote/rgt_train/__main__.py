@@ -1,0 +1,22 @@
+"""``python -m rgt_train``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rgt_train.cli import main
+
+
+def _end(code: int) -> None:
+    """Flush and exit; a reader that is gone must not turn success into exit code 120."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    _end(main())

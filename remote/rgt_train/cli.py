@@ -1,0 +1,108 @@
+"""The command line. Torch is imported as late as possible: a misspelt option is told at once."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from typing import Dict, List, Optional, Sequence
+
+from rgt_train import exits
+from rgt_train.config.fields import TASKS
+from rgt_train.config.merge import merge
+from rgt_train.report import say
+from rgt_train.signals import StopRequest
+
+_FLAGS = {
+    "task": f"what to train: {', '.join(TASKS)}",
+    "epochs": "epochs in all",
+    "seed": "seed of data, order, weights and dropout",
+    "log_every": "steps between log lines",
+    "save_every": "steps between checkpoints; 0 (default) chooses from the measured cost of a save",
+    "steps_per_epoch": "optimizer steps of an epoch; 0 takes all samples",
+    "max_unsaved": "steps that may be unsaved while the disk refuses; 0 (default) is two save intervals",
+    "hold_limit": "seconds to wait for the disk before exit code 74",
+    "device": "auto, cpu, cuda or cuda:N",
+    "threads": "CPU threads of torch",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of ``python -m rgt_train``."""
+    result = argparse.ArgumentParser(
+        prog="python -m rgt_train",
+        description="Trains, survives being killed at any moment, goes on when launched again the same way.",
+        epilog="Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
+        allow_abbrev=False,
+    )
+    result.add_argument("--config", metavar="FILE", help="flat YAML file; options beat it")
+    result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
+    result.add_argument("--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit")
+    result.add_argument(
+        "--set",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="any key of the config; may be repeated",
+    )
+    for name, text in _FLAGS.items():
+        result.add_argument(f"--{name.replace('_', '-')}", metavar=name.upper(), help=text)
+    return result
+
+
+def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = None) -> int:
+    """Run the command line and return the exit code.
+
+    Args:
+        argv: The arguments without the program; None takes those of the process.
+        stop: Signals that are caught already; None catches them here, before torch is imported.
+    """
+    options = parser().parse_args(argv)
+    stop = stop or StopRequest()
+    try:
+        return _run(options, stop)
+    except exits.UsageError as error:
+        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
+        return exits.USAGE
+    except exits.Stop as error:
+        return int(error.code or 0)
+    except KeyboardInterrupt:
+        say("interrupted again: leaving without a save")
+        return 130
+    except OSError as error:
+        traceback.print_exc()
+        say(f"rgt_train: {type(error).__name__}: {error}")
+        return exits.FAILED
+    finally:
+        stop.close()
+
+
+def _run(options: argparse.Namespace, stop: StopRequest) -> int:
+    given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
+    extra = _pairs(options.set)
+    config = merge(options.config, {**extra, **{k: v for k, v in given.items() if v is not None}})
+    if options.smoke is None and not options.out:
+        raise exits.UsageError("--out DIR is missing (or try it first with --smoke 2)")
+    try:
+        import torch  # noqa: F401
+    except Exception as error:
+        raise exits.UsageError(
+            f"torch is not importable by {sys.executable}: {type(error).__name__}: {error}. "
+            "Install torch >= 2.4 there, or launch with the Python that has it"
+        ) from error
+    from rgt_train import loop
+
+    if options.smoke is not None:
+        return loop.smoke(config, max(1, options.smoke))
+    return loop.train(config, os.path.abspath(options.out), stop)
+
+
+def _pairs(texts: List[str]) -> Dict[str, str]:
+    result: Dict[str, str] = {}
+    for text in texts:
+        key, sign, value = text.partition("=")
+        if not sign:
+            raise exits.UsageError(f"--set {text}: expected KEY=VALUE")
+        result[key.strip()] = value.strip()
+    return result

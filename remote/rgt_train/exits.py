@@ -1,0 +1,34 @@
+"""Exit codes of a training process, the words a queue runner acts on (see docs/jobs.md)."""
+
+from __future__ import annotations
+
+DONE = 0
+"""All steps are done and the result is on disk."""
+FAILED = 1
+"""The training itself failed (an exception, or a loss that stays NaN)."""
+USAGE = 2
+"""Nothing was started: a bad option or config, a missing torch, a second trainer on one directory."""
+NO_SPACE = 74
+"""Nothing could be kept for longer than the hold limit (`EX_IOERR` of sysexits.h)."""
+PREEMPTED = 75
+"""Asked to stop by a signal; wants to be launched again with the same command (`EX_TEMPFAIL`)."""
+
+
+class Stop(SystemExit):
+    """Ends the process from inside a training loop with one of the codes above.
+
+    It is a `SystemExit`, so that a person's own loop needs no handling for it: `with run:` unwinds, the interpreter
+    ends with `code`.
+
+    Attributes:
+        code: The exit code.
+        cause: What the ledger keeps as the end of this incarnation, e.g. ``SIGTERM``.
+    """
+
+    def __init__(self, code: int, cause: str) -> None:
+        super().__init__(code)
+        self.cause = cause
+
+
+class UsageError(Exception):
+    """A mistake of the person who launched it: shown as one line without a traceback, exit code 2."""

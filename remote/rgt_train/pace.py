@@ -1,0 +1,83 @@
+"""The clock of a run: how long steps take, the line each one prints, and an optional slower beat."""
+
+from __future__ import annotations
+
+import time
+from typing import Dict
+
+from rgt_train.cadence import Cadence
+from rgt_train.options import Options
+from rgt_train.progress import Progress
+from rgt_train.report import Report
+from rgt_train.sampler import EpochSampler
+from rgt_train.signals import StopRequest
+
+
+class Pace:
+    """Measures steps without the saves between them, and logs them.
+
+    Args:
+        report: Where points and lines go.
+        stop: Ends the wait of a paced step.
+        cadence: Learns how long a step takes.
+        options: Pace, log interval and unit.
+        sampler: Sizes of a step.
+        epochs: Epochs in all.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        stop: StopRequest,
+        cadence: Cadence,
+        options: Options,
+        sampler: EpochSampler,
+        epochs: int,
+    ) -> None:
+        self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
+        self._sampler, self._epochs = sampler, epochs
+        self._per_step = sampler.batch_size * sampler.accumulate * options.per_sample
+        self._busy = 0.0
+        self._steps = 0
+        self._begin = time.monotonic()
+
+    def begin_step(self) -> None:
+        """Start the clock of the next step."""
+        self._begin = time.monotonic()
+
+    def end_of_step(self, progress: Progress, values: Dict[str, float]) -> None:
+        """Stop the clock, log the step if its turn has come, then wait until its time is over."""
+        spent = time.monotonic() - self._begin
+        rest = self._options.pace_s - spent
+        seconds = max(spent, self._options.pace_s)
+        self._cadence.measured_step(seconds)
+        self._busy += seconds
+        self._steps += 1
+        every = self._options.log_every
+        if every and progress.step % every == 0:
+            self._log(progress, values)
+        if rest > 0:
+            self._stop.wait(rest)
+
+    def _log(self, progress: Progress, values: Dict[str, float]) -> None:
+        rate = self._per_step * self._steps / max(self._busy, 1e-9)
+        self._busy, self._steps = 0.0, 0
+        unit = self._options.unit
+        epoch = progress.epoch + progress.done_steps / self._sampler.steps_per_epoch
+        loss = progress.loss if progress.loss is not None else float("nan")
+        numbers = {"loss": loss, **values, f"{unit}_s": round(rate, 1)}
+        self._report.point(progress.step, epoch, **numbers)
+        shown = [f"step {progress.step}", f"epoch {progress.epoch + 1}", f"loss {loss:.4f}"]
+        shown += [f"{_SHORT.get(k, k)} {v:{_FORMAT.get(k, '.4g')}}" for k, v in values.items()]
+        shown += [f"{_rate(rate)} {unit}/s"]
+        self._report.say("  ".join(shown))
+
+
+_SHORT = {"grad_norm": "gnorm"}
+_FORMAT = {"lr": ".1e", "grad_norm": ".2f"}
+
+
+def _rate(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:.1f}M"
+    return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"

@@ -1,0 +1,52 @@
+"""Where a run stands: the numbers that a checkpoint carries beside tensors."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Dict, Mapping, Optional
+
+
+@dataclass
+class Progress:
+    """Counters of a run.
+
+    Attributes:
+        step: Optimizer steps done, skipped ones included.
+        epoch: The epoch that is being worked on, from 0.
+        done_steps: Steps done in it. At its end the epoch is not yet left: what comes after the last step (the
+            validation) is done again by a resume.
+        loss: The last loss that was logged.
+        best: The best value of the validation metric so far, already published.
+        best_step: The step it was reached at.
+        bad_row: Steps skipped in a row because of a NaN or infinity.
+        bad_total: Steps skipped in all.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    done_steps: int = 0
+    loss: Optional[float] = None
+    best: Optional[float] = None
+    best_step: Optional[int] = None
+    bad_row: int = 0
+    bad_total: int = 0
+
+    def advance(self) -> None:
+        """Count one step."""
+        self.step += 1
+        self.done_steps += 1
+
+    def next_epoch(self) -> None:
+        """Leave the epoch."""
+        self.epoch += 1
+        self.done_steps = 0
+
+    def state(self) -> Dict[str, Any]:
+        """Return the counters as plain values."""
+        return asdict(self)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over counters that `state` returned; a key that is missing keeps its default."""
+        for field in fields(self):
+            if field.name in state:
+                setattr(self, field.name, state[field.name])

@@ -1,0 +1,122 @@
+"""Going on where the last incarnation stopped, and saying exactly what that means."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, Optional, Tuple
+
+from rgt_train import manifest
+from rgt_train.durable import StrPath, remove, replace_file
+from rgt_train.ledger import Ledger
+from rgt_train.manifest import Damaged
+from rgt_train.progress import Progress
+from rgt_train.report import Report
+from rgt_train.state import RunState
+from rgt_train.store import Checkpoint, Store
+
+
+def result_path(out: StrPath) -> str:
+    """Return where the result of a finished run is written."""
+    return os.path.join(out, "result.json")
+
+
+def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
+    """Return the result in `out` if it covers `total_steps`; None where work is left (more epochs, say)."""
+    try:
+        with open(result_path(out), encoding="utf-8") as file:
+            result = json.load(file)
+        if int(result["step"]) >= total_steps:
+            return {"step": int(result["step"]), "loss": result["loss"], "best": result["best"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None
+
+
+def load_latest(
+    store: Store, state: RunState, report: Report
+) -> Tuple[Optional[Checkpoint], Optional[Dict[str, Any]]]:
+    """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
+
+    Returns:
+        The checkpoint and the random state that is still to be put back; None twice for a fresh start.
+
+    Raises:
+        UsageError: The checkpoint is intact but does not belong to this run.
+    """
+    strays = store.clean()
+    if strays:
+        report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
+    found, complaints = store.newest_good()
+    for complaint in complaints:
+        report.say(complaint)
+    if complaints:
+        where = (
+            f"going back to step {found.step}"
+            if found
+            else "no good checkpoint is left: starting from step 0"
+        )
+        report.say(where)
+    remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
+    if found is None:
+        return None, None
+    restored = state.restore(found.path)
+    report.say(f"resume: restored {', '.join(restored.parts)}")
+    if restored.changed:
+        report.say(f"resume: settings changed: {restored.changed}")
+    same = "same torch, device and threads: the run goes on bit for bit"
+    other = f"bits may differ from the uninterrupted run: {restored.environment}"
+    report.say(f"resume: {other if restored.environment else same}")
+    return found, restored.rng
+
+
+def announce(
+    report: Report,
+    ledger: Ledger,
+    progress: Progress,
+    loaded: Optional[Checkpoint],
+    logged: Optional[int],
+    total_steps: int,
+) -> None:
+    """Write the `start` event of a new run, or the receipt and the `resume` event of an old one.
+
+    Args:
+        report: Where to.
+        ledger: Knows how the last incarnation ended.
+        progress: Where it goes on.
+        loaded: The checkpoint it goes on from.
+        logged: Last step that was logged before, as far as known.
+        total_steps: Steps in all.
+    """
+    cause = ledger.past.cause
+    if loaded is None and cause is None and logged is None:
+        report.event("start", 0, total_steps=total_steps)
+        return
+    lost = max(0, (logged or 0) - progress.step)
+    source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
+    report.say(
+        f"resume: at step {progress.step} of {total_steps} {source}; attempt {ledger.attempt}, "
+        f"the last one ended by: {cause or 'unknown'}; work lost: {lost} steps"
+        + (f" (logged up to step {logged})" if lost else "")
+    )
+    report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
+
+
+def mend_best(out: StrPath, loaded: Optional[Checkpoint], store: Store) -> None:
+    """Make ``best.json`` agree with ``best`` after a kill between the two."""
+    if loaded is None or not os.path.isdir(store.best):
+        return
+    path = os.path.join(out, "best.json")
+    try:
+        best = manifest.read(store.best)["best"]
+        with open(path, encoding="utf-8") as file:
+            if json.load(file) == best:
+                return
+    except (Damaged, KeyError):
+        return
+    except (OSError, ValueError):
+        pass
+    try:
+        replace_file(path, (json.dumps(best) + "\n").encode())
+    except OSError:
+        return

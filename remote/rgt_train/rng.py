@@ -1,0 +1,57 @@
+"""The random state of a process: Python, torch, and NumPy and CUDA where the process uses them."""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any, Dict, List
+
+import torch
+
+
+def capture() -> Dict[str, Any]:
+    """Return all random states as tensors and plain numbers, loadable without unpickling foreign classes."""
+    version, words, gauss = random.getstate()
+    state: Dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "torch": torch.get_rng_state(),
+    }
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [
+            str(kind),
+            torch.tensor([int(key) for key in keys], dtype=torch.int64),
+            int(position),
+            int(has_gauss),
+            float(cached),
+        ]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def restore(state: Dict[str, Any]) -> List[str]:
+    """Put back what `capture` returned; return what could not be, in words.
+
+    Call it last: building a model, loading an optimizer and opening a data loader all draw random numbers.
+    """
+    missing: List[str] = []
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(state["torch"].cpu())
+    if "numpy" in state:
+        numpy: Any = sys.modules.get("numpy")
+        if numpy is None:
+            missing.append("numpy's random state (numpy is not imported)")
+        else:
+            kind, keys, position, has_gauss, cached = state["numpy"]
+            array = numpy.array(keys.tolist(), dtype=numpy.uint32)
+            numpy.random.set_state((kind, array, position, has_gauss, cached))
+    if "cuda" in state:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count != len(state["cuda"]):
+            missing.append(f"CUDA random state of {len(state['cuda'])} devices ({count} here)")
+        else:
+            torch.cuda.set_rng_state_all([tensor.cpu() for tensor in state["cuda"]])
+    return missing

@@ -1,0 +1,316 @@
+"""`Run`: what a training loop needs to survive being killed at any moment."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Dict, Iterator, Mapping, Optional, Type, Union
+
+import torch
+
+from rgt_train import exits, resume, rng
+from rgt_train.cadence import Cadence
+from rgt_train.durable import StrPath
+from rgt_train.guard import Guard
+from rgt_train.ledger import Ledger
+from rgt_train.lock import RunLock
+from rgt_train.options import Options
+from rgt_train.pace import Pace
+from rgt_train.progress import Progress
+from rgt_train.report import Report, last_seen, say
+from rgt_train.sampler import BatchPlan, EpochSampler, sample_seed
+from rgt_train.saver import Limits, Saver
+from rgt_train.signals import StopRequest
+from rgt_train.state import RunState, Stateful, check_loadable
+from rgt_train.store import Store
+
+BEST_METRIC = "val_loss"
+
+
+class Run:
+    """One run in one directory; the identical launch command is always the way back.
+
+    Creating it loads the newest good checkpoint, if there is one. Build and seed everything before, then::
+
+        with run:
+            for epoch in run.epochs():
+                for batch in DataLoader(data, batch_sampler=run.batches()):
+                    ...
+                    run.step(loss.item())
+
+    Args:
+        out: The run directory; created if missing.
+        model: The module, or several by name.
+        optimizer: Its optimizer, likewise `scheduler`, `scaler` and `ema`: anything with `state_dict` and
+            `load_state_dict`.
+        scheduler: See `optimizer`.
+        scaler: See `optimizer`.
+        ema: See `optimizer`.
+        samples: How many samples an epoch shuffles.
+        batch_size: Samples in a batch.
+        epochs: Epochs in all.
+        seed: Seed of the data order.
+        steps_per_epoch: Optimizer steps an epoch is cut to; None for all samples.
+        accumulate: Batches that make one optimizer step; call `step` once for them.
+        options: How to save and log.
+        settings: Plain values whose change should be told at a resume.
+        stop: Signals, where they were caught already.
+
+    Raises:
+        UsageError: Another trainer runs in `out`, or the checkpoint there belongs to something else.
+        OSError: `out` cannot be used.
+    """
+
+    def __init__(
+        self,
+        out: StrPath,
+        *,
+        model: Union[torch.nn.Module, Mapping[str, torch.nn.Module]],
+        samples: int,
+        batch_size: int,
+        epochs: int,
+        optimizer: Optional[Stateful] = None,
+        scheduler: Optional[Stateful] = None,
+        scaler: Optional[Stateful] = None,
+        ema: Optional[Stateful] = None,
+        seed: int = 0,
+        steps_per_epoch: Optional[int] = None,
+        accumulate: int = 1,
+        options: Optional[Options] = None,
+        settings: Optional[Mapping[str, Any]] = None,
+        stop: Optional[StopRequest] = None,
+    ) -> None:
+        self.out = os.path.abspath(out)
+        self.options = options or Options()
+        self.sampler = EpochSampler(
+            samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
+        )
+        self.epochs_total = epochs
+        self.total_steps = epochs * self.sampler.steps_per_epoch
+        self.progress = Progress()
+        self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
+        parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
+        others = {name: part for name, part in parts.items() if part is not None}
+        self._state = RunState(self._models, others, self.progress, self.sampler.state(), settings or {})
+        self._rng: Optional[Dict[str, Any]] = None
+        result = resume.finished(self.out, self.total_steps)
+        self.finished = result is not None
+        if result is not None:
+            say(
+                f"already finished: step {result['step']}, loss {result['loss']}, "
+                f"best {result['best']}; nothing to do"
+            )
+            self.progress.step = int(result["step"])
+            return
+        self._open(stop)
+
+    @property
+    def step_now(self) -> int:
+        """Optimizer steps done so far, in all incarnations."""
+        return self.progress.step
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs that are left, from 0; the first may be half done."""
+        while not self.finished and self.progress.epoch < self.epochs_total:
+            yield self.progress.epoch
+            self.progress.next_epoch()
+
+    def batches(self) -> BatchPlan:
+        """Return what is left of this epoch as a batch sampler: it yields lists of sample indices."""
+        return BatchPlan(self.sampler, self.progress.epoch, self.progress.done_steps, self.restore_rng)
+
+    def sample_seed(self, index: int) -> int:
+        """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers."""
+        return sample_seed(self.sampler.seed, self.progress.epoch, index)
+
+    def restore_rng(self) -> None:
+        """Put the random state of the checkpoint back, once; `batches` calls it before its first batch."""
+        if self._rng is not None:
+            for missing in rng.restore(self._rng):
+                self._report.say(f"resume: not restored: {missing}; bits may differ")
+            self._rng = None
+
+    def healthy(self, loss: float, grad_norm: float = 0.0) -> bool:
+        """Say whether this step may be applied; ask before ``optimizer.step()``.
+
+        Raises:
+            Stop: Too many steps in a row were NaN or infinite (exit code 1).
+        """
+        return self._guard.healthy(loss, grad_norm)
+
+    def step(self, loss: float, **values: float) -> None:
+        """End one optimizer step: count, log, save if due, stop if asked to.
+
+        Args:
+            loss: The loss of the step.
+            **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
+
+        Raises:
+            Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
+        """
+        self.progress.advance()
+        self.progress.loss = loss
+        self._pace.end_of_step(self.progress, values)
+        if not self._stop.requested:
+            self._saver.boundary(self.progress.step)
+            self._pace.begin_step()
+        self.check()
+
+    def check(self) -> None:
+        """Stop here if a signal asked for it; for long stretches without a `step`, such as a validation.
+
+        Raises:
+            Stop: With exit code 75; the state is saved while `with run` unwinds.
+        """
+        if self._stop.requested:
+            raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Switch to evaluation, without gradients, and leave modes and random state as they were."""
+        self.restore_rng()
+        modes = {name: module.training for name, module in self._models.items()}
+        state = rng.capture()
+        try:
+            for module in self._models.values():
+                module.eval()
+            with torch.no_grad():
+                yield
+        finally:
+            for name, module in self._models.items():
+                module.train(modes[name])
+            rng.restore(state)
+            self._pace.begin_step()
+
+    def validated(self, value: float, metric: str = BEST_METRIC) -> bool:
+        """Take in a validation loss; where it is the lowest so far, publish ``best``. Returns whether it is.
+
+        A later value of ``best`` replaces an earlier one only after it is completely on disk.
+        """
+        p = self.progress
+        self._report.point(p.step, self._epoch(), **{metric: value})
+        better = value < p.best if p.best is not None else not math.isnan(value)
+        if better:
+            p.best, p.best_step = value, p.step
+            self._saver.offer_best(p.step, value, metric, self._state.frozen_writers())
+        best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
+        self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}  {best}")
+        return better
+
+    def __enter__(self) -> "Run":
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self.finished:
+            return
+        try:
+            if error is None:
+                self._finish()
+            elif isinstance(error, exits.Stop):
+                self._leave(error)
+            else:
+                self._ledger.end(self.progress.step, f"{type(error).__name__}: {error}"[:200])
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Release the directory and the signals without saving; `with run` does it."""
+        if hasattr(self, "_lock"):
+            self._report.close()
+            self._ledger.close()
+            self._lock.close()
+            self._stop.close()
+
+    def _open(self, stop: Optional[StopRequest]) -> None:
+        os.makedirs(self.out, exist_ok=True)
+        self._lock = RunLock(self.out)
+        self._stop = stop or StopRequest()
+        try:
+            self._start()
+        except BaseException:
+            self._lock.close()
+            self._stop.close()
+            raise
+
+    def _start(self) -> None:
+        o = self.options
+        self._report = Report(self.out)
+        logged, at = last_seen(self.out)
+        self._ledger = Ledger(self.out, at)
+        store = Store(self.out, self._ledger.attempt, o.keep)
+        store.check = check_loadable
+        store.expect(self._state.estimate(), 2)
+        loaded, self._rng = resume.load_latest(store, self._state, self._report)
+        p = self.progress
+        resume.announce(self._report, self._ledger, p, loaded, logged, self.total_steps)
+        resume.mend_best(self.out, loaded, store)
+        cadence = Cadence(o.save_every, self._ledger.past.mtbf_s())
+        self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
+        self._guard = Guard(self._report, p, o.max_bad_steps)
+        self._saver = Saver(
+            store, self._state.writers, self._about, self._report, cadence, self._stop,
+            Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
+        )  # fmt: skip
+        self._saver.on_saved = self._ledger.alive
+        self._ledger.start(p.step)
+        if not self._lock.exclusive:
+            self._report.say(
+                f"warning: {self.out} is on a file system without locks; never start a second trainer here"
+            )
+
+    def _finish(self) -> None:
+        """Save the last state and write the result; wait for the disk if it must be."""
+        p = self.progress
+        if p.epoch < self.epochs_total:
+            self._saver.save(p.step)
+            self._ledger.end(p.step, "left early")
+            return
+        result = {"step": p.step, "loss": p.loss, "best": p.best}
+        path = resume.result_path(self.out)
+
+        def kept() -> bool:
+            return self._saver.save(p.step, loud=False) and self._saver.write(p.step, path, result)
+
+        if not kept():
+            self._saver.hold(p.step, kept)
+            if self._stop.requested:
+                self._leave(exits.Stop(exits.PREEMPTED, str(self._stop.name)))
+                raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
+        self._report.event("done", p.step)
+        self._ledger.end(p.step, "done")
+        self.finished = True
+        self._report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
+
+    def _leave(self, stop: exits.Stop) -> None:
+        p = self.progress
+        if stop.code == exits.PREEMPTED:
+            self.restore_rng()
+            self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
+            if p.step == 0:
+                self._report.say("nothing to save yet")
+            elif not self._saver.save(p.step):
+                self._report.say(
+                    f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
+                )
+        self._report.event("stop", p.step, reason=stop.cause)
+        self._ledger.end(p.step, stop.cause)
+
+    def _epoch(self) -> float:
+        return self.progress.epoch + self.progress.done_steps / self.sampler.steps_per_epoch
+
+    def _about(self) -> Dict[str, Any]:
+        return {
+            "epoch": self._epoch(),
+            "total_steps": self.total_steps,
+            "attempt": self._ledger.attempt,
+            "torch": str(torch.__version__),
+            "time": time.time(),
+        }
