@@ -1,0 +1,104 @@
+"""Reads a window of a run's log once: which entries it shows, and which lines say that the run went on.
+
+Pure and remembered: the same lines give the same answer without being searched again, so that a box whose
+logs stand still costs nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import msgspec
+
+from rgt_tui.triage.handbook import HANDBOOK
+
+WINDOW = 60
+"""Lines from the end of a log that are searched."""
+MAX_LINE = 2000
+"""Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
+
+_SAVED = re.compile(
+    r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
+    r"|^(?:\S+ )?checkpoint \d[\d,]* "
+)
+_STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[\d[\d:]*<")
+_RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^=+ attempt \d+\b")
+_FAILED_STEP = re.compile(r"checkpoint save failed at step ([\d,]+)")
+_LAST_GOOD = re.compile(r"last good checkpoint is step ([\d,]+)")
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """An entry that matched."""
+
+    id: str
+    line: str
+    """The line that proves it, whole."""
+    index: int
+    """Its place in the window."""
+    name: str | None = None
+    """First group of the pattern, e.g. the missing module."""
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """What a window shows. Places are indices into it, -1 where there is none."""
+
+    hits: tuple[Hit, ...] = ()
+    """The newest of each entry."""
+    saved: int = -1
+    """Newest line that reports a saved checkpoint."""
+    step: int = -1
+    """Newest line with a finite loss, or a progress bar."""
+    resume: int = -1
+    """Newest line that reports a resume: what stands before it belongs to an earlier attempt."""
+    failed_step: int | None = None
+    last_good: int | None = None
+
+
+def window(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the end of a log that is searched."""
+    return lines[-WINDOW:]
+
+
+@functools.lru_cache(maxsize=1024)
+def scan(lines: tuple[str, ...]) -> Scan:
+    """Search `lines` (oldest first) for every entry of the handbook."""
+    rows = [row[:MAX_LINE] for line in lines for row in line.replace("\r", "\n").split("\n")]
+    text = "\n".join(rows)
+    hits = tuple(hit for key in HANDBOOK if (hit := _find(key, rows, text)) is not None)
+    saved = step = resume = -1
+    for i, row in enumerate(rows):
+        if "aved" in row or "heckpoint" in row:
+            saved = i if _SAVED.search(row) else saved
+        if "esum" in row or row.startswith("="):
+            resume = i if _RESUME.search(row) else resume
+        step = i if _STEP.search(row) else step
+    return Scan(
+        hits=hits,
+        saved=saved,
+        step=step,
+        resume=resume,
+        failed_step=_last_number(_FAILED_STEP, text),
+        last_good=_last_number(_LAST_GOOD, text),
+    )
+
+
+def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
+    entry = HANDBOOK[id]
+    if not any(needle in text for needle in entry.needles):
+        return None
+    newest: re.Match[str] | None = None
+    for pattern in entry.patterns:
+        for match in pattern.finditer(text):
+            if newest is None or match.end() > newest.end():
+                newest = match
+    if newest is None:
+        return None
+    index = text.count("\n", 0, max(newest.start(), newest.end() - 1))
+    name = newest.group(1) if newest.re.groups else None
+    return Hit(id=id, line=rows[index].strip(), index=index, name=name)
+
+
+def _last_number(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.findall(text) if "checkpoint" in text else []
+    return int(found[-1].replace(",", "")) if found else None
