@@ -1,0 +1,62 @@
+"""The line of the last event: what is said, and what is not."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rgt_tui.fleet.changes import between
+from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model.run import Resume, RunState
+
+BASE = BoxState(spec=BoxSpec(name="a", host="h"), since=100.0)
+FINDING = Finding(
+    gotcha="U7", title="No space", severity=Severity.FATAL, resource="inodes of /w", evidence="e", where="w"
+)
+
+
+def texts(old: BoxState, **changes: object) -> list[str]:
+    return [event.text for event in between(old, msgspec.structs.replace(old, **changes), 200.0)]
+
+
+def queue(state: str, **fields: object) -> tuple[QueueState, ...]:
+    cell = Cell(name="c", cfg="c", task="t", state=state, **fields)  # type: ignore[arg-type]
+    return (QueueState(path="/q", at=1.0, cells=(cell,)),)
+
+
+def test_a_first_connection_and_a_return_are_told_apart() -> None:
+    assert texts(BASE, link=Link.LIVE, since=103.0, counters=Counters(connects=1)) == ["connected"]
+    away = msgspec.structs.replace(BASE, link=Link.UNREACHABLE)
+    assert texts(away, link=Link.LIVE, since=109.0, counters=Counters(connects=2)) == ["back after 9 s"]
+
+
+def test_unreachable_says_who_says_so() -> None:
+    assert texts(BASE, link=Link.UNREACHABLE, reason="ssh: refused") == ["unreachable: ssh: refused"]
+
+
+def test_cells_tell_their_changes_but_not_their_first_sight() -> None:
+    assert texts(BASE, queues=queue("running")) == []
+    waiting = msgspec.structs.replace(BASE, queues=queue("waiting"))
+    assert texts(waiting, queues=queue("running", attempts=2)) == ["c started, attempt 2"]
+    assert texts(waiting, queues=queue("done", durable="verified")) == [
+        "c done, copy on the durable disk verified"
+    ]
+    assert texts(waiting, queues=queue("failed", reason="exit 1")) == ["c failed: exit 1"]
+
+
+def test_resumes_findings_and_the_meter_are_events() -> None:
+    run = RunState(name="r", resumes=(Resume(step=320, reason="killed", index=3),))
+    assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
+    assert texts(BASE, findings=(FINDING,)) == ["U7 No space: inodes of /w"]
+    found = msgspec.structs.replace(BASE, findings=(FINDING,))
+    assert texts(found, findings=()) == ["U7 inodes of /w: over"]
+    running = msgspec.structs.replace(BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0))
+    assert texts(running, meter=Meter(lifecycle=Lifecycle.STOPPED, at=2.0)) == [
+        "provider says stopped (meter unknown)"
+    ]
+
+
+def test_nothing_changed_is_no_event() -> None:
+    assert between(BASE, BASE, 1.0) == []

@@ -1,0 +1,175 @@
+"""Frames become states: sequence accounting, logs, curves, queues."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.fleet.reduce import LOG_LINES, RING, apply, count, memory_pct
+from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
+from rgt_tui.model.protocol import (
+    Cell,
+    Event,
+    Frame,
+    Gpu,
+    Hello,
+    LogLines,
+    Memory,
+    QueueState,
+    Sample,
+    ScalarPoint,
+    Scalars,
+)
+
+START = BoxState(spec=BoxSpec(name="a", host="h"))
+HELLO = Hello(proto=1, agent="abcdef0123", boot="b1", host="h", python="3.11", pid=1, at=1010.0)
+
+
+def feed(*frames: Frame, state: BoxState = START, now: float = 1000.0) -> BoxState:
+    for frame in frames:
+        state = apply(state, frame, now)
+    return state
+
+
+def sample(seq: int, boot: str = "b1", at: float = 1010.0, skipped: int = 0, **fields: object) -> Sample:
+    return Sample(boot=boot, seq=seq, at=at, skipped=skipped, **fields)  # type: ignore[arg-type]
+
+
+def test_hello_makes_the_link_live_and_measures_the_clock_skew() -> None:
+    state = feed(HELLO)
+    assert state.link is Link.LIVE
+    assert state.clock_skew == 10.0
+    assert state.counters.connects == 1
+
+
+def test_the_age_of_a_sample_is_measured_on_the_box_when_it_was_taken() -> None:
+    # The recorder took it 30 s before this connection began: it must not look fresh.
+    state = feed(HELLO, sample(1, at=980.0))
+    assert state.sample_at == 970.0
+
+
+def test_a_sample_from_the_future_counts_as_taken_now() -> None:
+    assert feed(HELLO, sample(1, at=5000.0)).sample_at == 1000.0
+
+
+def test_missing_repeated_and_skipped_samples_are_told_apart() -> None:
+    state = feed(HELLO, sample(1), sample(2), sample(5), sample(5), sample(9, skipped=3))
+    assert (state.counters.samples, state.counters.gaps) == (4, 2)
+    assert (state.counters.duplicates, state.counters.skipped) == (1, 3)
+
+
+def test_events_share_the_sequence_of_the_samples() -> None:
+    event = Event(boot="b1", seq=2, at=1.0, kind="k", text="t")
+    state = feed(HELLO, sample(1), event, sample(3))
+    assert (state.counters.gaps, state.counters.duplicates) == (0, 0)
+    assert [e.kind for e in state.events] == ["k"]
+
+
+def test_a_reboot_begins_a_new_sequence() -> None:
+    state = feed(HELLO, sample(7), sample(1, boot="b2"), sample(2, boot="b2"))
+    assert (state.counters.gaps, state.counters.duplicates, state.counters.boot) == (0, 0, "b2")
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=60, unique=True).map(sorted))
+def test_gaps_are_exactly_what_is_missing(seqs: list[int]) -> None:
+    counters = Counters()
+    for seq in seqs:
+        counters = count(counters, "b", seq, 0)
+    assert counters.gaps == seqs[-1] - seqs[0] + 1 - len(seqs)
+    assert counters.duplicates == 0
+
+
+def test_a_duplicate_does_not_replace_the_newest_sample() -> None:
+    state = feed(HELLO, sample(1, at=1001.0), sample(2, at=1002.0), sample(1, at=1001.0))
+    assert state.sample is not None
+    assert state.sample.seq == 2
+
+
+def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
+    gpus = (
+        Gpu(0, "g", util=20.0, vram_used=1, vram_total=4),
+        Gpu(1, "g", util=40.0, vram_used=1, vram_total=4),
+    )
+    state = feed(HELLO, *(sample(i + 1, gpus=gpus) for i in range(RING + 30)))
+    assert len(state.rings.gpu_util) == RING
+    assert state.rings.gpu_util[-1] == 30.0
+    assert state.rings.vram_pct[-1] == 25.0
+
+
+def test_memory_is_counted_without_the_cache_that_the_kernel_gives_back() -> None:
+    assert memory_pct(sample(1, mem=Memory(cgroup=2, used=80, cache=30, limit=100))) == 50.0
+    assert memory_pct(sample(1, mem=Memory(cgroup=2, used=80))) is None
+
+
+def log(lines: tuple[str, ...], **fields: object) -> LogLines:
+    return LogLines(path="/l", inode=1, start=0, end=1, lines=lines, **fields)  # type: ignore[arg-type]
+
+
+def test_log_lines_are_made_harmless_and_bounded() -> None:
+    state = feed(log(("\x1b[31mred\x1b[0m \x07bell\tTab",)), log(tuple(str(i) for i in range(LOG_LINES))))
+    view = state.logs[0]
+    assert len(view.lines) == LOG_LINES
+    assert view.dropped == 1
+    assert feed(log(("\x1b]0;evil\x07ok",))).logs[0].lines == ("ok",)
+
+
+def test_a_replaced_log_starts_anew() -> None:
+    state = feed(log(("old",)), log(("new",), reset=True))
+    assert state.logs[0].lines == ("new",)
+
+
+def scalars(points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str], ...] = ()) -> Scalars:
+    return Scalars(
+        run="r",
+        source="/m",
+        inode=1,
+        start=0,
+        end=1,
+        points=tuple(ScalarPoint(s, 1010.0 + s, 0.5, {"loss": v, "lr": 0.1, "odd": None}) for s, v in points),
+        resumes=resumes,
+    )
+
+
+def test_points_make_a_curve_and_the_newest_values() -> None:
+    state = feed(HELLO, scalars([(1, 3.0), (2, 2.5)]), scalars([(3, "nan")]))
+    run = state.runs[0]
+    assert run.step == 3
+    assert run.lr == 0.1
+    assert run.loss is not None
+    assert math.isnan(run.loss)
+    assert [step for step, _ in run.series["loss"]] == [1, 2, 3]
+    assert "odd" not in run.series
+
+
+def test_a_resume_is_marked_where_the_new_segment_begins() -> None:
+    state = feed(
+        HELLO, scalars([(1, 3.0), (2, 2.0), (3, 1.9)]), scalars([(3, 1.9), (4, 1.8)], ((2, "SIGTERM"),))
+    )
+    run = state.runs[0]
+    assert [(r.step, r.reason, r.index) for r in run.resumes] == [(2, "SIGTERM", 3)]
+    assert run.step == 4
+
+
+def test_an_older_snapshot_of_a_curve_never_changes() -> None:
+    first = feed(HELLO, scalars([(1, 3.0)]))
+    second = feed(scalars([(2, 2.0)]), state=first)
+    third = feed(scalars([(7, 9.0)]), state=first)
+    assert len(first.runs[0].series["loss"]) == 1
+    assert [step for step, _ in second.runs[0].series["loss"]] == [1, 2]
+    assert [step for step, _ in third.runs[0].series["loss"]] == [1, 7]
+
+
+def test_progress_age_counts_from_the_point_on_the_box() -> None:
+    state = feed(scalars([(1, 3.0)]), state=feed(HELLO), now=1500.0)
+    # The box's clock is 10 s ahead, and the point carries 1011.
+    assert state.runs[0].progressed_at == 1001.0
+
+
+def test_runs_stand_in_the_order_of_the_queue() -> None:
+    cells = (Cell(name="z", cfg="z", task="t"), Cell(name="r", cfg="r", task="t"))
+    other = msgspec.structs.replace(scalars([(1, 1.0)]), run="z")
+    state = feed(HELLO, scalars([(1, 1.0)]), other, QueueState(path="/q", at=1.0, cells=cells))
+    assert [run.name for run in state.runs] == ["z", "r"]

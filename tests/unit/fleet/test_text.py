@@ -1,0 +1,30 @@
+"""Hostile text is made harmless."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.fleet.text import clean
+
+
+def test_escape_sequences_and_controls_go_and_words_stay() -> None:
+    assert clean("\x1b[2J\x1b[1;31mloss\x1b[0m 1.2") == "loss 1.2"
+    assert clean("\x1b]8;;http://evil\x1b\\link\x1b]8;;\x1b\\") == "link"
+    assert clean("a\x00b\x9bc\x7f") == "abc"
+    assert clean("ab\u202ecd") == "abcd"
+
+
+def test_tabs_become_spaces_and_line_feeds_become_blanks() -> None:
+    assert clean("a\tb\nc") == "a   b c"
+
+
+@given(st.text())
+def test_nothing_that_moves_the_cursor_survives(text: str) -> None:
+    result = clean(text)
+    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in result)
+
+
+@given(st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "P", "Zs"))))
+def test_ordinary_text_is_untouched(text: str) -> None:
+    assert clean(text) == text
