@@ -23,7 +23,8 @@ slurmctld slurm-wlm the tests against a real Slurm controller
 slurmd slurm-wlm the tests against a real Slurm node
 munged munge the tests against a real Slurm
 setsid util-linux queues detached without tmux
-unshare util-linux small disks for the demo boxes without root
+unshare util-linux the demo boxes' own disks and process lists
+nsenter util-linux the demo boxes' own disks and process lists
 TABLE
 }
 

@@ -307,7 +307,7 @@ echo "apt ${*: -1}" >>"$FAKE_LOG"
 case " $* " in *" install "*)
     test -x "$RGT_POLICY_RC" && echo "no services" >>"$FAKE_LOG"
     here=$(dirname "$0")
-    for name in ssh sshd tmux rsync sbatch slurmctld slurmd munged munge setsid unshare; do
+    for name in ssh sshd tmux rsync sbatch slurmctld slurmd munged munge setsid unshare nsenter; do
         printf '#!/bin/sh\\n' >"$here/$name"
         chmod +x "$here/$name"
     done ;;

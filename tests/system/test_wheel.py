@@ -1,0 +1,64 @@
+"""The wheel holds what the program needs away from its source tree, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.system.tree import ROOT, tracked_files
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("a wheel")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return next(folder.glob("*.whl"))
+
+
+def shipped() -> dict[str, str]:
+    """Where the source files that belong into the wheel stand in it, and where they come from."""
+    places = {"rgt_tui": "rgt_tui", "profiles": "rgt_tui/_data/profiles", "remote": "rgt_tui/_data/remote"}
+    found = {}
+    for path in tracked_files():
+        name = path.relative_to(ROOT)
+        if name.parts[0] in places:
+            found[places[name.parts[0]] + "/" + "/".join(name.parts[1:])] = str(name)
+    return found
+
+
+def test_the_wheel_holds_every_source_file_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert shipped().keys() - inside == set()
+    assert {name for name in inside - shipped().keys() if not name.endswith("/")} == set()
+
+
+def test_the_unpacked_wheel_runs_away_from_the_source_tree(wheel: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "un packed")
+    code = (
+        "import sys; sys.path.insert(0, sys.argv.pop(1));"
+        "import rgt_tui.profiles as profiles;"
+        "assert len(profiles.all_profiles()) > 0;"
+        "from rgt_tui.cli.entry import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "un packed"), "--version"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("rgt ")
