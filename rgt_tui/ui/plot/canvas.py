@@ -35,7 +35,7 @@ class Canvas:
         return 2 * self.width, 4 * self.height
 
     def draw(self, grid: NDArray[np.bool_], style: int, mark: int = 0) -> None:
-        """Lay the dots of one curve over the others; `mark` chooses its character where there is no braille."""
+        """Lay the dots of one curve over the others; `mark` is its character without braille."""
         bits = np.zeros((self.height, self.width), dtype=np.uint8)
         for row, pair in enumerate(_BITS):
             for column, bit in enumerate(pair):

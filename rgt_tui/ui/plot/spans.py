@@ -1,7 +1,7 @@
 """From a curve to what each column of dots must show: the decimation.
 
 Every column keeps the lowest and the highest value that falls into it, and the points where the line enters
-and leaves it, so that no spike is lost and no join is drawn where there is none, however many points there are.
+and leaves it: no spike is lost and no join is invented, however many points there are.
 """
 
 from __future__ import annotations

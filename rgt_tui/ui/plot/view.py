@@ -33,7 +33,7 @@ class View:
         return right - self.span, right
 
     def zoom(self, factor: float, about: float | None, extent: tuple[float, float]) -> View:
-        """Scale the window by `factor` (below 1 = closer); the step `about`, or the middle, stays in place."""
+        """Scale the window by `factor` (below 1 = closer); the step `about` (or the middle) stays."""
         x0, x1 = self.window(extent)
         full = self.__class__().window(extent)
         span = max((x1 - x0) * factor, min(MIN_SPAN, full[1] - full[0]))

@@ -1,0 +1,272 @@
+"""Tear down: the review of a billing action, and the name that must be typed before anything is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input
+from textual.worker import Worker
+
+from rgt_tui.fleet.source import FleetSource, GateClosed
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import Meter
+from rgt_tui.model.profile import BillingAction
+from rgt_tui.ui.commands import APP, Command, bindings
+from rgt_tui.ui.format import clean
+from rgt_tui.ui.glyphs import glyphs, plain
+from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
+from rgt_tui.ui.widgets.confirm_state import Confirm, Stage
+from rgt_tui.ui.widgets.confirm_style import STYLE
+from rgt_tui.ui.widgets.confirm_view import NAMES, Setting, course, facts, label, promise, status, title
+from rgt_tui.ui.widgets.spans import dim
+
+REVIEW_SECONDS = 2.0
+"""How often the review is made anew while the dialog is open."""
+
+TEARDOWN: tuple[Command, ...] = (
+    Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request that was made goes on.", "close"),
+    Command("teardown.next", ("tab",), "next", "Go to the next field or button.", "app.focus_next"),
+    Command("teardown.previous", ("shift+tab",), "previous", "Go to the field or button before.", "app.focus_previous"),
+    Command("teardown.scroll-down", ("pagedown",), "scroll down", "See the rest of the review.", "scroll(1)"),
+    Command("teardown.scroll-up", ("pageup",), "scroll up", "See the start of the review.", "scroll(-1)"),
+    *(command for command in APP if command.id == "app.help"),
+)  # fmt: skip
+"""No key of these sends anything; only the button does."""
+
+
+class TeardownScreen(ModalScreen[None]):
+    """Shows what stopping a box's meter takes, costs and loses, and sends it only once its name is typed."""
+
+    PLACE: ClassVar[str] = "tear down"
+    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *PRESS, *CHOOSE)
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings(TEARDOWN))
+    AUTO_FOCUS = "#cancel"
+    DEFAULT_CSS = STYLE
+
+    def __init__(self, fleet: FleetSource, box_name: str) -> None:
+        super().__init__()
+        self._fleet = fleet
+        self.box_name = box_name
+        self._profile = fleet.profile(box_name)
+        offered = tuple(verb for verb in Verb if self._described(verb) is not None) or (Verb.DESTROY,)
+        self.state = Confirm(box_name, offered[0], fleet.now(), offered)
+        self._reviewing: Worker[None] | None = None
+
+    @classmethod
+    def commands(cls) -> tuple[Command, ...]:
+        """All commands that work here."""
+        return cls.KEYS
+
+    def compose(self) -> ComposeResult:
+        """Lay out the dialog: what is to be known scrolls, what is to be done does not."""
+        with Vertical(id="dialog"):
+            if len(self.state.offered) > 1:
+                yield VerbChoice({verb: self._called(verb) for verb in self.state.offered}, self.state.verb)
+            with VerticalScroll(id="scroll", can_focus=False):
+                yield Facts(lambda width: facts(self.state, self._setting(), width), id="facts")
+            with Horizontal(id="answer"):
+                yield Facts(lambda width: [(dim("type its name"[:NAMES]),)], id="prompt")
+                yield NameField(self.listens)
+                yield DialogButton("Cancel", id="cancel")
+                yield DialogButton("", id="ok", dangerous=True, disabled=True)
+            yield Facts(lambda width: [status(self.state, self._setting())], id="status")
+            yield Facts(lambda width: [course(self.state)], id="course")
+
+    @property
+    def now(self) -> float:
+        """The client clock."""
+        return self._fleet.now()
+
+    @property
+    def group(self) -> str:
+        """The group of workers that follow a request for this box; they belong to the app, not to the dialog."""
+        return f"teardown:{self.box_name}"
+
+    def listens(self) -> bool:
+        """Whether input counts yet."""
+        return self.state.armed(self.now)
+
+    def on_mount(self) -> None:
+        """Ask for the first review at once, and for another every other second."""
+        self.set_class(not glyphs().braille, "ascii")
+        following = any(w.group == self.group and not w.is_finished for w in self.app.workers)
+        self._set(replace(self.state, elsewhere=following))
+        self.set_interval(REVIEW_SECONDS, self.ask)
+        self.ask()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Leave room for what must always be seen."""
+        fixed = 7 + (len(self.state.offered) > 1)
+        self.query_one("#scroll").styles.max_height = max(3, event.size.height - fixed)
+
+    def receive_state(self, state: FleetState, now: float) -> None:
+        """Let the ages grow."""
+        self._set(self.state)
+
+    def _described(self, verb: Verb) -> BillingAction | None:
+        """Return the platform's description of a verb."""
+        return next((action for action in self._profile.billing if action.kind == verb.value), None)
+
+    def _called(self, verb: Verb) -> str:
+        """Return our word for a verb with the platform's own."""
+        action = self._described(verb)
+        native = clean(action.native_label) if action is not None else ""
+        return verb.value if native.lower() in {"", verb.value} else f"{verb.value}: {native}"
+
+    def _setting(self) -> Setting:
+        box = self._fleet.state.box(self.box_name)
+        meter = box.meter if box is not None else Meter()
+        console = self._profile.home_url or ""
+        return Setting(meter, self._described(self.state.verb), self._profile.name, self.now, console)
+
+    def _set(self, state: Confirm) -> None:
+        """Take a state and show it; harmless after the dialog was closed."""
+        cleared = self.state.typed and not state.typed
+        self.state = state
+        if not self.is_mounted or not self.is_attached:
+            return
+        setting = self._setting()
+        dialog = self.query_one("#dialog", Vertical)
+        dialog.border_title = Content(plain(title(state, setting)))
+        dialog.border_subtitle = Content(plain(promise(state)))
+        for part in self.query(Facts):
+            part.update()
+        for choice in self.query(VerbChoice):
+            choice.chosen = state.verb
+            choice.redraw()
+        field = self.query_one(NameField)
+        field.disabled = state.stage is not Stage.REVIEW
+        if cleared:
+            field.value = ""
+        ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
+        may = state.may_confirm(setting.now)
+        lost_focus = ok.has_focus and not may
+        ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may)
+        cancel.show("Cancel" if state.stage is Stage.REVIEW else "Close", disabled=False)
+        if lost_focus or field.disabled:
+            cancel.focus()
+
+    def ask(self) -> None:
+        """Have the review made anew, unless that is already being done."""
+        if self.state.stage is not Stage.REVIEW:
+            return
+        if self._reviewing is None or self._reviewing.is_finished:
+            self._reviewing = self.run_worker(
+                self._review(self.state.verb),
+                group="review",
+                exclusive=True,
+                exit_on_error=False,
+                description=f"review {self.state.verb} of {self.box_name}",
+            )
+
+    async def _review(self, verb: Verb) -> None:
+        try:
+            review = await self._fleet.review(self.box_name, verb)
+        except Exception as error:  # whatever it is, the person must see that there is no review
+            self._set(self.state.review_failed(verb, _reason(error)))
+        else:
+            self._set(self.state.reviewed(review, self.now))
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Take the name as it stands."""
+        self._set(self.state.enter(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go on to the button; a second Enter right behind the first one does not press it."""
+        if self.listens() and self.state.may_confirm(self.now):
+            self._set(replace(self.state, guard_from=self.now))
+            self.query_one("#ok").focus()
+
+    def on_verb_choice_chosen(self, event: VerbChoice.Chosen) -> None:
+        """Change between park and destroy."""
+        if self.listens() and event.verb is not self.state.verb:
+            self._set(self.state.choose(event.verb, self.now))
+            self._cancel_review()
+            self.ask()
+
+    def _cancel_review(self) -> None:
+        if self._reviewing is not None:
+            self._reviewing.cancel()
+            self._reviewing = None
+
+    def on_dialog_button_pressed(self, event: DialogButton.Pressed) -> None:
+        """Cancel, or send."""
+        event.stop()
+        if not self.listens():
+            return
+        if event.button.id == "cancel":
+            self.action_close()
+            return
+        typed = self.state.typed
+        state, send = self.state.confirm(self.now)
+        if send:
+            self._cancel_review()
+            self._set(state)
+            # The app owns the worker: it outlives this dialog, and nothing cancels it but the end of the app.
+            self.app.run_worker(
+                self._send(state.verb, typed),
+                group=self.group,
+                exit_on_error=False,
+                description=f"{state.verb} {self.box_name}",
+            )
+
+    async def _send(self, verb: Verb, typed: str) -> None:
+        try:
+            async for step in self._fleet.execute(self.box_name, verb, typed):
+                self._set(self.state.progressed(step))
+            self._set(self.state.ended())
+        except GateClosed as closed:
+            self._set(self.state.gate_closed(closed.reasons, self.now))
+            if self.is_attached:
+                self.ask()
+        except asyncio.CancelledError:
+            self._set(self.state.call_failed("rgt stopped following the request"))
+            raise
+        except Exception as error:  # whether the call arrived is not known, and must be said
+            self._set(self.state.call_failed(_reason(error)))
+        if not self.is_attached:
+            self._tell_behind()
+
+    def _tell_behind(self) -> None:
+        """Say on the screen that is on top now how a request ended whose dialog was closed."""
+        name = clean(self.box_name)
+        if self.state.stage is Stage.OFF:
+            self._hint(self.app.screen, f"{name}: the provider says that the meter is off")
+            return
+        text = "; ".join(self.state.closed) if self.state.closed else (self.state.trouble or "")
+        known = "nothing was sent" if self.state.closed else "state unknown, check the console"
+        self.app.notify(f"{name}: {known}. {clean(text)}", severity="error", timeout=60, markup=False)
+
+    @staticmethod
+    def _hint(screen: object, text: str) -> None:
+        hint = getattr(screen, "hint", None)
+        if callable(hint):
+            hint(text)
+
+    def action_close(self) -> None:
+        """Close the dialog; a request on its way goes on, and that is said."""
+        if not self.listens():
+            return
+        if self.state.in_flight:
+            behind = self.app.screen_stack[-2]
+            self._hint(behind, f"{clean(self.box_name)}: the request goes on without the dialog")
+        self.dismiss()
+
+    def action_scroll(self, pages: int) -> None:
+        """Scroll the review."""
+        part = self.query_one("#scroll", VerticalScroll)
+        part.scroll_relative(y=pages * max(1, part.size.height - 2), animate=False)
+
+
+def _reason(error: Exception) -> str:
+    """Return what an error says, never an empty text."""
+    return clean(str(error)) or type(error).__name__

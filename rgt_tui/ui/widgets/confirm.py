@@ -1,0 +1,191 @@
+"""The parts of the teardown dialog that a person touches. None of them decides anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual import events
+from textual.binding import BindingType
+from textual.geometry import Size
+from textual.message import Message
+from textual.widgets import Input
+
+from rgt_tui.model.evidence import Verb
+from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.format import clean
+from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
+
+CHOOSE: tuple[Command, ...] = (
+    Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
+            "Change between the reversible and the irreversible way; the name must be typed again.", "other_verb"),
+)  # fmt: skip
+
+
+PRESS: tuple[Command, ...] = (
+    Command(
+        "teardown.press", ("enter",), "press", "Press the button that has the focus: Cancel, until you move."
+    ),
+)
+
+
+class Facts(LineWidget):
+    """Lines that are as many as they need to be."""
+
+    DEFAULT_CSS = "Facts { height: auto; }"
+
+    def __init__(self, make: Callable[[int], list[Line]], *, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._make_facts = make
+        self._count = 0
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw them."""
+        return self._make_facts(width)
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """Return as many lines as there are."""
+        self._count = len(self._make_facts(width))
+        return self._count
+
+    def update(self) -> None:
+        """Draw again, with another height if need be."""
+        if self.is_mounted and self.size.width and len(self._make_facts(self.size.width)) != self._count:
+            self.refresh(layout=True)
+        self.redraw()
+
+
+class VerbChoice(LineWidget):
+    """Park or destroy, as two words of which one is chosen."""
+
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings(CHOOSE))
+
+    class Chosen(Message):
+        """Another verb is wanted."""
+
+        def __init__(self, verb: Verb) -> None:
+            super().__init__()
+            self.verb = verb
+
+    def __init__(self, names: dict[Verb, str], chosen: Verb) -> None:
+        super().__init__(id="verbs")
+        self._names = names
+        self.chosen = chosen
+        self.locked = False
+
+    def _spans(self) -> list[tuple[Verb | None, Span]]:
+        out: list[tuple[Verb | None, Span]] = [(None, dim(f"{'how':<15}"))]
+        for verb, name in self._names.items():
+            if verb is self.chosen:
+                tone = Tone.MATCH if self.has_focus else Tone.STRONG
+                out.append((verb, Span(f"[ {clean(name)} ]", tone)))
+            else:
+                out.append((verb, dim(f"  {clean(name)}  ")))
+            out.append((None, Span("  ")))
+        return out
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the words."""
+        return [tuple(span for _, span in self._spans())]
+
+    def action_other_verb(self) -> None:
+        """Ask for the other verb."""
+        others = [verb for verb in self._names if verb is not self.chosen]
+        if others:
+            self.post_message(self.Chosen(others[0]))
+
+    def on_click(self, event: events.Click) -> None:
+        """Ask for the verb under the pointer."""
+        x = 0
+        for verb, span in self._spans():
+            if x <= event.x < x + len(span.text) and verb is not None and verb is not self.chosen:
+                self.post_message(self.Chosen(verb))
+            x += len(span.text)
+
+    def on_focus(self) -> None:
+        """Show the focus."""
+        self.redraw()
+
+    def on_blur(self) -> None:
+        """Show that it has gone."""
+        self.redraw()
+
+
+class NameField(Input):
+    """Takes exactly what is typed or pasted, once the dialog listens."""
+
+    def __init__(self, listens: Callable[[], bool]) -> None:
+        super().__init__(id="name", compact=True, select_on_focus=False)
+        self._listens = listens
+
+    def on_key(self, event: events.Key) -> None:
+        """Drop keys that come too early."""
+        if not self._listens():
+            event.prevent_default()
+            event.stop()
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Drop a paste that comes too early, or that has characters which cannot be seen."""
+        first = (event.text.splitlines() or [""])[0]
+        if not self._listens() or clean(first) != first:
+            event.prevent_default()
+            event.stop()
+
+
+class DialogButton(LineWidget):
+    """A button that looks the same without colours: square brackets while it can be pressed, round ones while not."""
+
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
+
+    class Pressed(Message):
+        """It was pressed while it was on."""
+
+        def __init__(self, button: DialogButton) -> None:
+            super().__init__()
+            self.button = button
+
+    def __init__(self, text: str, *, id: str, dangerous: bool = False, disabled: bool = False) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._dangerous = dangerous
+        self.text = text
+        self.disabled = disabled
+
+    def show(self, text: str, *, disabled: bool) -> None:
+        """Set what it says and whether it is on."""
+        if (text, disabled) != (self.text, self.disabled):
+            self.text, self.disabled = text, disabled
+            self.refresh(layout=True)
+            self.redraw()
+
+    def get_content_width(self, container: Size, viewport: Size) -> int:
+        """Return the room for the text and its brackets."""
+        return cell_len(self.text) + 4
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw it."""
+        if self.disabled:
+            return [(dim(f"( {self.text} )"),)]
+        tone = Tone.TROUBLE if self._dangerous else Tone.TEXT
+        return [(Span(f"[ {self.text} ]", Tone.MATCH if self.has_focus else tone),)]
+
+    def action_press(self) -> None:
+        """Press it, if it is on."""
+        if not self.disabled:
+            self.post_message(self.Pressed(self))
+
+    def on_click(self, event: events.Click) -> None:
+        """Press it."""
+        event.stop()
+        self.action_press()
+
+    def on_focus(self) -> None:
+        """Show the focus."""
+        self.redraw()
+
+    def on_blur(self) -> None:
+        """Show that it has gone."""
+        self.redraw()

@@ -1,0 +1,190 @@
+"""The teardown dialog without its looks: what is shown, what is enabled, and what each event changes.
+
+Every transition returns a new value. Nothing here sends anything; `confirm` only says whether it may be sent.
+"""
+
+from __future__ import annotations
+
+import enum
+import unicodedata
+from dataclasses import dataclass, replace
+
+from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
+from rgt_tui.ui.widgets.confirm_changes import changes
+
+GUARD_SECONDS = 0.3
+"""For this long after opening (or a change of what is at stake) no key and no click counts."""
+STALE_SECONDS = 15.0
+"""A review older than this does not count."""
+MOST_CHANGES = 6
+
+
+class Stage(enum.StrEnum):
+    """Where the dialog stands."""
+
+    REVIEW = "review"
+    """Looking, and typing the name."""
+    SENDING = "sending"
+    """A request is on its way, or being followed."""
+    OFF = "off"
+    """The provider says that the meter is off."""
+    UNKNOWN = "unknown"
+    """Something was sent, or may have been, and nobody knows what came of it."""
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """The whole state of the dialog."""
+
+    box: str
+    verb: Verb
+    guard_from: float
+    """Client clock of the opening, or of the last change of what is at stake."""
+    offered: tuple[Verb, ...] = (Verb.DESTROY,)
+    review: Review | None = None
+    review_error: str | None = None
+    changed: tuple[str, ...] = ()
+    """What differs from what the person saw before, newest last."""
+    typed: str = ""
+    stage: Stage = Stage.REVIEW
+    closed: tuple[str, ...] = ()
+    """Why the gate refused at OK. Nothing was sent."""
+    progress: tuple[StopProgress, ...] = ()
+    trouble: str | None = None
+    """What went wrong after OK."""
+    elsewhere: bool = False
+    """A request for this box is already being followed, from a dialog that was closed."""
+
+    def armed(self, now: float) -> bool:
+        """Whether input counts yet. A clock that was set back does not lock the dialog."""
+        return not 0 <= now - self.guard_from < GUARD_SECONDS
+
+    def name_fits(self) -> bool:
+        """Whether the name is typed exactly: no trimming, no folding, no normalising."""
+        return self.typed == self.box
+
+    def blockers(self, now: float) -> tuple[str, ...]:
+        """Say everything that keeps the button off, all at once; the name comes last."""
+        if self.stage is Stage.SENDING:
+            return ("a request is on its way",)
+        if self.stage is not Stage.REVIEW:
+            return ("the request has been made",)
+        found = ["another request for this box is still being followed"] if self.elsewhere else []
+        if self.review_error is not None:
+            found.append(f"the review failed: {self.review_error}")
+        if self.review is None:
+            found.append("the review is being made")
+        else:
+            if self.review.box != self.box or self.review.verb is not self.verb:
+                found.append("the review is for something else")
+            if now - self.review.at > STALE_SECONDS:
+                found.append("the review is too old")
+            found.extend(self.review.refusals)
+        if not self.name_fits():
+            found.append("the name is not typed")
+        return tuple(found)
+
+    def may_confirm(self, now: float) -> bool:
+        """Whether the button is on."""
+        return not self.blockers(now)
+
+    def reviewed(self, review: Review, now: float) -> Confirm:
+        """Take a new review; an answer for another verb than the one chosen is dropped."""
+        if review.verb is not self.verb or review.box != self.box or self.stage is not Stage.REVIEW:
+            return self
+        new = changes(self.review, review) if self.review is not None else ()
+        changed = (*self.changed, *(text for text in new if text not in self.changed))[-MOST_CHANGES:]
+        return replace(
+            self,
+            review=review,
+            review_error=None,
+            changed=changed,
+            guard_from=now if new else self.guard_from,
+        )
+
+    def review_failed(self, verb: Verb, text: str) -> Confirm:
+        """Note that a review could not be made; the last one stays to be read, but does not count."""
+        if verb is not self.verb or self.stage is not Stage.REVIEW:
+            return self
+        return replace(self, review_error=text)
+
+    def enter(self, typed: str) -> Confirm:
+        """Take what stands in the field."""
+        return replace(self, typed=typed) if self.stage is Stage.REVIEW else self
+
+    def choose(self, verb: Verb, now: float) -> Confirm:
+        """Take another verb: its review is to be made, and the name to be typed again."""
+        if self.stage is not Stage.REVIEW or verb is self.verb or verb not in self.offered:
+            return self
+        return replace(
+            self,
+            verb=verb,
+            review=None,
+            review_error=None,
+            changed=(),
+            closed=(),
+            typed="",
+            guard_from=now,
+        )
+
+    def confirm(self, now: float) -> tuple[Confirm, bool]:
+        """Press the button; return the new state, and whether the request may be made."""
+        if not self.armed(now) or not self.may_confirm(now):
+            return self, False
+        return replace(self, stage=Stage.SENDING, closed=(), progress=(), trouble=None), True
+
+    def gate_closed(self, reasons: tuple[str, ...], now: float) -> Confirm:
+        """The gate refused at OK: nothing was sent, and the name must be typed again."""
+        if self.progress:
+            return self.call_failed("the gate closed after the request was made: " + "; ".join(reasons))
+        return replace(self, stage=Stage.REVIEW, closed=reasons, typed="", guard_from=now)
+
+    def progressed(self, step: StopProgress) -> Confirm:
+        """Take one step of the request."""
+        stage = {
+            StopPhase.METER_OFF: Stage.OFF,
+            StopPhase.UNCONFIRMED: Stage.UNKNOWN,
+            StopPhase.FAILED: Stage.UNKNOWN,
+        }.get(step.phase, self.stage)
+        bad = stage is Stage.UNKNOWN
+        return replace(
+            self,
+            stage=stage,
+            progress=(*self.progress, step),
+            trouble=step.text if bad else self.trouble,
+        )
+
+    def call_failed(self, text: str) -> Confirm:
+        """The call broke off: whether it arrived is not known."""
+        return replace(self, stage=Stage.UNKNOWN, trouble=text)
+
+    def ended(self) -> Confirm:
+        """There will be no further step. Without the last word of the provider the state is unknown."""
+        if self.stage is Stage.SENDING:
+            return self.call_failed("no word from the provider that the meter is off")
+        return self
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a request goes on if the dialog is closed now."""
+        return self.stage is Stage.SENDING
+
+
+def mismatch(typed: str, name: str) -> str:
+    """Say in what way a typed text is not the name; empty where it is, or while it still may become it."""
+    if typed == name or (typed and name.startswith(typed)):
+        return ""
+    if not typed:
+        return ""
+    if typed.strip() == name:
+        return "a space too many"
+    if typed.casefold() == name.casefold():
+        return "small and capital letters differ"
+    at = next((i for i, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b), len(name))
+    if at >= len(name):
+        return "longer than the name"
+    char = typed[at]
+    if not char.isascii():
+        called = unicodedata.name(char, "no name").lower()
+        return f"character {at + 1} is not the one of the name (U+{ord(char):04X}, {called})"
+    return f"differs from the name at character {at + 1}"

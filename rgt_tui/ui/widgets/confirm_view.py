@@ -1,0 +1,231 @@
+"""What the teardown dialog says, as lines: pure functions of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, Verb
+from rgt_tui.model.money import Meter
+from rgt_tui.model.profile import BillingAction
+from rgt_tui.ui.format import clean, clock, compact_time, money
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, mismatch
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+
+NAMES = 15
+"""Width of the column of names at the left."""
+TWO_COLUMNS = 96
+MOST_LINES = 6
+"""Of one list, before it is cut with a count."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the dialog knows besides its state."""
+
+    meter: Meter
+    action: BillingAction | None
+    """The platform's own description of the chosen verb."""
+    platform: str
+    now: float
+    console: str = ""
+    """Where a person can look for themselves."""
+
+
+def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
+    """Return everything above the field: money, losses, evidence, refusals and the call."""
+    lines: list[Line] = []
+    review = state.review
+    if state.closed:
+        lines += _list("refused", state.closed, width, Tone.TROUBLE, glyphs().trouble)
+        lines += [
+            _named("", Span("the gate looked again and stayed closed: nothing was sent", Tone.STRONG)),
+            EMPTY,
+        ]
+    if state.review_error is not None:
+        lines += _list("no review", (state.review_error,), width, Tone.TROUBLE, glyphs().trouble)
+        lines += [_named("", dim("tried again every 2 s; nothing can be sent until it works")), EMPTY]
+    if review is None:
+        if state.review_error is None:
+            lines.append(_named("", dim("asking the box and the provider")))
+        return lines
+    if review.refusals and state.stage is Stage.REVIEW:
+        lines += [*_list("refused", review.refusals, width, Tone.TROUBLE, glyphs().trouble), EMPTY]
+    if state.changed:
+        lines += [*_list("just changed", state.changed, width, Tone.WARN, glyphs().warn), EMPTY]
+    lines += _money(state, review, setting, width)
+    lines += _list(
+        "lost", review.lost or ("nothing, by the profile",), width, Tone.STRONG if review.lost else Tone.TEXT
+    )
+    if review.kept:
+        lines += _list("kept", review.kept, width)
+    lines += _list("keeps billing", review.keeps_billing or ("nothing found",), width)
+    lines += [EMPTY, *_evidence(review.items, setting.now, width), EMPTY]
+    lines += _list("will send", (review.will_send,), width)
+    return lines
+
+
+def title(state: Confirm, setting: Setting) -> str:
+    """Return what the frame says: the platform's own word, the box, and the instance."""
+    review = state.review
+    called = label(state, setting).lower()
+    own = "" if called.startswith(state.verb.value) else f" ({state.verb.value})"
+    instance = f"  {clean(setting.platform)} instance {clean(review.instance)}" if review is not None else ""
+    return f"{called} {clean(state.box)}?{own}{instance}"
+
+
+def label(state: Confirm, setting: Setting) -> str:
+    """Return the platform's own word for the chosen verb."""
+    if state.review is not None and state.review.native_label:
+        return clean(state.review.native_label)
+    if setting.action is not None:
+        return clean(setting.action.native_label)
+    return state.verb.value.capitalize()
+
+
+def promise(state: Confirm) -> str:
+    """Return what stands at the right end of the frame."""
+    if state.stage is Stage.REVIEW:
+        return "nothing is sent until you type the name"
+    return {Stage.SENDING: "sent", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
+
+
+def status(state: Confirm, setting: Setting) -> Line:
+    """Return the one line under the field: what is missing, or how the request stands."""
+    if state.stage is Stage.SENDING:
+        return line(dim("closing this leaves the request going; the fleet screen shows how it ends"))
+    if state.stage is Stage.OFF:
+        return line(dim("done; the audit log has what was shown, sent and answered"))
+    if state.stage is Stage.UNKNOWN:
+        console = f" at {clean(setting.console)}" if setting.console else ""
+        text = f"state unknown, check the console{console}: {clean(state.trouble or '')}"
+        return line(Span(f"{glyphs().trouble} {text}", Tone.TROUBLE))
+    wrong = mismatch(state.typed, state.box)
+    if wrong:
+        return line(Span(f"{glyphs().warn} {clean(wrong)}", Tone.WARN))
+    missing = state.blockers(setting.now)
+    if not missing:
+        undo = "there is no undo" if state.review is not None and state.review.irreversible else "ready"
+        return line(dim(undo))
+    more = f"  and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return line(dim(f"locked: {clean(missing[0])}{more}"))
+
+
+def course(state: Confirm) -> Line:
+    """Return the way of a request: what is behind, what is awaited, and when it was."""
+    at = {step.phase: step.at for step in state.progress}
+    spans: list[Span] = [dim(f"{'then':<{NAMES}}")]
+    for index, (phase, text) in enumerate(
+        (
+            (StopPhase.REQUESTED, "requested"),
+            (StopPhase.CONFIRMED, "provider confirms"),
+            (StopPhase.METER_OFF, "meter off"),
+        )
+    ):
+        if index:
+            spans.append(dim(f"  {glyphs().arrow}  "))
+        if phase in at:
+            proved = phase is StopPhase.METER_OFF
+            mark = f"{glyphs().check} " if proved else ""
+            spans.append(Span(f"{mark}{text} {clock(at[phase])}", Tone.PROVED if proved else Tone.TEXT))
+        else:
+            waits = state.stage is Stage.SENDING and (index == 0 or _before(index) in at)
+            spans.append(Span(f"{text} {glyphs().ellipsis}", Tone.ACCENT) if waits else dim(text))
+    if state.progress and state.progress[-1].text:
+        spans.append(dim(f"   {clean(state.progress[-1].text)}"))
+    return tuple(spans)
+
+
+def _before(index: int) -> StopPhase:
+    return (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)[index - 1]
+
+
+def _named(name: str, *spans: Span | Line) -> Line:
+    return line(dim(f"{name:<{NAMES}}"), *spans)
+
+
+def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, mark: str = "") -> list[Line]:
+    """Return a name with its texts under each other, long ones wrapped, many ones counted."""
+    lines: list[Line] = []
+    shown = list(texts) if len(texts) <= MOST_LINES else list(texts[: MOST_LINES - 1])
+    for text in shown:
+        prefix = f"{mark} " if mark else ""
+        for row, piece in enumerate(_wrap(clean(text), max(8, width - NAMES - len(prefix)))):
+            lead = prefix if row == 0 else " " * len(prefix)
+            lines.append(_named("" if lines else name, Span(lead + piece, tone)))
+    if len(shown) < len(texts):
+        lines.append(_named("", dim(f"and {len(texts) - len(shown)} more")))
+    return lines
+
+
+def _wrap(text: str, width: int, most: int = 3) -> list[str]:
+    """Break a text at spaces into rows of `width`, at most `most` of them; the last one is cut."""
+    rows: list[str] = []
+    rest = text
+    while len(rest) > width and len(rows) < most - 1:
+        cut = rest.rfind(" ", 0, width + 1)
+        cut = cut if cut > width // 2 else width
+        rows.append(rest[:cut].rstrip())
+        rest = rest[cut:].lstrip()
+    return [*rows, fit(rest, width).rstrip() if len(rest) > width else rest]
+
+
+def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:
+    rate = money(review.per_hour, review.currency)
+    now: list[Span] = [
+        Span(f"{rate}/h", Tone.STRONG) if review.per_hour is not None else Span("price unknown", Tone.WARN)
+    ]
+    now.append(Span(f"   spent {money(review.spent, review.currency)}"))
+    now.append(dim(f"   provider says {clean(review.status)}"))
+    lines = [_named("now", tuple(now))]
+    parts = _stops(state.verb, setting)
+    if parts:
+        lines.append(_named("stops", Span("   ".join(parts))))
+    if review.irreversible:
+        lines.append(_named("undo", Span("none: what is lost is lost", Tone.STRONG)))
+    return lines
+
+
+def _stops(verb: Verb, setting: Setting) -> list[str]:
+    """Say which meters the verb stops, by the platform's profile."""
+    if setting.action is None:
+        return []
+    meter = setting.meter
+    found = []
+    for name, stops, price in (
+        ("compute", setting.action.stops_gpu_meter, meter.compute_per_hour),
+        ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
+    ):
+        cost = f" {money(price, meter.currency)}/h" if price is not None else ""
+        if stops is None:
+            found.append(f"{name}{cost}: the platform does not say")
+        else:
+            found.append(f"{name}{cost}" if stops else f"not {name}{cost}")
+    return found
+
+
+def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Line]:
+    """Return the evidence, in two columns where there is room."""
+    across = 2 if width >= TWO_COLUMNS else 1
+    room = (width - 3 * (across - 1)) // across
+    cells = [_item(item, now, room) for item in items]
+    if across == 1:
+        return cells
+    half = (len(cells) + 1) // 2
+    lines = []
+    for row in range(half):
+        right = cells[half + row] if half + row < len(cells) else EMPTY
+        lines.append(line(clip(cells[row], room), dim("   "), right))
+    return lines
+
+
+def _item(item: EvidenceItem, now: float, width: int) -> Line:
+    g = glyphs()
+    mark = Span(f"{g.check} ", Tone.PROVED) if item.ok else Span(f"{g.trouble} ", Tone.TROUBLE)
+    age = f"{compact_time(max(0.0, now - item.at))} ago" if item.at is not None else ""
+    name = Span(fit(clean(item.key), NAMES - 3) + " ", Tone.TEXT if item.ok else Tone.STRONG)
+    room = max(4, width - NAMES - 9)
+    body = Span(fit(clean(item.text), room), Tone.TEXT if item.ok else Tone.STRONG)
+    made = line(mark, name, body, dim(f"{age:>9}"))
+    return made if width_of(made) <= width else clip(made, width)
