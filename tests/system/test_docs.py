@@ -1,0 +1,39 @@
+"""The documents name files and targets that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.system.tree import ROOT, shown, tracked_files
+
+DOCUMENTS = [path for path in tracked_files() if path.suffix == ".md" and "fixtures" not in path.parts]
+
+LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+TARGET = re.compile(r"(?:^|`)make ([a-z]+)\b", re.MULTILINE)
+
+
+def outside_code(text: str) -> str:
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_documents() -> None:
+    assert {"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/architecture.md"} <= {
+        shown(path) for path in DOCUMENTS
+    }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    text = outside_code(document.read_text(encoding="utf-8"))
+    links = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
+    assert [link for link in links if link and not (document.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+def test_every_named_make_target_exists(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(TARGET.findall(document.read_text(encoding="utf-8")))
+    assert named - targets == set()
