@@ -1,0 +1,98 @@
+"""A real OpenSSH server per test session, on a loopback port, with keys of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.model.box import BoxSpec
+
+CONFIG = """
+ListenAddress 127.0.0.1
+Port {port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile {folder}/sshd.pid
+StrictModes no
+UsePAM no
+PasswordAuthentication no
+KbdInteractiveAuthentication no
+MaxStartups 100
+LogLevel ERROR
+SetEnv HOME={folder}/home XDG_CACHE_HOME={folder}/home/.cache PATH={path}
+"""
+
+
+@dataclass(frozen=True)
+class RealSshd:
+    """A running sshd: where it listens and how to log in."""
+
+    folder: Path
+    port: int
+    spec: BoxSpec
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def keygen(path: Path) -> None:
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+
+
+@pytest.fixture(scope="session")
+def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    sshd = shutil.which("sshd") or "/usr/sbin/sshd"
+    folder = tmp_path_factory.mktemp("sshd")
+    (folder / "home").mkdir()
+    for name in ("host_key", "id", "stranger"):
+        keygen(folder / name)
+    shutil.copy(folder / "id.pub", folder / "authorized_keys")
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)  # where OpenSSH drops its privileges
+    port = free_port()
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder, path=path))
+    host_key = (folder / "host_key.pub").read_text()
+    (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
+    process = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.PIPE)
+    try:
+        wait_for_banner(port, process)
+        user = os.environ.get("USER") or "root"
+        spec = BoxSpec(
+            name="real",
+            host="127.0.0.1",
+            port=port,
+            user=user if os.geteuid() else "root",
+            identity=str(folder / "id"),
+            known_hosts=str(folder / "known_hosts"),
+            python=sys.executable,
+        )
+        yield RealSshd(folder=folder, port=port, spec=spec)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def wait_for_banner(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Retry to connect until the server greets; fail with its own words when it ends first."""
+    while True:
+        if process.poll() is not None:
+            assert process.stderr is not None
+            raise RuntimeError(f"sshd ended: {process.stderr.read().decode()}")
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+                if sock.recv(4) == b"SSH-":
+                    return
+        except ConnectionRefusedError:
+            continue

@@ -1,0 +1,44 @@
+"""Logging in on a real sshd: what works, and in which words it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.errors import AuthFailed, HostKeyRefused, Unreachable
+from tests.contract.ssh.conftest import RealSshd, free_port
+
+replace = msgspec.structs.replace
+
+
+async def test_a_verified_host_key_and_a_key_log_in(real_sshd: RealSshd) -> None:
+    async with await connect(real_sshd.spec) as connection:
+        done = await connection.run("echo $HOME")
+    assert str(done.stdout).strip() == str(real_sshd.folder / "home")
+
+
+async def test_an_unknown_host_key_is_refused(real_sshd: RealSshd, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").touch()
+    with pytest.raises(HostKeyRefused, match="host key"):
+        await connect(replace(real_sshd.spec, known_hosts=str(tmp_path / "known_hosts")))
+
+
+async def test_a_changed_host_key_is_refused(real_sshd: RealSshd, tmp_path: Path) -> None:
+    other = (real_sshd.folder / "stranger.pub").read_text()
+    (tmp_path / "known_hosts").write_text(f"[127.0.0.1]:{real_sshd.port} {other}")
+    with pytest.raises(HostKeyRefused, match=f":{real_sshd.port}"):
+        await connect(replace(real_sshd.spec, known_hosts=str(tmp_path / "known_hosts")))
+
+
+async def test_a_key_that_the_box_does_not_know_is_told_apart(real_sshd: RealSshd) -> None:
+    with pytest.raises(AuthFailed, match="refused the login"):
+        await connect(replace(real_sshd.spec, identity=str(real_sshd.folder / "stranger")))
+
+
+async def test_a_closed_port_is_unreachable_and_named(real_sshd: RealSshd) -> None:
+    port = free_port()
+    with pytest.raises(Unreachable, match=f"{port} refused the connection"):
+        await connect(replace(real_sshd.spec, port=port))

@@ -1,0 +1,50 @@
+"""Putting the agent on a real box, over a real sshd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh.errors import DeployFailed
+from tests.contract.ssh.conftest import RealSshd
+
+replace = msgspec.structs.replace
+
+
+async def test_the_agent_is_written_once_under_its_hash(real_sshd: RealSshd) -> None:
+    bundle = build_agent()
+    async with await connect(real_sshd.spec) as connection:
+        first = await deploy(connection, bundle, (real_sshd.spec.python or "",))
+        before = Path(first.path).stat()
+        second = await deploy(connection, bundle, (real_sshd.spec.python or "",))
+        done = await connection.run(first.command("sample"), encoding=None)
+    assert first == second
+    after = Path(first.path).stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert Path(first.path).read_bytes() == bundle.data
+    assert bundle.filename in first.path
+    assert msgspec.json.decode(done.stdout or b"")["t"] == "sample"
+
+
+async def test_a_damaged_transfer_is_found_on_the_box(real_sshd: RealSshd) -> None:
+    bundle = build_agent()
+    damaged = replace(bundle, filename="rgt-box-damaged.pyz", data=bundle.data[:-1])
+    async with await connect(real_sshd.spec) as connection:
+        with pytest.raises(DeployFailed, match="damaged"):
+            await deploy(connection, damaged, (real_sshd.spec.python or "",))
+    assert not list((real_sshd.folder / "home/.cache/rgt").glob("rgt-box-damaged*"))
+
+
+async def test_a_folder_that_cannot_be_made_is_said_in_the_box_s_words(real_sshd: RealSshd) -> None:
+    bundle = replace(build_agent(), filename="blocked/agent.pyz")
+    blocked = real_sshd.folder / "home/.cache/rgt/blocked"
+    blocked.parent.mkdir(parents=True, exist_ok=True)
+    blocked.write_text("a file where a folder should be")
+    async with await connect(real_sshd.spec) as connection:
+        with pytest.raises(DeployFailed, match="File exists|Not a directory"):
+            await deploy(connection, bundle, (real_sshd.spec.python or "",))

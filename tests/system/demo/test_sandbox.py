@@ -1,0 +1,204 @@
+"""The demo's boxes: isolated, really small, and gone without a trace."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.demo.embedded import remote_dir
+from rgt_tui.demo.errors import DemoError
+from rgt_tui.demo.plan import BOXES
+from rgt_tui.demo.sandbox.machine import Machine
+from rgt_tui.demo.sandbox.room import Room
+from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale
+
+VAST = next(box for box in BOXES if box.name == "vast-demo")
+RUNPOD = next(box for box in BOXES if box.name == "runpod-demo")
+
+
+@pytest.fixture(autouse=True)
+def own_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "a temporary folder"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return folder
+
+
+@pytest.fixture
+async def machine() -> AsyncIterator[Machine]:
+    with Workspace() as workspace:
+        room = Room(workspace.path, (VAST,))
+        await room.start()
+        machine = Machine(VAST, room, workspace, remote_dir())
+        try:
+            await machine.boot()
+            yield machine
+        finally:
+            await machine.scrap()
+            await room.stop()
+
+
+def marked(root: str) -> list[int]:
+    """Pids of all processes that belong to the demo at `root`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if f"{MARKER_ENV}={root}".encode() in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+async def test_a_box_sees_only_its_own_processes_and_its_own_name(machine: Machine) -> None:
+    pids = (await machine.run("ls -d /proc/[0-9]*")).split()
+    assert "/proc/1" in pids
+    assert len(pids) < 8
+    assert (await machine.run("hostname")).strip() == "vast-demo"
+
+
+async def test_inodes_really_run_out_while_bytes_are_free(machine: Machine) -> None:
+    with pytest.raises(RuntimeError, match="No space left on device"):
+        await machine.run("i=0; while i=$((i+1)); : > /workspace/f$i; do :; done; exit 1")
+    said = await machine.run("stat -f -c '%d %a' /workspace; rm -f /workspace/f1; echo x > /workspace/again")
+    free_inodes, free_blocks = map(int, said.split()[:2])
+    assert free_inodes == 0
+    assert free_blocks > 1000
+
+
+async def test_the_system_is_read_only_on_a_box(machine: Machine) -> None:
+    with pytest.raises(RuntimeError, match="Read-only"):
+        await machine.run("touch /usr/rgt-was-here")
+
+
+async def test_unplugging_kills_everything_and_disks_survive_the_boot(machine: Machine) -> None:
+    await machine.run("echo kept > /workspace/a; nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null & ")
+    await machine.unplug()
+    assert not machine.running
+    await machine.boot()
+    assert (await machine.run("cat /workspace/a")).strip() == "kept"
+    assert "sleep" not in await machine.run("cat /proc/[0-9]*/comm")
+
+
+async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
+    with Workspace() as workspace:
+        room = Room(workspace.path, (RUNPOD,))
+        await room.start()
+        machine = Machine(RUNPOD, room, workspace, remote_dir())
+        try:
+            await machine.boot()
+            await machine.run("echo x > /root/lost; echo y > /workspace/kept")
+            await machine.unplug()
+            await machine.boot()
+            assert (await machine.run("ls /root/lost 2>/dev/null; cat /workspace/kept")).split() == ["y"]
+        finally:
+            await machine.scrap()
+            await room.stop()
+
+
+async def test_the_memory_limit_kills_in_the_box_alone(machine: Machine) -> None:
+    if machine._cgroup is None:
+        pytest.fail("this machine gives no memory cgroup; the OOM story cannot be checked")
+    hog = f"{sys.executable} -c 'x = bytearray({VAST.memory_limit * 2})'"
+    with pytest.raises(RuntimeError, match="Killed|ended with (137|-9)"):
+        await machine.run(hog)
+    assert machine.running
+
+
+async def test_nothing_is_left_after_the_end() -> None:
+    with Workspace() as workspace:
+        path = workspace.path
+        room = Room(path, (VAST,))
+        await room.start()
+        machine = Machine(VAST, room, workspace, remote_dir())
+        cgroup = machine._cgroup
+        await machine.boot()
+        await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+        assert marked(str(path))
+        await machine.scrap()
+        await room.stop()
+    assert not marked(str(path))
+    assert not path.exists()
+    assert cgroup is None or not cgroup.exists()
+    assert str(path) not in Path("/proc/self/mountinfo").read_text()
+
+
+KILLED = """
+import asyncio, sys
+from rgt_tui.demo.embedded import remote_dir
+from rgt_tui.demo.plan import BOXES
+from rgt_tui.demo.sandbox.machine import Machine
+from rgt_tui.demo.sandbox.room import Room
+from rgt_tui.demo.workspace import Workspace
+
+async def main():
+    workspace = Workspace()
+    room = Room(workspace.path, BOXES[:1])
+    await room.start()
+    machine = Machine(BOXES[0], room, workspace, remote_dir())
+    await machine.boot()
+    await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
+    print(workspace.path, flush=True)
+    await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+async def test_after_kill_9_the_kernel_ends_the_boxes_and_the_next_demo_removes_the_rest(
+    own_tmp: Path,
+) -> None:
+    process = subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    root = await asyncio.to_thread(process.stdout.readline)
+    root = root.strip()
+    assert marked(root)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    async with asyncio.timeout(20):
+        while marked(root):
+            await asyncio.sleep(0.01)
+    assert Path(root).exists()
+    with Workspace() as workspace:
+        assert workspace.removed == 1
+    assert not Path(root).exists()
+
+
+def test_two_demos_do_not_touch_each_other() -> None:
+    with Workspace() as first, Workspace() as second:
+        assert first.path != second.path
+        assert clean_stale(first.path.parent) == 0
+        assert first.path.exists()
+        assert second.path.exists()
+
+
+def test_a_full_temporary_disk_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rgt_tui.demo.workspace.MIN_FREE_BYTES", 1 << 60)
+    with pytest.raises(DemoError, match="temporary disk is full.*TMPDIR"):
+        Workspace()
+
+
+def test_a_directory_of_someone_else_is_refused(own_tmp: Path) -> None:
+    (own_tmp / f"rgt-demo-{os.getuid()}").symlink_to("/")
+    with pytest.raises(DemoError, match="belongs to someone else"):
+        Workspace()
+
+
+def test_every_tier_of_the_plan_is_one_of_its_profile() -> None:
+    from rgt_tui.profiles import load_profile
+
+    for box in BOXES:
+        names = {tier.name for tier in load_profile(box.profile).tiers}
+        assert {disk.tier for disk in box.disks} <= names
+        assert box.data in {disk.path for disk in box.disks}
+        assert box.durable in {disk.path for disk in box.disks}
+        assert msgspec.json.encode(box)
