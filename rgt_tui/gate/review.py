@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from rgt_tui.gate.evaluate import NAME, objections
 from rgt_tui.gate.storage import action_for, survives
-from rgt_tui.gate.words import ago, quoted, size
+from rgt_tui.gate.words import quoted, size
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Evidence, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
@@ -62,9 +62,30 @@ def review(
         items=evidence.items,
         refusals=tuple(text for key, text in objections(evidence, now) if key != NAME),
         will_send=will_send,
-        status=f"{status}, read {ago(meter.at, now)}",
+        status=status,
         at=now,
     )
+
+
+def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
+    """Say what is no longer as a person saw it when the dialog opened; anything here means: look again.
+
+    Ages, sizes and steps move all the time and are left out; what is compared is what a decision rests on.
+    """
+    found = []
+    if (shown.box, shown.verb, shown.instance) != (fresh.box, fresh.verb, fresh.instance):
+        found.append("this is another box, action or instance than the one shown")
+    if shown.status != fresh.status:
+        found.append(f"the provider said {shown.status}, and says {fresh.status} now")
+    if shown.will_send != fresh.will_send:
+        found.append(f"the call is now {fresh.will_send}")
+    if shown.irreversible != fresh.irreversible:
+        found.append("whether it can be undone is judged differently now")
+    if shown.keeps_billing != fresh.keeps_billing:
+        found.append("what goes on billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now"))
+    held = {item.key for item in shown.items if item.ok}
+    found += [item.text for item in fresh.items if item.key in held - {NAME} and not item.ok]
+    return tuple(found)
 
 
 def _fates(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.utils
 import re
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import httpx
 import msgspec
@@ -21,8 +21,8 @@ from rgt_tui.providers.base import (
 )
 from rgt_tui.providers.keys import Secret, is_loopback
 
-TIMEOUT = httpx.Timeout(10.0, connect=5.0)
-"""Seconds. Long enough for a slow control plane, short enough that a person at a dialog is told."""
+TIMEOUT_S = 10.0
+"""Seconds without a byte. Long enough for a slow control plane, short enough that a person at a dialog is told."""
 MAX_BODY = 8 << 20
 """Bytes; a list of 200 machines is well under one MiB."""
 BACK_OFF = 15.0
@@ -49,22 +49,25 @@ class Account:
         *,
         console: str,
         clock: Callable[[], float],
-        timeout: httpx.Timeout = TIMEOUT,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
         self.base_url = base_url.rstrip("/")
         self.console = console
         self._key = key
         self._clock = clock
         self._quiet_until = 0.0
+        self._total_s = 3 * timeout_s
         # A proxy for the loopback would be a mistake, and redirects could carry the key elsewhere.
         self._http = httpx.AsyncClient(
-            timeout=timeout, follow_redirects=False, trust_env=not is_loopback(base_url)
+            timeout=httpx.Timeout(timeout_s, connect=timeout_s / 2),
+            follow_redirects=False,
+            trust_env=not is_loopback(base_url),
         )
 
     @property
     def host(self) -> str:
         """Host and port, for a person."""
-        return urlsplit(self.base_url).netloc
+        return printable(self.base_url.rpartition("//")[2].rpartition("@")[2].partition("/")[0], 80)
 
     async def get(self, path: str) -> Answer:
         """Read something. Waits out a rate limit by refusing at once, so that polling cannot make it worse.
@@ -83,15 +86,18 @@ class Account:
         Raises:
             ProviderError: one of its kinds, by what went wrong.
         """
+        # Asked for at each use: it also checks, before anything is sent, that this server may have it.
         headers = {"Authorization": f"Bearer {self._key().reveal()}", "Accept": "application/json"}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
             headers["Content-Type"] = "application/json"
         try:
-            async with self._http.stream(
-                method, self.base_url + path, headers=headers, content=content
-            ) as response:
+            # The whole exchange is bounded, too: a server may send a byte now and then for ever.
+            async with (
+                asyncio.timeout(self._total_s),
+                self._http.stream(method, self.base_url + path, headers=headers, content=content) as response,
+            ):
                 raw = await self._body(response)
                 return self._judge(response, raw, f"{method} {path}")
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
@@ -101,7 +107,7 @@ class Account:
                 sent=False,
                 console=self.console,
             ) from None
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, TimeoutError) as error:
             raise Unreachable(
                 f"{self.host} did not answer {method} {path} ({type(error).__name__}); the state is unknown, "
                 "check the console",

@@ -34,7 +34,10 @@ class Secret:
 
 def is_loopback(base_url: str) -> bool:
     """Tell whether `base_url` names this very machine."""
-    return (urlsplit(base_url).hostname or "") in LOOPBACK
+    try:
+        return (urlsplit(base_url).hostname or "") in LOOPBACK
+    except ValueError:
+        return False
 
 
 def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env: str) -> None:
@@ -46,8 +49,12 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     Raises:
         AuthError: with the reason.
     """
-    parts = urlsplit(base_url)
-    if parts.scheme not in ("https", "http") or not parts.hostname or parts.username or parts.query:
+    try:
+        parts = urlsplit(base_url)
+        plain = parts.scheme in ("https", "http") and parts.port != 0
+    except ValueError:
+        plain = False
+    if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
     if base_url.rstrip("/") == vendor.rstrip("/") or is_loopback(base_url):
         return

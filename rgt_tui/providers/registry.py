@@ -32,10 +32,12 @@ class Providers:
         clock: Callable[[], float] = time.time,
         env: Mapping[str, str] | None = None,
         home: Path | None = None,
+        timeout_s: float = 10.0,
     ) -> None:
         self._clock = clock
         self._env = os.environ if env is None else env
         self._home = home
+        self._timeout_s = timeout_s
         self._accounts: dict[tuple[str, str | None], RunPodAccount] = {}
 
     def open(self, ref: ProviderRef) -> Provider:
@@ -64,13 +66,16 @@ class Providers:
         if found is not None:
             return found
         # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
+        console = CONSOLE if base_url == VENDOR else base_url
         home = None if is_loopback(base_url) else self._home or Path.home()
 
         def key() -> Secret:
             check_base_url(base_url, VENDOR, ref.key_env, KEY_ENV)
-            return runpod_key(self._env, key_env=ref.key_env, default_env=KEY_ENV, home=home, console=CONSOLE)
+            return runpod_key(self._env, key_env=ref.key_env, default_env=KEY_ENV, home=home, console=console)
 
-        account = RunPodAccount(Account(base_url, key, console=CONSOLE, clock=self._clock), self._clock)
+        account = RunPodAccount(
+            Account(base_url, key, console=console, clock=self._clock, timeout_s=self._timeout_s), self._clock
+        )
         self._accounts[base_url, ref.key_env] = account
         return account
 

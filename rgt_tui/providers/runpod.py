@@ -20,7 +20,7 @@ from rgt_tui.providers.base import (
     printable,
 )
 from rgt_tui.providers.runpod_account import RunPodAccount
-from rgt_tui.providers.runpod_pod import DISK_RUNNING, VOLUME_STOPPED
+from rgt_tui.providers.runpod_pod import VOLUME_STOPPED
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"
@@ -53,8 +53,8 @@ class RunPod:
 
     @property
     def console_url(self) -> str:
-        """RunPod's console."""
-        return CONSOLE
+        """RunPod's console, or the server itself where it is not RunPod's."""
+        return self._account.http.console
 
     async def read(self, instance: str) -> Meter:
         """Read one pod; see `Provider.read`."""
@@ -146,7 +146,7 @@ class RunPod:
         """Say what bills after the verb, by the last good sight of the pod."""
         pod = self._account.seen(instance)
         if pod is None:
-            return (f"unknown: the pod has not been read; check {CONSOLE}",)
+            return (f"unknown: the pod has not been read; check {self.console_url}",)
         lines = []
         if verb is Verb.PARK and pod.volume_gb is None:
             lines.append("the volume disk, if it has one (RunPod did not say)")
@@ -154,8 +154,8 @@ class RunPod:
             rate = pod.storage_per_hour(running=False) or 0.0
             lines.append(
                 f"volume disk {pod.volume_path}, {pod.volume_gb:g} GB: ${rate:.4f}/h "
-                f"(${pod.volume_gb * VOLUME_STOPPED:.2f} a month, {VOLUME_STOPPED / DISK_RUNNING:.0f} times "
-                "its running rate) until the pod is terminated"
+                f"(${pod.volume_gb * VOLUME_STOPPED:.2f} a month, twice its "
+                "running rate) until the pod is terminated"
             )
         for mount in pod.networks or ():
             price = self._account.volume_price(mount.volume)

@@ -63,7 +63,7 @@ class RunPodAccount:
                 "RunPod sent only a part of its list; a pod that is not in it may well exist",
                 console=self.http.console,
             )
-        pods = tuple(parse_pod(raw) for raw in data["pods"])
+        pods = tuple(parse_pod(raw, self.http.console) for raw in data["pods"])
         self._seen.update((pod.id, pod) for pod in pods)
         return pods
 
@@ -73,7 +73,7 @@ class RunPodAccount:
         Raises:
             ProviderError: `NotFound` for a 404, which alone proves nothing.
         """
-        pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data)
+        pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data, self.http.console)
         if pod.id != instance:
             raise BadAnswer(
                 "RunPod answered with another pod than the one asked for", console=self.http.console
@@ -188,7 +188,7 @@ class RunPodAccount:
             spent_since=pod.created if spent is not None else None,
             at=self._clock(),
             source=source,
-            native_status="TERMINATED",
+            native_status=pod.status if pod.lifecycle is Lifecycle.GONE else "404 and not in the list",
         )
 
     @staticmethod

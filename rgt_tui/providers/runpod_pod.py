@@ -76,14 +76,14 @@ class Pod(msgspec.Struct, frozen=True):
         return (self.volume_gb + self.container_gb) * DISK_RUNNING / HOURS_PER_MONTH
 
 
-def parse_pod(raw: object) -> Pod:
+def parse_pod(raw: object, console: str = "") -> Pod:
     """Read one pod.
 
     Raises:
         BadAnswer: it is not an object with an id; anything else that is odd becomes None.
     """
     if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not raw["id"]:
-        raise BadAnswer("a pod without an id in RunPod's answer")
+        raise BadAnswer("a pod without an id in RunPod's answer; look at the console", console=console)
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = _object(_object(raw.get("ssh")).get("direct"))
     port = direct.get("port")

@@ -114,7 +114,7 @@ class Api:
     def _action(self, pod: LocalPod, request: Request) -> Response:
         try:
             body = json.loads(request.body or b"{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             return problem(422, "the body is not JSON")
         action = body.get("action") if isinstance(body, dict) else None
         if action not in VERBS:
@@ -125,7 +125,7 @@ class Api:
         return Response(204) if action == "terminate" else Response(200, pod.json(self._clock()))
 
     def _begin(self, pod: LocalPod, action: str) -> Response | None:
-        """Accept an action, or return why not. Its effect comes later: the answer is *requested*, not *done*."""
+        """Accept an action, or return why not. Its effect comes later: this is *requested*, not *done*."""
         if action not in pod.actions:
             why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
             return problem(409, f"action '{action}' is not available while {why}")

@@ -67,7 +67,7 @@ class LocalPod:
         return self.status in ("PROVISIONING", "STARTING", "RUNNING")
 
     def book(self, now: float) -> None:
-        """Charge the time since the last booking at the present state's rates. Call before the state changes."""
+        """Charge the time since the last booking at the present rates. Call before the state changes."""
         hours = max(0.0, now - self._booked) / 3600.0
         self._booked = max(now, self._booked)
         volume = self.persistent or 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -96,7 +97,7 @@ class LocalProvider:
         try:
             self._server = await asyncio.start_server(self._serve, host, port, limit=MAX_HEAD)
         except OSError as error:
-            why = error.strerror or str(error)
+            why = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
                 error.errno,
                 f"the local provider cannot listen on {host} port {port}: {why}; choose another port",

@@ -93,8 +93,11 @@ async def read_request(reader: asyncio.StreamReader) -> Request | None:
             raise BadRequest(400, "not an HTTP/1 request line")
         headers = _headers(lines[1:-2])
         body = await _body(reader, headers)
-    target = urlsplit(first[1])
-    query = {name: values[-1] for name, values in parse_qs(target.query).items()}
+    try:
+        target = urlsplit(first[1])
+        query = {name: values[-1] for name, values in parse_qs(target.query).items()}
+    except ValueError:
+        raise BadRequest(400, "not a request target") from None
     return Request(method=first[0], path=target.path, query=query, headers=headers, body=body)
 
 

@@ -1,0 +1,365 @@
+"""Reading a pod over a real connection: prices, states, absence, and every kind of bad day."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rgt_tui.demo.provider import Fault
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.providers.base import (
+    AuthError,
+    BadAnswer,
+    ProviderError,
+    RateLimited,
+    Unreachable,
+    keep_last_good,
+)
+from tests.contract.providers.conftest import POD, START, World
+
+GET = f"GET /v2/pods/{POD}"
+BILLING = "GET /v2/billing"
+
+
+def edited(**changes: object) -> Callable[[object], object]:
+    """Return an edit of a pod's JSON; the value ``...`` removes the field."""
+
+    def change(data: object) -> object:
+        assert isinstance(data, dict)
+        merged = {**data, **changes}
+        return {key: value for key, value in merged.items() if value is not ...}
+
+    return change
+
+
+async def test_a_running_pod_bills_compute_volume_and_container_disk(world: World) -> None:
+    meter = await world.read()
+    assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
+    assert meter.compute_per_hour == 1.38
+    assert meter.storage_per_hour == pytest.approx((100 + 40) * 0.10 / 730)
+    assert meter.per_hour == pytest.approx(1.38 + 14 / 730)
+    assert meter.spent == pytest.approx(1.38 + 14 / 730, abs=1e-4)
+    assert meter.spent_since == START - 3600
+    assert meter.actions == ("stop", "restart", "terminate")
+    assert (meter.native_status, meter.at, meter.error) == ("RUNNING", START, None)
+    assert "127.0.0.1" in meter.source
+
+
+async def test_a_stopped_pod_is_not_free_although_its_cost_is_zero(world: World) -> None:
+    world.server.pods[POD].status = "EXITED"
+    meter = await world.read()
+    assert (meter.kind, meter.lifecycle) == (MeterKind.STORAGE_ONLY, Lifecycle.STOPPED)
+    assert meter.compute_per_hour == 0.0
+    assert meter.per_hour == meter.storage_per_hour == pytest.approx(100 * 0.20 / 730)
+
+
+async def test_a_stopped_pod_without_any_disk_that_stays_bills_nothing(world: World) -> None:
+    world.server.pods[POD].status = "EXITED"
+    world.server.pods[POD].persistent = None
+    assert (await world.read()).kind is MeterKind.NONE
+
+
+async def test_a_network_volume_bills_stopped_and_after_the_pod_is_gone(world: World) -> None:
+    pod = world.server.add_pod("netpod", "n", persistent=None, networks=(("vol1", "/workspace"),))
+    world.server.add_volume("vol1", 2000)
+    rate = (1000 * 0.07 + 1000 * 0.05) / 730
+    pod.status = "EXITED"
+    meter = await world.provider.read("netpod")
+    assert meter.kind is MeterKind.STORAGE_ONLY
+    assert meter.per_hour == pytest.approx(rate)
+    assert world.provider.tiers("netpod") == {"/": "container-disk", "/workspace": "network-volume"}
+    assert (
+        "network volume vol1 at /workspace: $0.1644/h"
+        in world.provider.keeps_billing(Verb.DESTROY, "netpod")[0]
+    )
+    pod.status = "TERMINATED"
+    meter = await world.provider.read("netpod")
+    assert (meter.kind, meter.lifecycle) == (MeterKind.STORAGE_ONLY, Lifecycle.GONE)
+    assert meter.per_hour == pytest.approx(rate)
+
+
+async def test_an_unpriced_network_volume_is_unknown_not_free(world: World) -> None:
+    pod = world.server.add_pod("netpod", "n", persistent=None, networks=(("other", "/workspace"),))
+    pod.status = "EXITED"
+    meter = await world.provider.read("netpod")
+    assert (meter.kind, meter.per_hour) == (MeterKind.STORAGE_ONLY, None)
+    assert "price unknown" in world.provider.keeps_billing(Verb.PARK, "netpod")[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "life", "kind"),
+    [
+        ("PROVISIONING", Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+        ("STARTING", Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+        ("ERROR", Lifecycle.ERROR, MeterKind.UNKNOWN),
+        ("HIBERNATING", Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+        ("\x1b[31mODD\x1b[0m", Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+    ],
+)
+async def test_states(world: World, status: str, life: Lifecycle, kind: MeterKind) -> None:
+    world.server.pods[POD].status = status
+    meter = await world.read()
+    assert (meter.lifecycle, meter.kind, meter.error) == (life, kind, None)
+    assert meter.native_status is not None
+    assert meter.native_status.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("cost", "compute"),
+    [
+        ("1.5", 1.5),
+        (2, 2.0),
+        (..., None),
+        (None, None),
+        ("x", None),
+        (-1, None),
+        (True, None),
+        ("nan", None),
+        (0, None),
+    ],
+)
+async def test_the_price_comes_as_number_string_or_not_at_all(
+    world: World, cost: object, compute: float | None
+) -> None:
+    world.server.inject(Fault(on=GET, change=edited(cost=cost)))
+    meter = await world.read()
+    assert meter.kind is MeterKind.COMPUTE_AND_STORAGE
+    assert meter.compute_per_hour == compute
+    assert (meter.per_hour is None) == (compute is None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        edited(
+            mounts=None,
+            ssh=None,
+            gpu=None,
+            runtime=None,
+            actions=None,
+            disk=None,
+            createdAt=None,
+            startedAt=None,
+        ),
+        edited(
+            mounts={"persistent": {}, "network": [None, {}, 3]}, actions=[None, 3, "stop"], name=7, disk="x"
+        ),
+        edited(ssh={"direct": {"host": 3, "port": "22"}}, createdAt="yesterday", startedAt=5, status=None),
+    ],
+)
+async def test_null_and_odd_sub_objects_never_break_a_reading(
+    world: World, change: Callable[[object], object]
+) -> None:
+    world.server.inject(Fault(on=GET, change=change, times=-1))
+    meter = await world.read()
+    assert meter.error is None
+    assert meter.storage_per_hour is None
+    assert world.provider.keeps_billing(Verb.PARK, POD)
+
+
+async def test_a_stopped_pod_that_hides_its_mounts_is_unknown(world: World) -> None:
+    world.server.pods[POD].status = "EXITED"
+    world.server.inject(Fault(on=GET, change=edited(mounts=None)))
+    assert (await world.read()).kind is MeterKind.UNKNOWN
+
+
+async def test_without_the_books_the_spend_is_a_marked_estimate(world: World) -> None:
+    world.server.inject(Fault(on=BILLING, status=403))
+    meter = await world.read()
+    assert meter.spent == pytest.approx(1.38 + 14 / 730)
+    assert "estimate: cost × uptime" in meter.source
+    world.clock.now += 100
+    await world.read()
+    assert sum(what.startswith(BILLING) for what in world.server.requests) == 1, "retried too soon"
+    world.clock.now += 300
+    assert "estimate" not in (await world.read()).source
+
+
+@pytest.mark.parametrize(
+    "records", [[], "x", None, [{"podId": POD, "totalAmount": None}], [{"podId": "other"}]]
+)
+async def test_books_without_a_usable_entry_are_not_zero_spend(world: World, records: object) -> None:
+    world.server.inject(Fault(on=BILLING, change=lambda _: {"records": records}))
+    assert "estimate" in (await world.read()).source
+
+
+async def test_gone_needs_a_404_and_a_complete_list_without_it(world: World) -> None:
+    await world.read()
+    world.server.pods[POD].status = "TERMINATED"
+    meter = await world.read()
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.NONE)
+    assert meter.native_status == "404 and not in the list"
+
+
+async def test_a_404_alone_is_not_gone(world: World) -> None:
+    world.server.inject(Fault(on=GET, status=404))
+    meter = await world.read()
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+    assert meter.error is not None
+    assert "still shows the pod" in meter.error
+
+
+LIST = "GET /v2/pods"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(on=LIST, cut=12),
+        Fault(on=LIST, raw=b'{"pods": ['),
+        Fault(on=LIST, raw=b'{"items": []}'),
+        Fault(on=LIST, raw=b"[]"),
+        Fault(on=LIST, raw=b'{"pods": [{"name": "no id"}]}'),
+        Fault(on=LIST, change=lambda data: {**_object(data), "nextToken": "abc"}),
+        Fault(on=LIST, headers={"Link": '</v2/pods?page=2>; rel="next"'}),
+        Fault(on=LIST, status=500),
+        Fault(on=LIST, status=401),
+        Fault(on=LIST, status=429),
+    ],
+)
+async def test_a_partial_or_failed_list_is_no_absence(world: World, fault: Fault) -> None:
+    await world.read()
+    world.server.inject(Fault(on=GET, status=404), fault)
+    meter = await world.read()
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+    assert meter.error is not None
+    assert "could not confirm" in meter.error
+
+
+async def test_a_pod_never_seen_with_this_key_is_gone_but_not_free(world: World) -> None:
+    meter = await world.provider.read("typo")
+    assert (meter.lifecycle, meter.kind) == (Lifecycle.GONE, MeterKind.UNKNOWN)
+    assert "never seen" in meter.source
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        (Fault(status=401), "401"),
+        (Fault(status=403), "403"),
+        (Fault(status=500), "failed with 500"),
+        (Fault(status=503), "failed with 503"),
+        (Fault(status=418), "418"),
+        (Fault(status=302, headers={"Location": "http://192.0.2.1/"}), "302"),
+        (Fault(raw=b"<html>"), "not JSON"),
+        (Fault(raw=b"[" * 100_000), "not JSON"),
+        (Fault(raw=b""), "without an id"),
+        (Fault(raw=b'{"id": "another", "status": "EXITED", "mounts": {}}'), "another pod"),
+        (Fault(cut=20), "did not answer"),
+    ],
+)
+async def test_trouble_is_unknown_and_keeps_the_last_good_meter(world: World, fault: Fault, why: str) -> None:
+    good = await world.read()
+    world.clock.now += 5
+    world.server.inject(fault)
+    bad = await world.read()
+    assert (bad.kind, bad.lifecycle, bad.per_hour) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN, None)
+    assert bad.error is not None
+    assert why in bad.error
+    assert world.server.base_url in bad.error, "no way to the console"
+    kept = keep_last_good(good, bad)
+    assert (kept.kind, kept.per_hour, kept.at, kept.error) == (good.kind, good.per_hour, good.at, bad.error)
+    assert keep_last_good(Meter(), bad) is bad
+    assert keep_last_good(good, good) is good
+
+
+async def test_no_server_is_unreachable(world: World) -> None:
+    await world.server.stop()
+    meter = await world.read()
+    assert meter.error is not None
+    assert "cannot be reached" in meter.error
+    with pytest.raises(Unreachable) as caught:
+        await world.provider.list()
+    assert not caught.value.sent
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"Retry-After": "7"}, 7.0),
+        ({}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Mon, 21 Sep 2026 14:13:29 GMT"}, 9.0),
+    ],
+)
+async def test_a_rate_limit_is_obeyed_without_asking_again(
+    world: World, headers: dict[str, str], wait: float | None
+) -> None:
+    world.server.inject(Fault(on=LIST, status=429, headers=headers))
+    with pytest.raises(RateLimited) as caught:
+        await world.provider.list()
+    assert caught.value.retry_after == wait
+    asked = len(world.server.requests)
+    assert "no more requests" in str((await world.read()).error)
+    assert len(world.server.requests) == asked
+    world.clock.now += (wait or 15.0) + 0.1
+    assert (await world.read()).error is None
+
+
+async def test_an_exhausted_policy_is_left_alone_until_it_refills(world: World) -> None:
+    world.server.inject(Fault(on=LIST, headers={"RateLimit": '"minute";r=0;t=30'}))
+    assert await world.provider.list()
+    with pytest.raises(RateLimited):
+        await world.provider.list()
+    world.clock.now += 31
+    assert await world.provider.list()
+
+
+async def test_the_list_names_every_pod_with_its_meter(world: World) -> None:
+    world.server.add_pod("second", "\x1b[2Jname", host="203.0.113.7", port=10341)
+    first, second = await world.provider.list()
+    assert (first.id, first.meter.kind) == (POD, MeterKind.COMPUTE_AND_STORAGE)
+    assert (second.host, second.port, second.user) == ("203.0.113.7", 10341, "root")
+    assert second.name.isprintable()
+
+
+async def test_a_fleet_is_polled_with_one_call(world: World) -> None:
+    refs = [ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")]
+    for number in range(50):
+        world.server.add_pod(f"pod{number}", f"box-{number}")
+        refs.append(ProviderRef("runpod", f"pod{number}", world.server.base_url, "DEMO_KEY"))
+    meters = await world.providers.poll(refs)
+    assert len(meters) == 51
+    assert all(meter.lifecycle is Lifecycle.RUNNING for meter in meters.values())
+    assert world.server.requests == [LIST]
+    world.server.pods["pod7"].status = "TERMINATED"
+    meters = await world.providers.poll(refs)
+    assert meters["pod7"].lifecycle is Lifecycle.GONE
+    world.server.inject(Fault(on=LIST, status=500))
+    meters = await world.providers.poll(refs)
+    assert all(meter.error for meter in meters.values())
+
+
+async def test_an_id_cannot_name_another_resource(world: World) -> None:
+    for bad in ("../billing", "a/action", "", "a?x=1", "a%2f", "é"):
+        meter = await world.provider.read(bad)
+        assert meter.error is not None
+        assert "not a RunPod id" in meter.error
+    assert world.server.requests == []
+
+
+async def test_the_key_shows_nowhere(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(1)
+    texts = [repr(world.provider), repr(await world.read())]
+    for fault in (Fault(status=401), Fault(status=500), Fault(cut=5), Fault(raw=b"?")):
+        world.server.inject(fault)
+        with pytest.raises((AuthError, Unreachable, BadAnswer)) as caught:
+            await world.provider.list()
+        error: BaseException | None = caught.value
+        while error is not None:
+            texts += [str(error), repr(error)]
+            error = error.__cause__
+    await world.server.stop()
+    with pytest.raises(ProviderError) as unreachable:
+        await world.provider.list()
+    texts += [str(unreachable.value), caplog.text]
+    assert world.server.key not in "\n".join(texts)
+
+
+def _object(data: object) -> dict[str, Any]:
+    assert isinstance(data, dict)
+    return data

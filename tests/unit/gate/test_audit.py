@@ -1,0 +1,106 @@
+"""The record: appended whole or not at all, readable by its owner only, and never skipped silently."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.gate.audit import ROOM, AuditEntry, AuditEvent, AuditFailed, AuditLog, default_path, who
+from rgt_tui.model.evidence import Verb
+
+
+def entry(event: AuditEvent = AuditEvent.REQUESTED, text: str = "DELETE /v2/pods/k3v9") -> AuditEntry:
+    return AuditEntry(at=1.5, event=event, box="a", verb=Verb.DESTROY, instance="k3v9", typed="a", text=text)
+
+
+def test_lines_are_appended_with_who_and_owner_rights(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "rgt" / "audit.jsonl"
+    log = AuditLog(path)
+    log.record(entry())
+    path.chmod(0o644)
+    log.record(entry(AuditEvent.ANSWER, "204\nforged line"))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["event"] for line in lines] == ["requested", "answer"]
+    assert lines[0]["who"] == who()
+    assert lines[0]["instance"] == "k3v9"
+    assert lines[1]["text"] == "204\nforged line"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_torn_last_line_does_not_swallow_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    path.write_text('{"at": 1.0, "ev')
+    AuditLog(path).record(entry())
+    assert path.read_text().splitlines()[0] == '{"at": 1.0, "ev'
+    assert json.loads(path.read_text().splitlines()[1])["box"] == "a"
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    path = tmp_path / "audit.jsonl"
+    path.symlink_to(victim)
+    with pytest.raises(AuditFailed, match="cannot be written"):
+        AuditLog(path).record(entry())
+    assert victim.read_text() == "mine"
+
+
+def test_the_place_follows_xdg(tmp_path: Path) -> None:
+    assert default_path({"XDG_STATE_HOME": str(tmp_path)}) == tmp_path / "rgt" / "audit.jsonl"
+    fallback = Path.home() / ".local" / "state" / "rgt" / "audit.jsonl"
+    assert default_path({}) == fallback
+    assert default_path({"XDG_STATE_HOME": "relative"}) == fallback
+
+
+def test_an_unwritable_place_refuses_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AuditFailed, match=r"Not a directory|File exists"):
+        AuditLog(tmp_path / "file" / "audit.jsonl").record(entry())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.getuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", mount], capture_output=True, check=False
+    )
+    if done.returncode:
+        pytest.skip("no right to mount a tmpfs here")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_a_full_disk_refuses_before_the_call(small_disk: Path) -> None:
+    path = small_disk / "audit.jsonl"
+    log = AuditLog(path)
+    log.record(entry())
+    before = path.read_bytes()
+    with pytest.raises(OSError, match="No space"):
+        (small_disk / "ballast").write_bytes(b"x" * 1024 * 1024)
+    with pytest.raises(AuditFailed, match="bytes left"):
+        log.record(entry())
+    assert path.read_bytes() == before
+    with pytest.raises(AuditFailed, match="No space left"):
+        log.record(entry(AuditEvent.ANSWER, "x" * 8192))
+    assert path.read_bytes() == before, "half a line stayed behind"
+    (small_disk / "ballast").unlink()
+    log.record(entry())
+    assert len(path.read_bytes().splitlines()) == 2
+
+
+def test_an_action_needs_room_for_the_answer_as_well(small_disk: Path) -> None:
+    (small_disk / "ballast").write_bytes(b"x" * (256 * 1024 - ROOM + 8192))
+    log = AuditLog(small_disk / "audit.jsonl")
+    with pytest.raises(AuditFailed, match="bytes left"):
+        log.record(entry())
+    log.record(entry(AuditEvent.REFUSED, "no room"))

@@ -1,0 +1,166 @@
+"""Where keys come from, and where they must not go."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.providers.base import AuthError, PermitRefused, check_permit, printable
+from rgt_tui.providers.keys import Secret, check_base_url, runpod_key
+from rgt_tui.providers.registry import Providers, UnknownProvider, open_provider
+
+VENDOR = "https://api.runpod.io"
+ENV = "RUNPOD_API_KEY"
+
+
+def key(env: dict[str, str], home: Path | None = None, key_env: str | None = None) -> str:
+    return runpod_key(env, key_env=key_env, default_env=ENV, home=home, console="https://c").reveal()
+
+
+def written(home: Path, text: str) -> Path:
+    (home / ".runpod").mkdir(exist_ok=True)
+    (home / ".runpod" / "config.toml").write_text(text)
+    return home
+
+
+def test_the_environment_comes_first(tmp_path: Path) -> None:
+    home = written(tmp_path, 'apikey = "file"')
+    assert key({ENV: " env \n"}, home) == "env"
+    assert key({"MINE": "mine", ENV: "env"}, home, "MINE") == "mine"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'apikey = "file"\napiurl = "x"',
+        '[default]\napi_key = "file"',
+        'apikey = ""\n[default]\napi_key="file"',
+    ],
+)
+def test_both_shapes_of_the_vendors_file(tmp_path: Path, text: str) -> None:
+    assert key({}, written(tmp_path, text)) == "file"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "apikey = 3", "not toml", "default = 1", '\ufeff"', "[default]\napi_key = []"]
+)
+def test_a_missing_key_says_what_to_set(tmp_path: Path, text: str) -> None:
+    with pytest.raises(AuthError, match=r"RUNPOD_API_KEY or ~/\.runpod/config\.toml.*https://c"):
+        key({}, written(tmp_path, text))
+
+
+def test_a_named_variable_is_the_only_place(tmp_path: Path) -> None:
+    with pytest.raises(AuthError, match="MINE"):
+        key({ENV: "env"}, written(tmp_path, 'apikey = "file"'), "MINE")
+
+
+@pytest.mark.parametrize("bad", ["a b", "a\nb", "schlüssel", "a\x1b"])
+def test_a_key_that_cannot_be_a_header_is_refused_unseen(bad: str) -> None:
+    with pytest.raises(AuthError) as caught:
+        key({ENV: bad})
+    assert bad not in str(caught.value)
+
+
+def test_a_secret_does_not_show() -> None:
+    secret = Secret("hush")
+    assert "hush" not in repr(secret) + str(secret) + f"{[secret]}"
+    with pytest.raises(TypeError):
+        pickle.dumps(secret)
+
+
+@pytest.mark.parametrize(
+    ("url", "key_env", "why"),
+    [
+        ("https://evil.example", None, "for https://api.runpod.io only"),
+        ("https://evil.example", ENV, "for https://api.runpod.io only"),
+        ("https://api.runpod.io.evil.example", None, "only"),
+        ("http://api.runpod.io", None, "plain http"),
+        ("http://192.0.2.7:80", "OTHER", "plain http"),
+        ("https://user:pass@api.runpod.io", None, "plain http.s. address"),
+        ("ftp://127.0.0.1", None, "plain http.s. address"),
+        ("http://[", None, "plain http.s. address"),
+        ("http://127.0.0.1:x", None, "plain http.s. address"),
+        ("https://api.runpod.io/?a=1", None, "plain http.s. address"),
+        ("api.runpod.io", None, "plain http.s. address"),
+        ("http://127.0.0.1@evil.example", "OTHER", "address"),
+    ],
+)
+def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | None, why: str) -> None:
+    with pytest.raises(AuthError, match=why):
+        check_base_url(url, VENDOR, key_env, ENV)
+
+
+@pytest.mark.parametrize(
+    ("url", "key_env"),
+    [
+        (VENDOR, None),
+        (VENDOR + "/", None),
+        ("http://127.0.0.1:81", None),
+        ("http://[::1]:81", None),
+        ("https://proxy.example", "OTHER"),
+    ],
+)
+def test_where_a_key_may_go(url: str, key_env: str | None) -> None:
+    check_base_url(url, VENDOR, key_env, ENV)
+
+
+async def test_a_missing_key_is_a_reading_not_a_crash() -> None:
+    provider = open_provider(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"), env={})
+    meter = await provider.read("pod1")
+    assert meter.error is not None
+    assert "NOWHERE" in meter.error
+    await provider.close()
+
+
+def test_an_unknown_provider_is_named() -> None:
+    with pytest.raises(UnknownProvider, match=r"'nimbus'.*runpod"):
+        Providers(env={}).open(ProviderRef("nimbus", "x"))
+
+
+def test_boxes_of_one_account_share_it() -> None:
+    providers = Providers(env={})
+    one = providers.account(ProviderRef("runpod", "a"))
+    assert providers.account(ProviderRef("runpod", "b")) is one
+    assert providers.account(ProviderRef("runpod", "b", key_env="OTHER")) is not one
+
+
+def test_every_reason_against_a_permit_comes_at_once() -> None:
+    permit = Permit("box", Verb.PARK, "other\x1b[2J", "d", 10.0)
+    with pytest.raises(PermitRefused) as caught:
+        check_permit(permit, Verb.DESTROY, "mine", 12.0)
+    for part in ("for park, not for destroy", "not for mine", "expired 2 s ago", "Nothing was sent"):
+        assert part in str(caught.value)
+    assert str(caught.value).isprintable()
+    with pytest.raises(PermitRefused):
+        check_permit(Permit("box", Verb.PARK, "", "d", 99.0), Verb.PARK, "", 1.0)
+
+
+def test_a_strangers_text_is_made_harmless() -> None:
+    assert printable("a\x1b[31m\nb\u202ec") == "a [31m b c"
+    assert printable("x" * 999, 10) == "x" * 9 + "…"
+
+
+def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:
+    code = (
+        "import sys, rgt_tui.providers.base, rgt_tui.providers.registry, rgt_tui.providers.stopping\n"
+        "import rgt_tui.gate.gather, rgt_tui.gate.review, rgt_tui.gate.audit\n"
+        "bad = {'httpx', 'httpcore', 'ssl', 'asyncio'} & set(sys.modules)\n"
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[3])
+
+
+def test_the_gate_and_the_providers_do_not_know_each_other() -> None:
+    root = Path(__file__).parents[3] / "rgt_tui"
+    for package, other in (("gate", "rgt_tui.providers"), ("providers", "rgt_tui.gate")):
+        for path in (root / package).rglob("*.py"):
+            imports = [
+                line for line in path.read_text().splitlines() if line.startswith(("import ", "from "))
+            ]
+            assert not [line for line in imports if other in line], path
