@@ -1,0 +1,1 @@
+"""The queue of cells: files, checks, the runner, durable copies."""

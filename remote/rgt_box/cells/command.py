@@ -1,0 +1,102 @@
+"""The ``queue`` verb: run, check, status."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rgt_box import jsonline, lock, options, procstat
+from rgt_box.cells import jobfile, states
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+HELP = """
+usage: queue run --job DIR [--from K]     run every cell that is not done, one after the other
+       queue check --job DIR [--json]     say everything that keeps the queue from running
+       queue status --job DIR             print the state of the queue as one JSON line
+
+  --from K   leave the first K cells alone
+
+Exit status of run: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
+75 a cell was preempted, 128+N stopped by signal N.
+"""
+USAGE, BUSY = 2, 3
+SPEC = {"--job": "str", "--from": "int", "--json": "flag", "--env-fifo": "str"}
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    actions: dict[str, Callable[[jobfile.Job, dict[str, Any]], int]] = {
+        "run": run,
+        "check": check,
+        "status": status,
+    }
+    if not argv or argv[0] not in actions:
+        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
+        return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+    found = options.parse_or_exit(argv[1:], SPEC, HELP)
+    if not found["job"]:
+        print("--job DIR is missing", file=sys.stderr)
+        return USAGE
+    if found["env-fifo"]:
+        load_environment(found["env-fifo"])
+    return actions[argv[0]](jobfile.Job(found["job"]), found)
+
+
+def status(job: jobfile.Job, _: dict[str, Any]) -> int:
+    """Print the ``queue`` frame."""
+    sys.stdout.buffer.write(jsonline.line(states.frame(job, job.folder)))
+    return 0 if not job.problems else USAGE
+
+
+def check(job: jobfile.Job, found: dict[str, Any]) -> int:
+    """Print all problems, or how many cells there are."""
+    lines, problems = jobfile.check(job)
+    if found["json"]:
+        sys.stdout.buffer.write(
+            jsonline.line({"ok": not problems, "cells": len(lines), "problems": problems})
+        )
+    else:
+        print("\n".join(problems) if problems else "%d cells, nothing wrong" % len(lines))
+    return USAGE if problems else 0
+
+
+def run(job: jobfile.Job, found: dict[str, Any]) -> int:
+    """Be the runner of a job."""
+    from rgt_box.cells import process, runner  # here: the other actions need neither subprocess nor signals
+
+    lines, problems = jobfile.check(job)
+    skip = found["from"] or 0
+    if not 0 <= skip <= len(lines):
+        problems.append("--from %d: the queue has %d cells" % (skip, len(lines)))
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+        return USAGE
+    held = lock.Lock(job.path("runner.lock"))
+    if not held.acquire(1.0):
+        print(busy(job), file=sys.stderr)
+        return BUSY
+    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    process.block_signals()
+    return runner.Runner(job, skip).run()
+
+
+def busy(job: jobfile.Job) -> str:
+    """Say that a runner is alive, and which."""
+    pid = lock.holder(job.path("runner.lock")).get("pid")
+    return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
+
+
+def load_environment(path: str) -> None:
+    """Take over the environment that `detach` hands on through a named pipe: never by argv, never on a disk."""
+    try:
+        with open(path, "rb") as pipe:
+            sent = jsonline.loads_dict(pipe.read())
+        os.unlink(path)
+    except OSError:
+        return
+    if sent:
+        os.environ.clear()
+        os.environ.update({str(key): str(value) for key, value in sent.items()})

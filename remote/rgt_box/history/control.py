@@ -1,0 +1,132 @@
+"""Start, find, replace and stop the recorder from another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from rgt_box import files, lock, place, procstat
+from rgt_box.history import recorder
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READY_WITHIN = 3.0
+STOPPED_WITHIN = 5.0
+
+
+def detach(words: list[str], log: str | None = None) -> None:
+    """Start a process that nobody waits for: own session, no terminal, no inherited descriptor.
+
+    Args:
+        words: The command line.
+        log: File to append its output to; discarded by default.
+    """
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        out = null if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for target, source in ((0, null), (1, out), (2, out)):
+            os.dup2(source, target)
+        os.closerange(3, 256)
+        os.chdir("/")
+        os.execv(words[0], words)
+    finally:
+        os._exit(127)
+
+
+def status(folder: str) -> dict[str, Any] | None:
+    """Return the status of the live recorder; None when there is none or it is not ready yet."""
+    found = files.read_json(os.path.join(folder, recorder.STATUS))
+    if found is None or not procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
+        return None
+    return None if found.get("error") else found
+
+
+def failure(folder: str) -> str | None:
+    """Return why the last recorder could not write, if that is what ended it."""
+    found = files.read_json(os.path.join(folder, recorder.STATUS)) or {}
+    error = found.get("error")
+    return str(error) if error else None
+
+
+def is_running(folder: str) -> bool:
+    """Tell whether a recorder holds the lock."""
+    return lock.is_held(os.path.join(folder, recorder.LOCK))
+
+
+def signal_recorder(folder: str, number: int) -> bool:
+    """Send a signal to the recorder, whose pid is only trusted together with its start time."""
+    found = lock.holder(os.path.join(folder, recorder.LOCK))
+    pid = int(found.get("pid") or 0)
+    if not procstat.is_alive(pid, found.get("ticks")):
+        return False
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
+    """Ask the recorder to stop and wait for it.
+
+    Returns:
+        True when none is running any more.
+    """
+    deadline = time.monotonic() + within
+    asked = False
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            return False
+        asked = asked or signal_recorder(folder, signal.SIGTERM)
+        time.sleep(0.01)
+    return True
+
+
+def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
+    """Make sure that a recorder of this very code runs.
+
+    Args:
+        folder: The state directory.
+        idle_hours: Handed to a recorder that has to be started.
+
+    Returns:
+        Its status; None when it cannot run here (`failure` may say why).
+    """
+    if is_running(folder):
+        found = status(folder) or _await_status(folder)
+        if found is not None and found.get("digest") == place.digest():
+            return found
+        if found is not None and not stop(folder):
+            return found  # an old recorder that does not go is better than none
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+    except OSError:
+        return None
+    words = place.command("record", "--foreground")
+    if idle_hours is not None:
+        words += ["--idle-hours", "%g" % idle_hours]
+    files.unlink(os.path.join(folder, recorder.STATUS))
+    detach(words)
+    return _await_status(folder)
+
+
+def _await_status(folder: str) -> dict[str, Any] | None:
+    deadline = time.monotonic() + READY_WITHIN
+    while time.monotonic() < deadline:
+        found = status(folder)
+        if found is not None:
+            return found
+        if failure(folder):
+            return None
+        time.sleep(0.005)
+    return None

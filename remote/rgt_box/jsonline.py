@@ -1,0 +1,53 @@
+"""Frames as bytes: one compact JSON object per line, always valid UTF-8 and never a bare NaN."""
+
+from __future__ import annotations
+
+import json
+import math
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_encode = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False
+).encode
+
+
+def finite(value: Any) -> Any:
+    """Return `value` with every NaN and infinity inside it replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def dumps(frame: dict[str, Any]) -> bytes:
+    """Return `frame` as JSON without a newline. Undecodable characters of file names become ``?``."""
+    try:
+        text = _encode(frame)
+    except ValueError:
+        text = _encode(finite(frame))
+    return text.encode("utf-8", "replace")
+
+
+def line(frame: dict[str, Any]) -> bytes:
+    """Return `frame` as one JSON line."""
+    return dumps(frame) + b"\n"
+
+
+def compact(fields: dict[str, Any]) -> dict[str, Any]:
+    """Drop what says nothing (None, empty lists), which the reader's defaults put back."""
+    return {key: item for key, item in fields.items() if item is not None and item != [] and item != ()}
+
+
+def loads_dict(data: bytes | str) -> dict[str, Any] | None:
+    """Decode a JSON object; None for anything else, however broken."""
+    try:
+        found = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

@@ -1,0 +1,78 @@
+"""Processes by /proc: a pid is only ever trusted together with its start time."""
+
+from __future__ import annotations
+
+import os
+
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class Stat:
+    """What the agent uses of ``/proc/PID/stat``. Times are clock ticks, `rss` is bytes."""
+
+    __slots__ = ("cpu", "pid", "ppid", "rss", "start", "state", "threads")
+
+    def __init__(self, pid: int, text: bytes) -> None:
+        fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
+        self.pid = pid
+        self.state = fields[0].decode("ascii", "replace")
+        self.ppid = int(fields[1])
+        self.cpu = int(fields[11]) + int(fields[12])
+        self.threads = int(fields[17])
+        self.start = int(fields[19])
+        self.rss = int(fields[21]) * PAGE
+
+
+def read_bytes(path: str, limit: int = 65536) -> bytes | None:
+    """Return up to `limit` bytes of a /proc or /sys file; None where it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(fd, limit)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+
+
+def read_stat(pid: int) -> Stat | None:
+    """Return the process's figures; None when it is gone."""
+    text = read_bytes("/proc/%d/stat" % pid, 4096)
+    try:
+        return Stat(pid, text) if text else None
+    except (ValueError, IndexError):
+        return None
+
+
+def start_ticks(pid: int) -> int | None:
+    """Return the start time of a live process in ticks since boot; None for a dead one or a zombie."""
+    stat = read_stat(pid)
+    return None if stat is None or stat.state in "ZX" else stat.start
+
+
+def is_alive(pid: int, ticks: int | None) -> bool:
+    """Tell whether `pid` is still the process that started at `ticks`."""
+    return ticks is not None and pid > 0 and start_ticks(pid) == ticks
+
+
+def boot_time() -> float:
+    """Return the kernel's boot time (epoch seconds); 0 where /proc/stat does not say."""
+    for row in (read_bytes("/proc/stat", 1 << 20) or b"").splitlines():
+        if row.startswith(b"btime "):
+            return float(row.split()[1])
+    return 0.0
+
+
+def cmdline(pid: int, limit: int = 4096) -> list[str]:
+    """Return the words of the command line; [] for kernel threads and dead processes."""
+    raw = read_bytes("/proc/%d/cmdline" % pid, limit) or b""
+    return [word.decode("utf-8", "replace") for word in raw.rstrip(b"\0").split(b"\0")] if raw else []
+
+
+def resident(pid: int) -> int:
+    """Return the resident bytes of a process, 0 when it is gone."""
+    fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
+    return int(fields[1]) * PAGE if len(fields) > 1 else 0

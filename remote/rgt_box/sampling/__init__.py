@@ -1,0 +1,1 @@
+"""Samplers: each reads one thing, fails alone, and never stalls the rest."""

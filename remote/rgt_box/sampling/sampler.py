@@ -1,0 +1,126 @@
+"""One sample of everything, and the events that only the difference of two samples shows."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from rgt_box.background import describe
+from rgt_box.sampling import cgroup
+from rgt_box.sampling.cpu import CpuSampler
+from rgt_box.sampling.disks import DiskSampler
+from rgt_box.sampling.gpu import GpuSampler
+from rgt_box.sampling.memory import MemorySampler, oom_event
+from rgt_box.sampling.procs import ProcSampler
+from rgt_box.sampling.session import SessionSampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+DEFAULT_PATTERN = "rgt_train"
+
+
+class Sampler:
+    """All samplers together.
+
+    Args:
+        state_dir: Where a sampler may keep a cache.
+        oom_kills: The counter's last known value, so that a kill between two recorders is noticed.
+
+    Attributes:
+        limited: What this agent cannot do here, in words.
+    """
+
+    def __init__(self, state_dir: str, oom_kills: int | None = None) -> None:
+        self._state_dir = state_dir
+        self._config: dict[str, Any] = {}
+        self._oom_kills = oom_kills
+        self._gpu: GpuSampler | None = None
+        self._procs: ProcSampler | None = None
+        self._disks = DiskSampler()
+        self._session = SessionSampler()
+        self._memory = MemorySampler(cgroup.locate("memory"))
+        self._cpu = CpuSampler(cgroup.locate("cpu"))
+        self._limited: list[str] = []
+        self._gpu_errors: set[int] = set()
+        self._failing: set[str] = set()
+
+    def configure(self, config: dict[str, Any], written: list[str]) -> None:
+        """Take over mounts, pattern and trace; what did not change is kept as it is.
+
+        Args:
+            config: Keys ``mounts``, ``pattern``, ``gpu_trace``.
+            written: Directories that runs write to.
+        """
+        before, self._config = self._config, dict(config)
+        if self._gpu is None or before.get("gpu_trace") != config.get("gpu_trace"):
+            self._gpu = GpuSampler(config.get("gpu_trace"), self._state_dir)
+        if self._procs is None or before.get("pattern") != config.get("pattern"):
+            self._limited = []
+            try:
+                self._procs = ProcSampler(config.get("pattern") or DEFAULT_PATTERN)
+            except re.error as error:
+                self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
+                self._procs = ProcSampler(DEFAULT_PATTERN)
+        self._disks.configure(list(config.get("mounts") or []), written)
+
+    @property
+    def gpu_source(self) -> str:
+        """nvml, smi, sim or none."""
+        return self._gpu.source if self._gpu else "none"
+
+    @property
+    def limited(self) -> list[str]:
+        """What does not work here, in words."""
+        return self._limited + (self._gpu.limited if self._gpu else [])
+
+    def read(self, wait: float = 0.0) -> tuple[dict[str, Any], list[dict[str, str]]]:
+        """Take one sample.
+
+        Args:
+            wait: Seconds to give slow samplers; 0 returns what they had last.
+
+        Returns:
+            The sample without ``t``, ``boot`` and ``seq``; and events as ``{"kind", "text", "level"}``.
+        """
+        at = time.time()
+        events: list[dict[str, str]] = []
+        procs: list[dict[str, Any]] = []
+        fields: dict[str, Any] = {"at": round(at, 3)}
+        reads: list[tuple[str, Callable[[], Any]]] = [
+            ("procs", self._procs.read if self._procs else list),
+            ("gpus", lambda: self._gpu.read(at, procs, wait) if self._gpu else []),
+            ("mem", self._memory.read),
+            ("cpu", self._cpu.read),
+            ("disks", lambda: self._disks.read(wait)),
+            ("session", lambda: self._session.read(wait)),
+        ]
+        for key, read in reads:
+            try:
+                fields[key] = read()
+                self._failing.discard(key)
+            except Exception as error:  # one broken reading must not cost the sample
+                if key not in self._failing:
+                    text = "%s: %s" % (key, describe(error))
+                    events.append({"kind": "sampler-failed", "text": text, "level": "warn"})
+                self._failing.add(key)
+            if key == "procs":
+                procs = fields.get("procs", [])
+        events += self._changes(fields)
+        return {key: value for key, value in fields.items() if value not in ([], {})}, events
+
+    def _changes(self, fields: dict[str, Any]) -> list[dict[str, str]]:
+        events = []
+        mem = fields.get("mem", {})
+        text = oom_event(self._oom_kills, mem)
+        if text:
+            events.append({"kind": "oom-kill", "text": text, "level": "error"})
+        self._oom_kills = mem.get("oom_kills", self._oom_kills)
+        broken = {gpu["index"]: gpu["error"] for gpu in fields.get("gpus", []) if gpu.get("error")}
+        for index in sorted(set(broken) - self._gpu_errors):
+            events.append(
+                {"kind": "gpu-error", "text": "GPU %d: %s" % (index, broken[index]), "level": "error"}
+            )
+        self._gpu_errors = set(broken)
+        return events

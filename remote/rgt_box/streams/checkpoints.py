@@ -1,0 +1,121 @@
+"""The published checkpoints of one run."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from rgt_box import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_STEP = re.compile(r"step-(\d{1,15})$")
+MOST = 500
+
+
+class CheckpointWatch:
+    """Lists a run's checkpoints when its directories changed.
+
+    Args:
+        run: The cell's name.
+        out: Its run directory.
+    """
+
+    def __init__(self, run: str, out: str) -> None:
+        self.run, self._out = run, out
+        self._seen: object = None
+        self._items: list[dict[str, Any]] | None = None
+        self._known: dict[tuple[str, tuple[int, int, int] | None], dict[str, Any]] = {}
+
+    def poll(self) -> dict[str, Any] | None:
+        """Return a ``ckpt`` frame when the list changed since the last call, else None."""
+        seen = (
+            _mark(self._out),
+            _mark(os.path.join(self._out, "checkpoints")),
+            _mark(os.path.join(self._out, "best")),
+        )
+        if seen == self._seen:
+            return None
+        self._seen = seen
+        items = self._list()
+        if items == self._items or (self._items is None and not items):
+            return None
+        self._items = items
+        return {"t": "ckpt", "run": self.run, "at": round(time.time(), 3), "items": items}
+
+    def _list(self) -> list[dict[str, Any]]:
+        folder = os.path.join(self._out, "checkpoints")
+        found = []
+        for name in _names(folder):
+            match = _STEP.match(name)
+            if match:
+                found.append(self._describe(os.path.join(folder, name), int(match.group(1)), False))
+        best = os.path.join(self._out, "best")
+        if os.path.isdir(best):
+            found.append(self._describe(best, _best_step(self._out), True))
+        items = [item for item in found if item is not None]
+        items.sort(key=lambda item: (item["step"], item["at"]))
+        return items[-MOST:]
+
+    def _describe(self, path: str, step: int, best: bool) -> dict[str, Any] | None:
+        manifest = os.path.join(path, "manifest.json")
+        key = (path, files.signature(manifest) or _mark(path))
+        if key not in self._known:
+            try:
+                at = os.stat(manifest if os.path.exists(manifest) else path).st_mtime
+            except OSError:
+                return None
+            content = files.read_json(manifest) or {}
+            size = manifest_bytes(content)
+            if best and isinstance(content.get("step"), int):
+                step = content["step"]
+            item = {
+                "path": path,
+                "step": step,
+                "bytes": _tree_bytes(path) if size is None else size,
+                "at": round(at, 3),
+            }
+            self._known[key] = dict(item, best=True) if best else item
+        return self._known[key]
+
+
+def manifest_bytes(manifest: dict[str, Any]) -> int | None:
+    """Return the bytes that a manifest lists; None when it lists none in a form we know."""
+    listed = manifest.get("files")
+    entries = list(listed.values()) if isinstance(listed, dict) else listed
+    if not isinstance(entries, list) or not entries:
+        return None
+    sizes: list[Any] = [
+        entry.get("size", entry.get("bytes")) if isinstance(entry, dict) else None for entry in entries
+    ]
+    return sum(sizes) if all(isinstance(size, int) and not isinstance(size, bool) for size in sizes) else None
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _mark(path: str) -> tuple[int, int, int] | None:
+    return files.signature(path)
+
+
+def _best_step(out: str) -> int:
+    step = (files.read_json(os.path.join(out, "best.json"), 1 << 20) or {}).get("step")
+    return step if isinstance(step, int) and not isinstance(step, bool) else 0
+
+
+def _tree_bytes(top: str) -> int:
+    total = 0
+    for folder, _, names in os.walk(top):
+        for name in names[:10000]:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,116 @@
+"""What the client asks for: the first line of ``watch`` and the control lines after it. Pure."""
+
+from __future__ import annotations
+
+import math
+
+from rgt_box import PROTO, jsonline
+from rgt_box.history.watchers import clamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MAX_LINE = 4 << 20
+OPS = ("interval", "follow", "unfollow", "ping")
+
+
+class BadConfig(Exception):
+    """The line cannot be used; the message says why."""
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """Return a checked configuration with every key present.
+
+    Raises:
+        BadConfig: when the line is no JSON object or a value has the wrong type.
+    """
+    raw = jsonline.loads_dict(line)
+    if raw is None:
+        raise BadConfig("the configuration is no JSON object")
+    proto = raw.get("proto", PROTO)
+    if proto != PROTO:
+        raise BadConfig("protocol %r is asked for; this agent speaks %d" % (proto, PROTO))
+    return {
+        "interval": _interval(raw.get("interval", 1.0)),
+        "mounts": _strings(raw, "mounts"),
+        "jobs": _strings(raw, "jobs"),
+        "logs": _strings(raw, "logs"),
+        "pattern": _text(raw, "pattern", "rgt_train"),
+        "gpu_trace": _text(raw, "gpu_trace", None),
+        "tail": min(100000, max(0, _integer(raw, "tail", 200))),
+        "samples_after": _sample_cursor(raw.get("samples_after")),
+        "log_cursors": _cursors(raw, "log_cursors"),
+        "scalar_cursors": _cursors(raw, "scalar_cursors"),
+    }
+
+
+def control(line: bytes) -> dict[str, Any] | None:
+    """Return a checked control line; None for one that makes no sense (it is ignored, not fatal)."""
+    raw = jsonline.loads_dict(line)
+    if raw is None or raw.get("op") not in OPS:
+        return None
+    op = raw["op"]
+    try:
+        if op == "interval":
+            return {"op": op, "seconds": _interval(raw.get("seconds"))}
+    except BadConfig:
+        return None
+    if op in ("follow", "unfollow"):
+        return {"op": op, "path": raw["path"]} if isinstance(raw.get("path"), str) and raw["path"] else None
+    number = raw.get("id")
+    return {"op": op, "id": number if isinstance(number, int) else 0}
+
+
+def _interval(value: Any) -> float:
+    if (
+        not isinstance(value, (int, float))
+        or isinstance(value, bool)
+        or not math.isfinite(value)
+        or value <= 0
+    ):
+        raise BadConfig("interval must be a number of seconds above 0, not %r" % (value,))
+    return clamp(float(value))
+
+
+def _strings(raw: dict[str, Any], key: str) -> list[str]:
+    value = raw.get(key) or []
+    if not isinstance(value, list) or any(not isinstance(item, str) or "\0" in item for item in value):
+        raise BadConfig("%s must be a list of strings" % key)
+    return value
+
+
+def _text(raw: dict[str, Any], key: str, default: str | None) -> str | None:
+    value = raw.get(key, default)
+    if value is not None and (not isinstance(value, str) or "\0" in value):
+        raise BadConfig("%s must be a string" % key)
+    return value
+
+
+def _integer(raw: dict[str, Any], key: str, default: int) -> int:
+    value = raw.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadConfig("%s must be a whole number" % key)
+    return value
+
+
+def _sample_cursor(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if isinstance(value, dict) and isinstance(value.get("boot"), str) and isinstance(value.get("seq"), int):
+        return {"boot": value["boot"], "seq": value["seq"]}
+    raise BadConfig('samples_after must be {"boot": …, "seq": …}')
+
+
+def _cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:
+    value = raw.get(key) or {}
+    if not isinstance(value, dict):
+        raise BadConfig("%s must be an object" % key)
+    found = {}
+    for path, cursor in value.items():
+        inode = cursor.get("inode") if isinstance(cursor, dict) else None
+        offset = cursor.get("offset") if isinstance(cursor, dict) else None
+        if not isinstance(inode, int) or not isinstance(offset, int) or offset < 0:
+            raise BadConfig('%s: %s must be {"inode": …, "offset": …}' % (key, path))
+        found[path] = (inode, offset)
+    return found

@@ -1,0 +1,233 @@
+"""Follow one log file: complete lines with offsets, through rotation, truncation, and more than anyone can read."""
+
+from __future__ import annotations
+
+import os
+
+from rgt_box.streams.lines import Splitter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READ = 256 << 10
+"""Bytes read, and at most sent, at a time."""
+
+BACKLOG = 4 << 20
+"""A reader that is further behind than this is taken to the newest `READ` bytes, and told how many lines it missed."""
+
+SCAN = 64 << 20
+"""Bytes counted at a time while skipping, so that one huge file does not hold up the others."""
+
+MAX_TAIL = 4 << 20
+
+
+class LogFollower:
+    """One followed path.
+
+    Args:
+        path: The file; it need not exist yet.
+        cursor: ``(inode, offset)`` up to which the client has everything; None = from the last `tail` lines.
+        tail: Lines of history for a file without a cursor.
+    """
+
+    def __init__(self, path: str, cursor: tuple[int, int] | None, tail: int) -> None:
+        self.path = path
+        self._tail = max(0, tail)
+        self._cursor = cursor
+        self._fd = -1
+        self._inode = 0
+        self._base = 0
+        """Where the splitter began."""
+        self._read = 0
+        self._splitter = Splitter()
+        self._reset = False
+        self._skipping_to = 0
+        self._skipped = 0
+        self._missing_before = False
+
+    def poll(self) -> dict[str, Any] | None:
+        """Return the next ``log`` frame, or None when there is nothing new.
+
+        Returns at most about `READ` bytes of lines; call again until None to catch up.
+        """
+        if self._fd < 0 and not self._open():
+            return None
+        try:
+            size = os.fstat(self._fd).st_size
+            if size < self._read or not self._continues():
+                self._start(0, reset=True)
+            frame = self._next(size)
+            if frame is None and self._rotated():
+                frame = self._next(
+                    os.fstat(self._fd).st_size
+                )  # what came between the last read and the rename
+                if frame is None and self._read >= os.fstat(self._fd).st_size:
+                    self._close()
+                    self._reset = True
+                    return self.poll() if os.path.exists(self.path) else None
+            return frame
+        except OSError:  # a stale handle, a vanished mount: try anew next time
+            self._cursor = (self._inode, self._base + self._splitter.done)
+            self._close()
+            return None
+
+    def _open(self) -> bool:
+        path = self.path
+        cursor, fresh = self._cursor, not self._reset and not self._missing_before
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except OSError:
+            # A file that appears only after we began to look has no history to cut short.
+            self._missing_before = True
+            return False
+        stat = os.fstat(fd)
+        if (stat.st_mode & 0o170000) != 0o100000:
+            os.close(fd)
+            return False
+        if cursor is not None and stat.st_ino != cursor[0]:
+            rotated = find_rotated(path, cursor)
+            if rotated is not None:
+                os.close(fd)
+                fd, stat = rotated, os.fstat(rotated)
+        self._fd, self._inode = fd, stat.st_ino
+        self._cursor = None
+        if cursor is not None:
+            if cursor[0] == stat.st_ino and cursor[1] <= stat.st_size:
+                self._start(cursor[1], reset=self._reset)
+                if not self._continues():
+                    self._start(0, reset=True)
+            else:
+                self._start(0, reset=True)
+        elif fresh:
+            self._start(tail_offset(fd, stat.st_size, self._tail), reset=False)
+        else:
+            self._start(0, reset=self._reset)
+        return True
+
+    def _start(self, offset: int, reset: bool) -> None:
+        self._base = self._read = offset
+        self._splitter = Splitter()
+        self._reset = reset
+        self._skipping_to = self._skipped = 0
+
+    def _continues(self) -> bool:
+        """Tell whether the byte before our lines still ends a line: a file rewritten in place seldom keeps it."""
+        position = self._base + self._splitter.done
+        return position == 0 or os.pread(self._fd, 1, position - 1) == b"\n"
+
+    def _next(self, size: int) -> dict[str, Any] | None:
+        if not self._skipping_to and size - self._read > BACKLOG:
+            # The unfinished line that we hold is counted, too, when its newline comes by.
+            self._base = self._read = self._base + self._splitter.done
+            self._splitter, self._skipping_to = Splitter(), size - READ
+        if self._skipping_to:
+            self._skip()
+            if self._skipping_to:
+                return None
+        before = self._base + self._splitter.done
+        while self._read < size:
+            data = os.pread(self._fd, READ, self._read)
+            if not data:
+                break
+            self._read += len(data)
+            lines = self._splitter.feed(data)
+            if lines:
+                return self._frame(before, lines)
+        return None
+
+    def _skip(self) -> None:
+        """Count the lines up to the first line start at or behind the target, a bounded stretch at a time."""
+        stop = min(self._skipping_to, self._read + SCAN)
+        while self._read < stop:
+            data = os.pread(self._fd, min(1 << 20, stop - self._read), self._read)
+            if not data:
+                break
+            self._skipped += data.count(b"\n")
+            self._read += len(data)
+        if self._read >= self._skipping_to:
+            self._read += self._to_line_start()
+            self._base, self._splitter, self._skipping_to = self._read, Splitter(), 0
+
+    def _to_line_start(self) -> int:
+        """Return how many bytes lead to the next line's start; the line that they end is skipped, too."""
+        if self._read == 0 or os.pread(self._fd, 1, self._read - 1) == b"\n":
+            return 0
+        ahead = 0
+        while True:
+            data = os.pread(self._fd, 65536, self._read + ahead)
+            if not data:
+                return ahead
+            end = data.find(b"\n")
+            if end >= 0:
+                self._skipped += 1
+                return ahead + end + 1
+            ahead += len(data)
+
+    def _frame(self, start: int, lines: list[str]) -> dict[str, Any]:
+        frame: dict[str, Any] = {
+            "t": "log",
+            "path": self.path,
+            "inode": self._inode,
+            "start": start,
+            "end": self._base + self._splitter.done,
+            "lines": lines,
+        }
+        if self._skipped:
+            frame["skipped"] = self._skipped
+        if self._reset:
+            frame["reset"] = True
+        self._skipped, self._reset = 0, False
+        return frame
+
+    def _rotated(self) -> bool:
+        try:
+            return os.stat(self.path).st_ino != self._inode
+        except OSError:
+            return not os.path.lexists(self.path)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._close()
+
+
+def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
+    """Open the file that `path` was renamed to while nobody followed (``train.log`` → ``train.log.1``), by inode."""
+    folder, base = os.path.split(path)
+    try:
+        names = [name for name in os.listdir(folder or ".") if name.startswith(base) and name != base]
+        for name in names[:64]:
+            candidate = os.path.join(folder, name)
+            stat = os.stat(candidate)
+            if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
+                return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    return None
+
+
+def tail_offset(fd: int, size: int, lines: int) -> int:
+    """Return where the last `lines` complete lines begin (looking back over 4 MiB at most)."""
+    position, found, oldest = size, 0, 0
+    floor = max(0, size - MAX_TAIL)
+    while position > floor:
+        step = min(65536, position - floor)
+        data = os.pread(fd, step, position - step)
+        end = len(data)
+        while True:
+            newline = data.rfind(b"\n", 0, end)
+            if newline < 0:
+                break
+            # The newest newline ends the last complete line; `lines` further back is where we want to be.
+            if found == lines:
+                return position - step + newline + 1
+            found += 1
+            end = newline
+            oldest = position - step + newline + 1
+        position -= step
+    return oldest if floor else 0

@@ -1,0 +1,113 @@
+"""Everything that one watch follows in files: jobs, logs, scalars, checkpoints."""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+
+from rgt_box.streams.checkpoints import CheckpointWatch
+from rgt_box.streams.follow import LogFollower
+from rgt_box.streams.jobs import JobWatch
+from rgt_box.streams.scalars import ScalarFollower
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SLOW = 1.0
+"""Seconds between two looks at queues, checkpoints and globs; logs and scalars are looked at every tick."""
+
+MOST_LOGS = 256
+
+
+class Follows:
+    """Owns the followers and asks them in turn.
+
+    Args:
+        config: A checked watch configuration.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._log_cursors: dict[str, tuple[int, int]] = dict(config["log_cursors"])
+        self._scalar_cursors: dict[str, tuple[int, int]] = dict(config["scalar_cursors"])
+        self._wanted = list(config["logs"])
+        self._unwanted: set[str] = set()
+        self._jobs = [JobWatch(job) for job in config["jobs"]]
+        self._logs: dict[str, LogFollower] = {}
+        self._scalars: dict[str, ScalarFollower] = {}
+        self._checkpoints: dict[str, CheckpointWatch] = {}
+        self._looked = float("-inf")
+
+    def follow(self, path: str) -> None:
+        """Follow one more file or glob."""
+        self._unwanted.discard(path)
+        if path not in self._wanted:
+            self._wanted.append(path)
+        self._looked = float("-inf")
+
+    def unfollow(self, path: str) -> None:
+        """Stop following a file, also one that a job would follow."""
+        self._wanted = [wanted for wanted in self._wanted if wanted != path]
+        for name in [name for name in self._logs if name == path or name in expand(path)]:
+            self._logs.pop(name).close()
+        self._unwanted.add(path)
+
+    def poll(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
+        """Return frames that are news, and whether more is waiting already.
+
+        Args:
+            budget: How many log and scalar frames to make at most; queues and checkpoints always come.
+
+        Returns:
+            Frames; events of runs lack ``boot`` and ``seq``.
+        """
+        frames: list[dict[str, Any]] = []
+        now = time.monotonic()
+        if now - self._looked >= SLOW:
+            self._looked = now
+            frames += self._look()
+        start = len(frames)
+        for run in self._scalars.values():
+            frame, events = run.poll()
+            frames += [frame] if frame else []
+            frames += [dict(event, t="event", text="%s: %s" % (run.run, event["text"])) for event in events]
+        for log in self._logs.values():
+            if len(frames) - start >= budget:
+                break
+            frame = log.poll()
+            frames += [frame] if frame else []
+        # The one served last comes last in the next round, so that a chatty log does not starve the others.
+        for path in [frame["path"] for frame in frames if frame["t"] == "log"]:
+            self._logs[path] = self._logs.pop(path)
+        return frames, len(frames) > start
+
+    def _look(self) -> list[dict[str, Any]]:
+        frames = [frame for frame in [job.poll() for job in self._jobs] if frame]
+        for job in self._jobs:
+            for path in job.logs():
+                self._add_log(path)
+            for name, out in job.runs:
+                source = os.path.join(out, "metrics.jsonl")
+                if source not in self._scalars:
+                    self._scalars[source] = ScalarFollower(
+                        name, source, self._scalar_cursors.pop(source, None)
+                    )
+                if out not in self._checkpoints:
+                    self._checkpoints[out] = CheckpointWatch(name, out)
+        for wanted in self._wanted:
+            for path in expand(wanted):
+                self._add_log(path)
+        frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
+        return frames
+
+    def _add_log(self, path: str) -> None:
+        if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:
+            self._logs[path] = LogFollower(path, self._log_cursors.pop(path, None), self._config["tail"])
+
+
+def expand(pattern: str) -> list[str]:
+    """Return the files of a glob; a plain path is returned whether it exists or not."""
+    full = os.path.expanduser(pattern)
+    return sorted(glob.glob(full))[:MOST_LOGS] if glob.has_magic(full) else [full]

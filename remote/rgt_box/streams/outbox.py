@@ -1,0 +1,65 @@
+"""The way out: a bounded buffer before a descriptor that may be slow, so that nobody ever waits for the reader."""
+
+from __future__ import annotations
+
+import os
+
+HIGH = 1 << 20
+"""Bytes waiting from which on no source is asked for more."""
+
+LOW = 256 << 10
+
+
+class Closed(Exception):
+    """The reader is gone."""
+
+
+class Outbox:
+    """Frames on their way to a descriptor, which is made non-blocking."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        os.set_blocking(fd, False)
+        self._parts: list[bytes] = []
+        self._pending = 0
+
+    def put(self, line: bytes) -> None:
+        """Queue one line (with its newline)."""
+        self._parts.append(line)
+        self._pending += len(line)
+
+    @property
+    def pending(self) -> int:
+        """Bytes that wait."""
+        return self._pending
+
+    @property
+    def full(self) -> bool:
+        """True when no source should be asked for more."""
+        return self._pending >= HIGH
+
+    def flush(self) -> None:
+        """Write as much as the descriptor takes now.
+
+        Raises:
+            Closed: when nobody reads any more.
+        """
+        while self._parts:
+            data = b"".join(self._parts)
+            try:
+                done = os.write(self.fd, data[:LOW])
+            except (BlockingIOError, InterruptedError):
+                self._parts = [data]
+                return
+            except OSError as error:
+                raise Closed(str(error)) from None
+            rest = data[done:]
+            self._parts = [rest] if rest else []
+            self._pending = len(rest)
+
+    def restore(self) -> None:
+        """Make the descriptor blocking again: it may be shared."""
+        try:
+            os.set_blocking(self.fd, True)
+        except OSError:
+            pass

@@ -1,0 +1,134 @@
+"""Where a watch gets its samples: the recorder's ring, or, where that cannot be, its own sampler."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from rgt_box import files, jsonline, place, procstat
+from rgt_box.cells import jobfile
+from rgt_box.history import control, recorder
+from rgt_box.history.reader import Record, RingReader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+CHECK = 5.0
+"""Seconds between two looks whether the recorder still lives."""
+
+
+class RingSource:
+    """Samples and events from the ring.
+
+    Args:
+        folder: The state directory.
+        after: The client's cursor.
+    """
+
+    def __init__(self, folder: str, after: dict[str, Any] | None) -> None:
+        self._folder = folder
+        self._reader = RingReader(os.path.join(folder, recorder.RING))
+        self._reader.seek(after["boot"] if after else None, after["seq"] if after else 0)
+        self._checked = time.monotonic()
+        self._mark: object = None
+
+    def read(self, limit: int) -> list[Record]:
+        """Return new records, about `limit` bytes of them."""
+        return self._reader.read(limit)
+
+    def is_dead(self) -> bool:
+        """Tell whether the recorder is gone; looked at every few seconds only."""
+        now = time.monotonic()
+        if now - self._checked < CHECK:
+            return False
+        self._checked = now
+        return not control.is_running(self._folder)
+
+    def close(self) -> None:
+        """Close the ring."""
+        self._reader.close()
+
+
+class LocalSource:
+    """Samples taken in this process, while no recorder can run. They are not kept."""
+
+    def __init__(self, folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
+        from rgt_box.sampling.sampler import Sampler  # here: a watch beside a recorder never needs it
+
+        self._boot = place.boot_id()
+        self._seq = after["seq"] if after and after["boot"] == self._boot else 0
+        self._config = config
+        self._sampler = Sampler(folder)
+        written = [path for job in config["jobs"] for path in jobfile.written_dirs(job)]
+        self._sampler.configure(config, written)
+        self._due = time.monotonic()
+        self._retry = time.monotonic() + 60.0
+
+    @property
+    def gpu_source(self) -> str:
+        """nvml, smi, sim or none."""
+        return self._sampler.gpu_source
+
+    @property
+    def limited(self) -> list[str]:
+        """What does not work here, in words."""
+        return self._sampler.limited
+
+    def read(self, limit: int) -> list[Record]:
+        """Return a sample when one is due."""
+        now = time.monotonic()
+        if now < self._due:
+            return []
+        self._due = recorder.next_tick(self._due, self._config["interval"], now)
+        fields, events = self._sampler.read()
+        records = []
+        for event in events:
+            records.append(self._record(False, dict({"t": "event", "at": fields["at"]}, **event)))
+        frame = dict({"t": "sample"}, **fields)
+        frame["agent_rss"] = procstat.resident(os.getpid())
+        records.append(self._record(True, frame))
+        return records
+
+    def _record(self, is_sample: bool, frame: dict[str, Any]) -> Record:
+        self._seq += 1
+        frame.update(boot=self._boot, seq=self._seq)
+        return Record(self._boot, self._seq, is_sample, jsonline.dumps(frame), 0)
+
+    def is_dead(self) -> bool:
+        """Tell whether it is time to try for a recorder again."""
+        if time.monotonic() < self._retry:
+            return False
+        self._retry = time.monotonic() + 60.0
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def open_source(
+    folder: str, config: dict[str, Any], after: dict[str, Any] | None
+) -> tuple[RingSource | LocalSource, dict[str, Any], str | None]:
+    """Make sure that a recorder runs and open its ring; sample here where that fails.
+
+    Returns:
+        The source; a status with ``gpu_source`` and ``limited``; why there is no recorder, if there is none.
+    """
+    status = control.ensure(folder)
+    if status is not None:
+        return RingSource(folder, after), status, None
+    why = control.failure(folder) or unwritable(folder) or "the recorder does not start"
+    local = LocalSource(folder, config, after)
+    limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]
+    return local, {"gpu_source": local.gpu_source, "limited": limited}, why
+
+
+def unwritable(folder: str) -> str | None:
+    """Return why nothing can be written into the state directory, if so."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        files.replace(os.path.join(folder, "probe"), b"probe\n")
+        files.unlink(os.path.join(folder, "probe"))
+    except OSError as error:
+        return "the ring in %s cannot be written: %s" % (folder, error.strerror)
+    return None

@@ -1,0 +1,168 @@
+"""The loop of one channel: control lines in, frames out, asleep in between."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+
+from rgt_box import PROTO, jsonline, place
+from rgt_box.history import control, watchers
+from rgt_box.streams import config as configs
+from rgt_box.streams.follows import Follows
+from rgt_box.streams.inbox import Inbox
+from rgt_box.streams.lagging import Coalescer
+from rgt_box.streams.outbox import Closed, Outbox
+from rgt_box.streams.source import open_source
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+READ = 256 << 10
+FRAMES = 32
+MIN_TICK, MAX_TICK = 0.1, 2.0
+
+
+class Watch:
+    """One client's channel.
+
+    Args:
+        config: The checked configuration.
+        inbox: Where control lines come from.
+        outbox: Where frames go.
+    """
+
+    def __init__(self, config: dict[str, Any], inbox: Inbox, outbox: Outbox) -> None:
+        self._config, self._inbox, self._outbox = config, inbox, outbox
+        self._folder = place.state_dir()
+        after = config["samples_after"]
+        self._boot = place.boot_id()
+        self._register(after)
+        self._source, status, why = open_source(self._folder, config, after)
+        self._coalescer = Coalescer(after["boot"] if after else self._boot, after["seq"] if after else 0)
+        self._follows = Follows(config)
+        self._lagging = self._live = False
+        self._hello(status)
+        if why:
+            self._event("no-recorder", "warn", why)
+
+    def run(self) -> None:
+        """Stream until the client goes away.
+
+        Raises:
+            Closed: when it does so without a word.
+        """
+        poller = select.poll()
+        poller.register(self._inbox.fd, select.POLLIN)
+        more = True
+        while not self._inbox.ended:
+            # While the reader is behind, only room in the pipe or a control line can be news.
+            events = select.POLLOUT if self._outbox.pending else 0
+            poller.register(self._outbox.fd, events)
+            tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
+            wait = 0.0 if more and not self._outbox.pending else tick
+            for fd, event in poller.poll(wait * 1000.0):
+                if fd == self._inbox.fd:
+                    self._controls()
+                elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
+                    raise Closed("the reader is gone")
+            self._outbox.flush()
+            more = self._produce()
+            self._outbox.flush()
+
+    def _produce(self) -> bool:
+        """Ask every source for news, as far as there is room; True when more is waiting already."""
+        if self._outbox.full:
+            self._lagging = True
+            return False
+        frames, more = self._follows.poll(FRAMES)
+        for frame in frames:
+            if frame["t"] == "event":
+                self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
+            else:
+                self._outbox.put(jsonline.line(frame))
+        return self._samples() or more
+
+    def _samples(self) -> bool:
+        if self._source.is_dead():
+            self._reopen()
+        records = self._source.read(READ)
+        # History is sent in full however slow the line; only what is newer than that may be coalesced.
+        coalesce = self._live and self._lagging
+        while coalesce and records:
+            further = self._source.read(READ)
+            if not further:
+                break
+            records += further
+        for line in self._coalescer.take(records, coalesce):
+            self._outbox.put(line)
+        if not records:
+            self._live = True
+        self._lagging = False
+        return bool(records) and not coalesce
+
+    def _reopen(self) -> None:
+        """The recorder is gone (or may be back): start it anew behind what was sent already."""
+        after = {"boot": self._coalescer.boot, "seq": self._coalescer.seq}
+        self._register(after)
+        self._source.close()
+        self._source, _, _ = open_source(self._folder, self._config, after)
+
+    def _register(self, after: dict[str, Any] | None) -> None:
+        try:
+            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            watchers.register(self._folder, self._config, after)
+        except OSError:
+            return  # a recorder that runs already goes on with what it knows
+        control.signal_recorder(self._folder, signal.SIGHUP)
+
+    def _controls(self) -> None:
+        for line in self._inbox.read():
+            control_line = configs.control(line)
+            if control_line is None:
+                continue
+            op = control_line["op"]
+            if op == "ping":
+                self._outbox.put(
+                    jsonline.line({"t": "pong", "id": control_line["id"], "at": round(time.time(), 3)})
+                )
+            elif op == "interval":
+                self._config["interval"] = control_line["seconds"]
+                self._register({"boot": self._coalescer.boot, "seq": self._coalescer.seq})
+            elif op == "follow":
+                self._follows.follow(control_line["path"])
+            else:
+                self._follows.unfollow(control_line["path"])
+
+    def _hello(self, status: dict[str, Any]) -> None:
+        hello = {
+            "t": "hello",
+            "proto": PROTO,
+            "agent": place.digest(),
+            "boot": self._boot,
+            "host": os.uname().nodename,
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "pid": os.getpid(),
+            "at": round(time.time(), 3),
+            "gpu_source": status.get("gpu_source", "none"),
+            "interval": self._config["interval"],
+            "limited": status.get("limited", []),
+        }
+        self._outbox.put(jsonline.line(hello))
+        self._outbox.flush()
+
+    def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:
+        """Say something that is not in the ring; it carries the last sent number, so that it moves no cursor."""
+        when = at if isinstance(at, (int, float)) else round(time.time(), 3)
+        frame = {"t": "event", "boot": self._coalescer.boot, "seq": self._coalescer.seq, "at": when}
+        frame.update(kind=kind, text=text, level=level)
+        self._outbox.put(jsonline.line(frame))
+
+    def close(self) -> None:
+        """Leave no trace behind."""
+        watchers.unregister(self._folder)
+        self._source.close()
+        self._outbox.restore()
