@@ -25,7 +25,7 @@ from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs, plain
 from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage
-from rgt_tui.ui.widgets.confirm_style import STYLE
+from rgt_tui.ui.widgets.confirm_style import DIALOG_WIDTH, FIELD_WIDTH, STYLE
 from rgt_tui.ui.widgets.confirm_view import NAMES, Setting, course, facts, label, promise, status, title
 from rgt_tui.ui.widgets.spans import dim
 
@@ -74,10 +74,12 @@ class TeardownScreen(ModalScreen[None]):
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Facts(lambda width: facts(self.state, self._setting(), width), id="facts")
             with Horizontal(id="answer"):
-                yield Facts(lambda width: [(dim("type its name"[:NAMES]),)], id="prompt")
-                yield NameField(self.listens)
-                yield DialogButton("Cancel", id="cancel")
-                yield DialogButton("", id="ok", dangerous=True, disabled=True)
+                with Horizontal(id="typing"):
+                    yield Facts(lambda width: [(dim("type its name"),)], id="prompt")
+                    yield NameField(self.listens)
+                with Horizontal(id="buttons"):
+                    yield DialogButton("Cancel", id="cancel")
+                    yield DialogButton("", id="ok", dangerous=True, disabled=True)
             yield Facts(lambda width: [status(self.state, self._setting())], id="status")
             yield Facts(lambda width: [course(self.state)], id="course")
 
@@ -105,8 +107,15 @@ class TeardownScreen(ModalScreen[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """Leave room for what must always be seen."""
-        fixed = 7 + (len(self.state.offered) > 1)
-        self.query_one("#scroll").styles.max_height = max(3, event.size.height - fixed)
+        self._arrange(event.size.width, event.size.height)
+
+    def _arrange(self, width: int, height: int) -> None:
+        """Put the buttons under the field where both do not fit beside each other."""
+        inner = min(width, DIALOG_WIDTH) - 4
+        stacked = inner < NAMES + FIELD_WIDTH + sum(len(b.text) + 6 for b in self.query(DialogButton))
+        self.set_class(stacked, "stacked")
+        fixed = 6 + stacked + 2 * (len(self.state.offered) > 1)
+        self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Let the ages grow."""
@@ -152,6 +161,7 @@ class TeardownScreen(ModalScreen[None]):
         lost_focus = ok.has_focus and not may
         ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may)
         cancel.show("Cancel" if state.stage is Stage.REVIEW else "Close", disabled=False)
+        self._arrange(*self.size)
         if lost_focus or field.disabled:
             cancel.focus()
 

@@ -105,12 +105,9 @@ class VerbChoice(LineWidget):
                 self.post_message(self.Chosen(verb))
             x += len(span.text)
 
-    def on_focus(self) -> None:
-        """Show the focus."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show that it has gone."""
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show where the focus is."""
+        super().watch_has_focus(has_focus)
         self.redraw()
 
 
@@ -182,10 +179,7 @@ class DialogButton(LineWidget):
         event.stop()
         self.action_press()
 
-    def on_focus(self) -> None:
-        """Show the focus."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show that it has gone."""
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show where the focus is."""
+        super().watch_has_focus(has_focus)
         self.redraw()

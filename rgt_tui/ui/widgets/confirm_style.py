@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+DIALOG_WIDTH = 122
+FIELD_WIDTH = 36
+
 STYLE = """
 TeardownScreen { align: center middle; background: $background 60%; }
 TeardownScreen #dialog {
@@ -14,9 +17,15 @@ TeardownScreen.ascii #dialog { border: ascii $rgt-faint; }
 TeardownScreen #verbs { margin: 0 0 1 0; }
 TeardownScreen #scroll { height: auto; scrollbar-size-vertical: 1; }
 TeardownScreen #answer { height: 1; margin: 1 0 0 0; }
+TeardownScreen #typing { width: auto; height: 1; }
+TeardownScreen #buttons { width: 1fr; height: 1; align-horizontal: left; }
+TeardownScreen.stacked #answer { layout: vertical; height: 2; }
+TeardownScreen.stacked #typing { width: 100%; }
+TeardownScreen.stacked #name { width: 1fr; }
+TeardownScreen.stacked #buttons { width: 100%; align-horizontal: right; }
 TeardownScreen #prompt { width: 15; }
 TeardownScreen #name {
-    width: 1fr; max-width: 40; height: 1; background: $rgt-raised; color: $foreground;
+    width: 36; height: 1; background: $rgt-raised; color: $foreground;
     border: none; padding: 0 1;
 }
 TeardownScreen #name:focus { background: $rgt-raised; background-tint: $accent 20%; }

@@ -206,10 +206,10 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
 
 
 def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Line]:
-    """Return the evidence, in two columns where there is room."""
+    """Return the evidence, what fails first, in two columns where there is room."""
     across = 2 if width >= TWO_COLUMNS else 1
     room = (width - 3 * (across - 1)) // across
-    cells = [_item(item, now, room) for item in items]
+    cells = [_item(item, now, room) for item in sorted(items, key=lambda item: item.ok)]
     if across == 1:
         return cells
     half = (len(cells) + 1) // 2
