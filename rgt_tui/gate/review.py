@@ -106,7 +106,9 @@ def _fates(
         answer = survives(tier, verb, action)
         line = f"{tier.name} {_where(tier, disks, known)}"
         if answer is True:
-            kept.append(line)
+            # Where the provider says what is mounted, nothing is promised about a tier that is not.
+            if not known or tier.name in known.values():
+                kept.append(line)
         elif answer is False:
             lost.append(line)
         else:

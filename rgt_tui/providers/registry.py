@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.money import Meter
+from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.providers.base import Provider, ProviderError
 
 if TYPE_CHECKING:
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 KINDS = ("runpod",)
 """Control planes that there is an adapter for."""
+GONE_AGE_S = 300.0
+"""Seconds before a box that is gone is asked for again by itself; every list still looks for it."""
 
 
 class UnknownProvider(ValueError):
@@ -38,6 +42,7 @@ class Providers:
         self._env = os.environ if env is None else env
         self._home = home
         self._timeout_s = timeout_s
+        self._gone: dict[tuple[str | None, str | None, str], Meter] = {}
         self._accounts: dict[tuple[str, str | None], RunPodAccount] = {}
 
     def open(self, ref: ProviderRef) -> Provider:
@@ -85,22 +90,41 @@ class Providers:
         Returns:
             Instance id → meter; a box that the list lacks is read by itself, which tells gone from trouble.
         """
-        meters: dict[str, Meter] = {}
+        import asyncio
+
         groups: dict[tuple[str, str | None, str | None], list[ProviderRef]] = {}
         for ref in refs:
             groups.setdefault((ref.kind, ref.base_url, ref.key_env), []).append(ref)
-        for group in groups.values():
-            provider = self.open(group[0])
-            try:
-                listed = {item.id: item.meter for item in await provider.list()}
-            except ProviderError as error:
-                trouble = Meter(at=self._clock(), source="RunPod REST v2", error=str(error))
-                meters.update((ref.instance, trouble) for ref in group)
-                continue
-            for ref in group:
-                known = listed.get(ref.instance)
-                meters[ref.instance] = known or await provider.read(ref.instance)
+        # Side by side: an account that does not answer must not make the others late.
+        parts = await asyncio.gather(*(self._poll_account(group) for group in groups.values()))
+        return {instance: meter for part in parts for instance, meter in part.items()}
+
+    async def _poll_account(self, refs: list[ProviderRef]) -> dict[str, Meter]:
+        try:
+            provider = self.open(refs[0])
+            listed = {item.id: item.meter for item in await provider.list()}
+        except (ProviderError, UnknownProvider) as error:
+            trouble = Meter(at=self._clock(), source=refs[0].kind, error=str(error))
+            return {ref.instance: trouble for ref in refs}
+        meters = {}
+        for ref in refs:
+            meter = listed.get(ref.instance)
+            meters[ref.instance] = meter if meter is not None else await self._missing(provider, ref)
         return meters
+
+    async def _missing(self, provider: Provider, ref: ProviderRef) -> Meter:
+        """Read a box that a complete list lacks; once it is known to be gone, only every five minutes."""
+        now = self._clock()
+        key = (ref.base_url, ref.key_env, ref.instance)
+        known = self._gone.get(key)
+        if known is not None and known.at is not None and now - known.at < GONE_AGE_S:
+            return msgspec.structs.replace(known, at=now)
+        meter = await provider.read(ref.instance)
+        if meter.error is None and meter.lifecycle is Lifecycle.GONE:
+            self._gone[key] = meter
+        else:
+            self._gone.pop(key, None)
+        return meter
 
     async def close(self) -> None:
         """Close every connection."""

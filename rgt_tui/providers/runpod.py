@@ -91,10 +91,11 @@ class RunPod:
         return Meter(at=self._clock(), source=f"RunPod REST v2 at {self._account.http.host}", error=why)
 
     async def list(self) -> tuple[Instance, ...]:
-        """List the account's pods; spend is filled in only where it has been asked for before."""
+        """List the account's pods with their meters."""
         pods = await self._account.pods()
         if any(pod.networks for pod in pods):
             await self._account.learn_volumes()
+        await self._account.learn_spend(pods)
         return tuple(
             Instance(
                 id=pod.id,

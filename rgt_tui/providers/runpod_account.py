@@ -39,6 +39,7 @@ class RunPodAccount:
         self._clock = clock
         self._seen: dict[str, Pod] = {}
         self._spend: dict[str, Spend] = {}
+        self._spend_due = 0.0
         self._volumes: dict[str, float] = {}
         self._volumes_at: float | None = None
 
@@ -90,14 +91,29 @@ class RunPodAccount:
         amount = None
         query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
         if pod.created is not None:
-            start = datetime.fromtimestamp(pod.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-            query += f"&startTime={start}"
+            query += f"&startTime={_utc(pod.created)}"
         with contextlib.suppress(ProviderError):  # An estimate takes its place, and says so.
             amount = _total((await self.http.get(query)).data, pod.id)
         if amount is None and known is not None:
             amount = known.amount
         self._spend[pod.id] = Spend(amount=amount, at=now)
         return amount
+
+    async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
+        """Learn what all pods have cost with one query a minute, so that a large fleet stays within its limit."""
+        now = self._clock()
+        created = [pod.created for pod in pods if pod.created is not None]
+        if not created or now < self._spend_due:
+            return
+        self._spend_due = now + SPEND_RETRY
+        query = f"/v2/billing/pods?bucketSize=month&startTime={_utc(min(created))}"
+        with contextlib.suppress(ProviderError):
+            data = (await self.http.get(query)).data
+            self._spend_due = now + SPEND_AGE
+            for pod in pods:
+                amount = _total(data, pod.id, strict=True)
+                if amount is not None:
+                    self._spend[pod.id] = Spend(amount=amount, at=now)
 
     def spent_known(self, pod: Pod) -> float | None:
         """Return the last spend figure without asking."""
@@ -201,14 +217,19 @@ class RunPodAccount:
         return MeterKind.UNKNOWN if storage is None else MeterKind.STORAGE_ONLY
 
 
-def _total(data: object, instance: str) -> float | None:
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _total(data: object, instance: str, *, strict: bool = False) -> float | None:
+    """Add up a pod's records; `strict` where the answer is about other pods as well."""
     records = data.get("records") if isinstance(data, dict) else None
     if not isinstance(records, list):
         return None
     amounts = [
         number(record.get("totalAmount"))
         for record in records
-        if isinstance(record, dict) and record.get("podId") in (instance, None)
+        if isinstance(record, dict) and record.get("podId") in ((instance,) if strict else (instance, None))
     ]
     known = [amount for amount in amounts if amount is not None]
     # A book without a single entry is not a proof of zero cost: billing lags by minutes.

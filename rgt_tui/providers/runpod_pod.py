@@ -151,9 +151,11 @@ def when(value: object) -> float | None:
         return None
     try:
         moment = datetime.fromisoformat(value)
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        result = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+    # Years in which no pod was made are nonsense, and some cannot be turned back into a date.
+    return result if 0 < result < 2**33 else None
 
 
 def _object(value: object) -> dict[str, object]:

@@ -325,13 +325,36 @@ async def test_a_fleet_is_polled_with_one_call(world: World) -> None:
     meters = await world.providers.poll(refs)
     assert len(meters) == 51
     assert all(meter.lifecycle is Lifecycle.RUNNING for meter in meters.values())
-    assert world.server.requests == [LIST]
-    world.server.pods["pod7"].status = "TERMINATED"
+    assert meters["pod7"].spent == pytest.approx(0.0)
+    assert world.server.requests == [LIST, "GET /v2/billing/pods"]
+    world.clock.now += 3600
     meters = await world.providers.poll(refs)
-    assert meters["pod7"].lifecycle is Lifecycle.GONE
+    assert meters["pod7"].spent == pytest.approx(1.38 + 14 / 730, abs=1e-4)
+    assert "estimate" not in meters["pod7"].source
+    world.server.pods["pod7"].status = "TERMINATED"
+    for _ in range(3):
+        meters = await world.providers.poll(refs)
+        assert meters["pod7"].lifecycle is Lifecycle.GONE
+    assert world.server.requests.count("GET /v2/pods/pod7") == 1, "a box that is gone eats the rate limit"
     world.server.inject(Fault(on=LIST, status=500))
     meters = await world.providers.poll(refs)
     assert all(meter.error for meter in meters.values())
+
+
+async def test_one_bad_account_does_not_spoil_the_others(world: World) -> None:
+    good = ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")
+    meters = await world.providers.poll(
+        [
+            ProviderRef("nimbus", "x"),
+            ProviderRef("runpod", "y", "http://127.0.0.1:1", "DEMO_KEY"),
+            ProviderRef("runpod", "z", "http://[", "DEMO_KEY"),
+            good,
+        ]
+    )
+    assert meters[POD].error is None
+    assert "no adapter" in str(meters["x"].error)
+    assert "cannot be reached" in str(meters["y"].error)
+    assert "base_url" in str(meters["z"].error)
 
 
 async def test_an_id_cannot_name_another_resource(world: World) -> None:

@@ -76,8 +76,7 @@ async def test_a_second_destroy_is_confirmed_not_assumed(world: World) -> None:
 
 
 async def test_a_200_that_stops_nothing_ends_unconfirmed(world: World) -> None:
-    world.server.inject(Fault(on=STOP, raw=b'{"id": "x", "status": "EXITED"}', status=None, act=False))
-    world.server.pods[POD].changing = None
+    world.server.inject(Fault(on=STOP, raw=b'{"id": "x", "status": "EXITED"}'))
     world.server.inject(Fault(on="GET /v2/pods/", change=_running, times=-1))
     steps = await world.carry_out(Verb.PARK, timeout_s=9)
     assert phases(steps) == [REQUESTED, UNCONFIRMED]

@@ -64,6 +64,8 @@ def test_the_providers_own_prices_take_precedence() -> None:
 def test_a_tier_that_the_provider_rules_out_is_not_listed() -> None:
     seen = made(known={"/": "container-disk", "/workspace": "volume-disk", "/net": "volume-disk"})
     assert seen.kept == ()
+    assert made(known={"/": "container-disk"}).kept == (), "promised a tier that is not mounted"
+    assert made(known={"/net": "network-volume"}).kept == ("network-volume (/net)",)
 
 
 def test_the_untyped_name_is_not_a_refusal_and_everything_else_is() -> None:
