@@ -21,6 +21,9 @@ OOM_RECENT_S = 600.0
 METER_OLD_S = 600.0
 """A provider that could not be read for this long is an alert."""
 
+WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
+"""A resource's word in a row; for other findings the id of the handbook entry stands there."""
+
 Rule = Callable[[View], Iterator[Alert]]
 
 
@@ -29,12 +32,12 @@ def findings(view: View) -> Iterator[Alert]:
     for finding in view.box.findings:
         fatal = finding.severity is Severity.FATAL and not finding.cleared
         tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
-        who = f"{finding.run}: " if finding.run else ""
+        who = f" · {finding.run}" if finding.run else ""
         yield Alert(
             id=f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}",
             level="error" if fatal else "warn",
-            text=f"{who}{finding.title}: {finding.resource} · {tail}",
-            word=finding.resource.split(" of ")[0] if fatal else finding.gotcha,
+            text=f"{finding.resource}: {tail} · {finding.gotcha}{who}",
+            word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )
 
 

@@ -7,28 +7,11 @@ from collections.abc import Iterator
 from rgt_tui.alerts.assessment import Alert
 from rgt_tui.alerts.view import View
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.protocol import Cell
-from rgt_tui.model.run import RunState
+from rgt_tui.profiles.pace import stall_after, step_time
 from rgt_tui.profiles.readings import age, money
 
-STALL_MIN_S = 30.0
-STALL_STEPS = 10.0
 FIRST_STEP_S = 600.0
 """A cell that has not logged a step by then is worth a look; loading weights and data takes its time."""
-
-
-def step_time(cell: Cell, run: RunState) -> float | None:
-    """Return the typical seconds per logged point of `run` since it last started or resumed.
-
-    The curve carries no times, so this is the mean over the attempt, its start-up included: too long rather
-    than too short, which makes the alert late rather than wrong.
-    """
-    loss = run.series.get("loss")
-    if loss is None or run.last_at is None or cell.started is None:
-        return None
-    points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
-    span = run.last_at - cell.started
-    return span / points if points > 0 and span > 0 else None
 
 
 def stalled(view: View) -> Iterator[Alert]:
@@ -46,7 +29,7 @@ def stalled(view: View) -> Iterator[Alert]:
             continue
         still = view.now - run.progressed_at
         per_step = step_time(cell, run)
-        if still > max(STALL_MIN_S, STALL_STEPS * (per_step or 0.0)):
+        if still > stall_after(cell, run):
             usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
             text = f"{cell.name} stands at step {run.step or 0:,} for {age(still)}{usual}"
             yield Alert(f"stalled:{cell.name}", "warn", text, "stalled")

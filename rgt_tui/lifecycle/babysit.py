@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 
 from rgt_tui.lifecycle.check import Verdict, View, failed, passed, person, waiting, warn
+from rgt_tui.profiles.pace import stall_after
 from rgt_tui.profiles.readings import age, memory_pct, pct, size
 
 LAYER_OLD_S = 120.0
-PROGRESS_WARN_S = 30.0
-PROGRESS_FAIL_S = 300.0
+STALL_FAIL = 10.0
+"""A cell that stands that many times longer than a stall is not coming back by itself."""
 NAN_WINDOW = 50
 CHECKPOINT_WARN_S = 1800.0
 """Work of that long would be lost on a box that can go away at any time."""
@@ -54,9 +55,10 @@ def progress(view: View) -> Verdict:
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
     text = f"{cell.name} step {run.step or 0:,} advanced {age(still)} ago"
-    if still > PROGRESS_FAIL_S:
+    limit = stall_after(cell, run)
+    if still > STALL_FAIL * limit:
         return failed(text, at)
-    return warn(text, at) if still > PROGRESS_WARN_S else passed(text, at)
+    return warn(text, at) if still > limit else passed(text, at)
 
 
 def losses_finite(view: View) -> Verdict:

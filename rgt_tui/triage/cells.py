@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Finding, Fix
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Cell, QueueState
-from rgt_tui.triage.crashes import live_reading
-from rgt_tui.triage.fixes import quoted
+from rgt_tui.triage.crashes import filled, live_reading
 from rgt_tui.triage.handbook import HANDBOOK
 
 PREEMPTED = 75
@@ -44,7 +43,6 @@ def _why(cell: Cell) -> str:
 
 def _finding(box: BoxState, queue: QueueState, cell: Cell, id: str, evidence: str) -> Finding:  # noqa: A002
     entry = HANDBOOK[id]
-    durable = quoted(cell.durable_path) if cell.durable_path else "DURABLE"
     return Finding(
         gotcha=id,
         title=entry.title,
@@ -52,7 +50,7 @@ def _finding(box: BoxState, queue: QueueState, cell: Cell, id: str, evidence: st
         resource=entry.resource,
         evidence=evidence,
         where=queue.path,
-        fixes=tuple(Fix(f.text, f.command and f.command.replace("{durable}", durable)) for f in entry.fixes),
+        fixes=filled(entry.fixes, cell.durable_path),
         never=entry.never,
         reading=live_reading(box, id),
         run=cell.name,

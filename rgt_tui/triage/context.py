@@ -39,13 +39,6 @@ class Case(msgspec.Struct, frozen=True):
         """Step of the newest good checkpoint, by what is published, else by what the log says."""
         return self.checkpoints[-1].step if self.checkpoints else self.scan.last_good
 
-    @property
-    def save_interval(self) -> int:
-        """Steps between the last two checkpoints; 1 where that is not known."""
-        if len(self.checkpoints) < 2:
-            return 1
-        return max(1, self.checkpoints[-1].step - self.checkpoints[-2].step)
-
 
 def cases(box: BoxState) -> Iterator[Case]:
     """Yield the logs of `box` that can say something about work that is not done.

@@ -10,9 +10,10 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.profiles.readings import memory_pct, pct, size
 from rgt_tui.triage.context import Case
+from rgt_tui.triage.fixes import quoted
 from rgt_tui.triage.handbook import HANDBOOK
 from rgt_tui.triage.scan import Hit
-from rgt_tui.triage.storage import STORAGE_IDS
+from rgt_tui.triage.space import STORAGE_IDS
 
 SYMPTOMS = ("MN3",)
 """Entries that only follow from another one: they give way to any other hit on the box."""
@@ -27,11 +28,16 @@ def live_hits(case: Case) -> list[Hit]:
     step proves that it got past the line; once it has ended nothing does, because a traceback (unbuffered)
     often stands before losses that were printed earlier (buffered).
     """
+    hits = [hit for hit in case.scan.hits if hit.index > _floor(case, hit)]
+    beaten = {loser for hit in hits for loser in HANDBOOK[hit.id].beats}
+    return [hit for hit in hits if hit.id not in beaten and hit.id not in STORAGE_IDS]
+
+
+def _floor(case: Case, hit: Hit) -> int:
     seen = case.scan
-    floor = max(seen.resume, seen.step) if case.goes_on else seen.resume
-    hits = [hit for hit in seen.hits if hit.index > floor and hit.id not in STORAGE_IDS]
-    beaten = {loser for hit in seen.hits if hit.index > floor for loser in HANDBOOK[hit.id].beats}
-    return [hit for hit in hits if hit.id not in beaten]
+    if not case.goes_on:
+        return seen.resume
+    return max(seen.resume, seen.saved if HANDBOOK[hit.id].cleared_by == "saved" else seen.step)
 
 
 def from_logs(cases: list[Case]) -> Iterator[Finding]:
@@ -60,7 +66,7 @@ def _finding(case: Case, id: str, hit: Hit) -> Finding:  # noqa: A002
         resource=entry.resource.replace("{name}", name),
         evidence=hit.line,
         where=case.log,
-        fixes=_filled(entry.fixes, case),
+        fixes=filled(entry.fixes, case.cell.durable_path if case.cell is not None else None),
         never=entry.never,
         reading=live_reading(case.box, id),
         run=case.name,
@@ -68,10 +74,12 @@ def _finding(case: Case, id: str, hit: Hit) -> Finding:  # noqa: A002
     )
 
 
-def _filled(fixes: tuple[Fix, ...], case: Case) -> tuple[Fix, ...]:
-    durable = case.cell.durable_path if case.cell is not None else None
+def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
+    """Put the durable path into the commands that want one; without a path they show no command."""
     return tuple(
-        Fix(fix.text, fix.command.replace("{durable}", durable or "DURABLE") if fix.command else None)
+        Fix(fix.text, None if durable is None else fix.command.replace("{durable}", quoted(durable)))
+        if fix.command is not None and "{durable}" in fix.command
+        else fix
         for fix in fixes
     )
 

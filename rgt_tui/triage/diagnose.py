@@ -10,8 +10,8 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.triage import crashes, storage
 from rgt_tui.triage.cells import from_cells
-from rgt_tui.triage.context import Case, cases
-from rgt_tui.triage.storage import STORAGE_IDS
+from rgt_tui.triage.context import cases
+from rgt_tui.triage.space import from_readings
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
 
@@ -27,10 +27,10 @@ def diagnose(box: BoxState, now: float, previous: tuple[Finding, ...]) -> tuple[
     """
     seen = list(cases(box))
     full = list(storage.from_logs(seen, previous))
-    full += _not_saved_yet(seen, full, previous)
+    full += storage.kept(seen, {finding.run for finding in full}, previous)
     full = _one_per_resource(full)
     resources = {finding.resource for finding in full if not finding.cleared}
-    full += storage.from_readings(box, resources, previous)
+    full += from_readings(box, resources, previous)
     other = list(crashes.from_logs(seen))
     explained = {finding.run for finding in (*full, *other)}
     other += crashes.nan_losses(box, {finding.run for finding in other})
@@ -39,29 +39,6 @@ def diagnose(box: BoxState, now: float, previous: tuple[Finding, ...]) -> tuple[
     found = [*full, *_causes_only([*full, *other], other)]
     dated = [_dated(finding, now, previous) for finding in _unique(found)]
     return tuple(sorted(dated, key=lambda f: (f.cleared, _ORDER[f.severity], -f.since, f.gotcha)))
-
-
-def _not_saved_yet(seen: list[Case], full: list[Finding], previous: tuple[Finding, ...]) -> list[Finding]:
-    """Keep a full disk whose line has scrolled away, until its run has saved again or is done."""
-    named = {finding.run for finding in full}
-    by_run = {case.name: case for case in seen}
-    kept = []
-    for finding in previous:
-        case = by_run.get(finding.run)
-        if (
-            finding.gotcha not in STORAGE_IDS
-            or finding.where == "sample"
-            or finding.run in named
-            or case is None
-        ):
-            continue
-        start = finding.step
-        if case.scan.saved >= 0 or case.scan.resume >= 0 or start is None:
-            continue
-        if storage.past_save(case, start, case.run.step if case.run is not None else None):
-            continue
-        kept.append(msgspec.structs.replace(finding, cleared=True))
-    return kept
 
 
 def _one_per_resource(findings: list[Finding]) -> list[Finding]:

@@ -25,6 +25,8 @@ class Entry(msgspec.Struct, frozen=True):
     """Literals of which at least one stands in every text that a pattern can match: a cheap first look."""
     patterns: tuple[re.Pattern[str], ...]
     """Searched in a window of a run's own log."""
+    cleared_by: str = "step"
+    """What a run that goes on shows when it is over: a finite ``step``, or a checkpoint ``saved``."""
     beats: tuple[str, ...] = ()
     """More general entries that this one explains away."""
     sources: tuple[str, ...] = ("https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08)",)

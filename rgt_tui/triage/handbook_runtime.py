@@ -10,9 +10,9 @@ _RELAUNCH = "Launch the same command again: it goes on from the newest good chec
 RUNTIME: tuple[Entry, ...] = (
     Entry(
         id="SP1",
-        title="Preempted: the machine asked the run to stop",
+        title="Asked to stop by a signal: preempted, or the queue was stopped",
         severity=Severity.DEGRADING,
-        resource="the machine (reclaimed)",
+        resource="the run (asked to stop)",
         fixes=(
             Fix(_RELAUNCH),
             Fix(
@@ -20,7 +20,7 @@ RUNTIME: tuple[Entry, ...] = (
             ),
         ),
         never="Do not count on writing a large checkpoint after the signal.",
-        needles=("SIGTERM", "signal: 15", "PREEMPTION", "preempted", "Preempt", "terminate", "15 death"),
+        needles=("SIG", "signal: 15", "PREEMPTION", "preempted", "Preempt", "terminate", "15 death"),
         patterns=patterns(
             r"\"action\"\s*:\s*\"(?:terminate|stop|hibernate)\"\s*,\s*\"time\"",
             r"\"EventType\"\s*:\s*\"Preempt\"",
@@ -30,6 +30,7 @@ RUNTIME: tuple[Entry, ...] = (
             r"\b[Ii]nstance was preempted",
             r"^(?:\S+ )?preempted (?:at|by) [^\n]*",
             r"^(?:\S+ )?SIGTERM received[^\n]*",
+            r"^SIG[A-Z0-9]+ at step \d+: saving, then exit 75",
         ),
         sources=("https://www.runpod.io/blog/spot-vs-on-demand-instances-runpod (2026-06)",),
     ),
@@ -92,12 +93,14 @@ RUNTIME: tuple[Entry, ...] = (
             Fix("Clip gradients; use bf16 where the card has it"),
         ),
         never="Do not train on: one bad step spoils all weights.",
-        needles=("nan", "NaN", "NAN", "inf", "Inf", "non-finite"),
+        needles=("nan", "NaN", "NAN", "inf", "Inf", "non-finite", "not finite"),
         patterns=patterns(
             r"(?i)(?<![\w/.-])(?<!best )(?<!min )(?<!lowest )(?<!initial )(?<!previous )"
             r"(?:(?:train|training|val|valid|eval|test|total|step|avg|mean|batch)[_/ -]?)?"
             r"loss['\"]?\s*[=:]\s*(?:tensor\()?(?:nan|-?inf)(?![\w-])(?!\s*(?:\(|->|→))",
-            r"^(?:\S+ )?step +[\d,]+\b[^\n]*\bloss +(?:nan|-?inf)\b",
+            r"^(?:\S+ )?step +[\d,]+\b(?! skipped)[^\n]*\bloss +(?:nan|-?inf)\b",
+            r"^stopping: \d+ steps in a row were not finite",
+            r"^smoke: step \d+ is not finite",
             r"Loss is (?:nan|-?inf), stopping training",
             r"(?:detected|encountered|got|found) (?:a )?non-finite loss"
             r"|non-finite loss (?:detected|encountered) at step",

@@ -42,6 +42,7 @@ STORAGE: tuple[Entry, ...] = (
             "Disk quota",
             "no inodes left",
             "no bytes left",
+            " at step ",
         ),
         patterns=patterns(
             r"\[Errno 28\] No space left on device",
@@ -51,7 +52,27 @@ STORAGE: tuple[Entry, ...] = (
             r"[^\n]*: No space left on device",
             r": Disk quota exceeded$",
             r"checkpoint save failed at step \d+: (?:no (?:inodes|bytes) left on|quota exceeded on) [^\n]*",
+            r"^(?:holding|giving up) at step \d+: [^\n]*(?:not saved|could be saved)",
         ),
+    ),
+    Entry(
+        id="CKPT1",
+        title="A checkpoint could not be saved",
+        severity=Severity.FATAL,
+        resource="the checkpoint directory",
+        fixes=(
+            Fix("Is the file system read-only, or gone? The kernel's last words say", "dmesg | tail"),
+            Fix(
+                "Once it can be written again, the trainer saves by itself; else launch the same command again"
+            ),
+        ),
+        never="Do not stop the process while its last good checkpoint is far behind: its memory holds the rest.",
+        needles=("checkpoint save failed",),
+        patterns=patterns(
+            r"checkpoint save failed at step \d+: (?!no (?:inodes|bytes) left|quota exceeded)[^\n]*"
+        ),
+        cleared_by="saved",
+        sources=("docs/jobs.md, the event checkpoint-failed",),
     ),
     Entry(
         id="U33",

@@ -17,14 +17,16 @@ WINDOW = 60
 """Lines from the end of a log that are searched."""
 MAX_LINE = 2000
 """Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
+TOGETHER = 4
+"""Lines that far apart speak of the same failure."""
 
 _SAVED = re.compile(
     r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
     r"|^(?:\S+ )?checkpoint \d[\d,]* "
 )
 _STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[\d[\d:]*<")
-_RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^=+ attempt \d+\b")
-_FAILED_STEP = re.compile(r"checkpoint save failed at step ([\d,]+)")
+_RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
+_FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step ([\d,]+)", re.MULTILINE)
 _LAST_GOOD = re.compile(r"last good checkpoint is step ([\d,]+)")
 
 
@@ -66,13 +68,11 @@ def scan(lines: tuple[str, ...]) -> Scan:
     rows = [row[:MAX_LINE] for line in lines for row in line.replace("\r", "\n").split("\n")]
     text = "\n".join(rows)
     hits = tuple(hit for key in HANDBOOK if (hit := _find(key, rows, text)) is not None)
-    saved = step = resume = -1
+    newest = [-1, -1, -1]
     for i, row in enumerate(rows):
-        if "aved" in row or "heckpoint" in row:
-            saved = i if _SAVED.search(row) else saved
-        if "esum" in row or row.startswith("="):
-            resume = i if _RESUME.search(row) else resume
-        step = i if _STEP.search(row) else step
+        for mark in _marks(row):
+            newest[mark] = i
+    saved, step, resume = newest
     return Scan(
         hits=hits,
         saved=saved,
@@ -83,22 +83,27 @@ def scan(lines: tuple[str, ...]) -> Scan:
     )
 
 
+@functools.lru_cache(maxsize=8192)
+def _marks(row: str) -> tuple[int, ...]:
+    """Return what a line reports, each as its place in (saved, step, resume)."""
+    return tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+
+
 def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
     entry = HANDBOOK[id]
     if not any(needle in text for needle in entry.needles):
         return None
-    newest: re.Match[str] | None = None
-    for pattern in entry.patterns:
-        for match in pattern.finditer(text):
-            if newest is None or match.end() > newest.end():
-                newest = match
-    if newest is None:
+    last = [matches[-1] for pattern in entry.patterns if (matches := list(pattern.finditer(text)))]
+    if not last:
         return None
-    index = text.count("\n", 0, max(newest.start(), newest.end() - 1))
-    name = newest.group(1) if newest.re.groups else None
-    return Hit(id=id, line=rows[index].strip(), index=index, name=name)
+    places = [text.count("\n", 0, max(match.start(), match.end() - 1)) for match in last]
+    index = max(places)
+    # Of lines that stand together, the one whose pattern comes first tells most.
+    proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)
+    name = match.group(1) if match.re.groups else None
+    return Hit(id=id, line=rows[proof].strip(), index=index, name=name)
 
 
 def _last_number(pattern: re.Pattern[str], text: str) -> int | None:
-    found = pattern.findall(text) if "checkpoint" in text else []
+    found = pattern.findall(text) if " step " in text else []
     return int(found[-1].replace(",", "")) if found else None
