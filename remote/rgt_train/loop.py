@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-import random
 import sys
 from typing import List, Optional
 
 import torch
 
-from rgt_train import exits, tasks
+from rgt_train import exits, rng, tasks
 from rgt_train.config.merge import Config
 from rgt_train.options import Options
 from rgt_train.report import say
 from rgt_train.run import Run
-from rgt_train.sampler import mix
 from rgt_train.signals import StopRequest
+from rgt_train.tasks.adamw import AdamW
 from rgt_train.tasks.base import Task
 
 
 class Setup:
-    """Task, model, optimizer and schedule of a config, freshly seeded.
+    """Task, model, optimizer and learning rates of a config, freshly seeded.
 
     Args:
         config: The values of the run.
@@ -28,29 +27,24 @@ class Setup:
     """
 
     def __init__(self, config: Config, task: Task, total_steps: int) -> None:
-        seed = config.int("seed")
-        random.seed(mix(seed, 3))
-        torch.manual_seed(mix(seed, 4))
+        rng.seed_all(config.int("seed"))
         self.device = device_of(config.str("device"))
         self.task = task
         self.model = task.model().to(self.device)
-        self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=config.float("lr"), weight_decay=config.float("weight_decay")
-        )
-        warmup = config.int("warmup")
-
-        def factor(step: int) -> float:
-            if step < warmup:
-                return (step + 1) / (warmup + 1)
-            share = min(1.0, (step - warmup) / max(1, total_steps - warmup))
-            return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share))
-
-        self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, factor)
+        self.optimizer = AdamW(self.model.parameters(), config.float("weight_decay"))
+        self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
+
+    def lr(self, step: int) -> float:
+        """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5 %."""
+        if step < self._warmup:
+            return self._peak * (step + 1) / (self._warmup + 1)
+        share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
+        return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
     def backward(self, loss: torch.Tensor) -> float:
         """Compute and clip the gradients of `loss`; return their norm before clipping."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip))
 
@@ -78,7 +72,6 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
             out,
             model=setup.model,
             optimizer=setup.optimizer,
-            scheduler=setup.scheduler,
             samples=task.samples,
             batch_size=config.int("batch"),
             epochs=config.int("epochs"),
@@ -94,10 +87,9 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
         for _ in run.epochs():
             for indices in run.batches():
                 loss = task.loss(setup.model, indices, run.sample_seed, setup.device)
-                norm, lr = setup.backward(loss), float(setup.scheduler.get_last_lr()[0])
+                norm, lr = setup.backward(loss), setup.lr(run.step_now)
                 if run.healthy(loss.item(), norm):
-                    setup.optimizer.step()
-                setup.scheduler.step()
+                    setup.optimizer.step(lr)
                 run.step(loss.item(), lr=lr, grad_norm=norm)
             validate(run, setup)
     return exits.DONE
@@ -125,7 +117,7 @@ def smoke(config: Config, steps: int) -> int:
         if not (math.isfinite(loss.item()) and math.isfinite(norm)):
             say(f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}")
             return exits.FAILED
-        setup.optimizer.step()
+        setup.optimizer.step(setup.lr(step))
     say(f"smoke: {steps} steps ok, loss {loss.item():.4f}; nothing was written")
     return exits.DONE
 

@@ -64,9 +64,7 @@ def load_latest(
     report.say(f"resume: restored {', '.join(restored.parts)}")
     if restored.changed:
         report.say(f"resume: settings changed: {restored.changed}")
-    same = "same torch, device and threads: the run goes on bit for bit"
-    other = f"bits may differ from the uninterrupted run: {restored.environment}"
-    report.say(f"resume: {other if restored.environment else same}")
+    report.say(f"resume: {restored.guarantee()}")
     return found, restored.rng
 
 

@@ -8,6 +8,17 @@ from typing import Any, Dict, List
 
 import torch
 
+from rgt_train.sampler import mix
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, torch (all devices) and, where it is imported, NumPy."""
+    random.seed(mix(seed, 3))
+    torch.manual_seed(mix(seed, 4))
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(mix(seed, 5) % 2**32)
+
 
 def capture() -> Dict[str, Any]:
     """Return all random states as tensors and plain numbers, loadable without unpickling foreign classes."""

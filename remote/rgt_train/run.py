@@ -60,8 +60,7 @@ class Run:
         stop: Signals, where they were caught already.
 
     Raises:
-        UsageError: Another trainer runs in `out`, or the checkpoint there belongs to something else.
-        OSError: `out` cannot be used.
+        UsageError: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else.
     """
 
     def __init__(
@@ -195,7 +194,7 @@ class Run:
         better = value < p.best if p.best is not None else not math.isnan(value)
         if better:
             p.best, p.best_step = value, p.step
-            self._saver.offer_best(p.step, value, metric, self._state.frozen_writers())
+            self._saver.offer_best(p.step, value, metric, self._state.frozen_writers)
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}  {best}")
         return better
@@ -230,8 +229,11 @@ class Run:
             self._stop.close()
 
     def _open(self, stop: Optional[StopRequest]) -> None:
-        os.makedirs(self.out, exist_ok=True)
-        self._lock = RunLock(self.out)
+        try:
+            os.makedirs(self.out, exist_ok=True)
+            self._lock = RunLock(self.out)
+        except OSError as error:
+            raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error
         self._stop = stop or StopRequest()
         try:
             self._start()

@@ -117,13 +117,23 @@ class Saver:
         self._succeeded(saved, time.monotonic() - begun)
         return True
 
-    def offer_best(self, step: int, value: float, metric: str, frozen: Mapping[str, Writer]) -> bool:
-        """Publish the state of `step` as the best; while the disk refuses, keep it in memory."""
+    def offer_best(
+        self, step: int, value: float, metric: str, freeze: Callable[[], Mapping[str, Writer]]
+    ) -> bool:
+        """Publish the state of `step` as the best; True if it is on disk.
+
+        Args:
+            step: The current step.
+            value: Its value of the metric.
+            metric: The metric's name.
+            freeze: Returns writers of the state as it is now: while the disk refuses, the best is kept in memory,
+                and no later step is saved before it (a resume would take it for published).
+        """
         about = {**self._about(), "best": {"step": step, "metric": metric, "value": value}}
-        self._best = _Best(step, about, frozen)
         try:
-            self._publish_best(self._best)
+            self._publish_best(_Best(step, about, self._writers()))
         except OSError as error:
+            self._best = _Best(step, about, freeze())
             self._failed(step, error, loud=True)
             return False
         return True

@@ -133,6 +133,14 @@ class Restored:
     def __init__(self, parts: List[str], changed: str, environment: str, rng_state: Dict[str, Any]) -> None:
         self.parts, self.changed, self.environment, self.rng = parts, changed, environment, rng_state
 
+    def guarantee(self) -> str:
+        """Say in words whether the run goes on with the bits it would have had without the interruption."""
+        if self.environment:
+            return f"bits may differ from the uninterrupted run: {self.environment}"
+        if torch.cuda.is_available():
+            return "same torch, device and threads: bit for bit where the CUDA kernels are deterministic"
+        return "same torch, device and threads: the run goes on bit for bit"
+
 
 def environment() -> Dict[str, Any]:
     """Return what decides, beside the state, which bits a step computes."""

@@ -1,0 +1,288 @@
+"""Launching, watching and killing real trainers from a test."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+ENV = {
+    **os.environ,
+    "PYTHONPATH": str(ROOT / "remote"),
+    "OMP_NUM_THREADS": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+TIMEOUT = 60.0
+TINY = {
+    "steps_per_epoch": 40, "epochs": 2, "batch": 2, "width": 8, "layers": 1, "heads": 2, "context": 8,
+    "corpus": 1000, "dropout": 0.2, "save_every": 7, "warmup": 3,
+}  # fmt: skip
+"""A char_lm whose step takes about 2 ms, with dropout and epochs that end between two checkpoints."""
+
+
+class Trainer:
+    """One launched trainer; its output is read by a thread, so that a test waits for lines, not for time."""
+
+    def __init__(self, fifo: Path) -> None:
+        self.pid = 0
+        self.code: int | None = None
+        self.lines: list[str] = []
+        self._news = threading.Condition()
+        os.mkfifo(fifo)
+        # Both ends: no EOF before the trainer has opened it.
+        self._fd = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._read, args=(os.open(fifo, os.O_WRONLY),), daemon=True)
+        self._hold = threading.Event()
+        self._thread.start()
+
+    def wait_line(self, pattern: str, count: int = 1) -> str:
+        """Wait until `count` lines contain the regular expression `pattern`; return the last of them."""
+        found = re.compile(pattern)
+
+        def hit() -> list[str]:
+            return [line for line in self.lines if found.search(line)]
+
+        self._until(lambda: len(hit()) >= count or self.code is not None, f"{count} x {pattern!r}")
+        if len(hit()) < count:
+            raise AssertionError(f"ended with {self.code} before {count} x {pattern!r}:\n{self.text()}")
+        return hit()[count - 1]
+
+    def wait_more_lines(self, count: int) -> bool:
+        """Wait for `count` further lines; False if it ended before."""
+        target = len(self.lines) + count
+        self._until(lambda: len(self.lines) >= target or self.code is not None, f"{count} more lines")
+        return self.code is None
+
+    def wait(self) -> int:
+        """Wait for its end; return the exit code, negative for a signal."""
+        self._until(lambda: self.code is not None, "the end")
+        self._hold.set()
+        self._thread.join(TIMEOUT)
+        assert self.code is not None
+        return self.code
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal (the zygote has not reaped it while `code` is None, so the pid is its own)."""
+        if self.code is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> int:
+        """SIGKILL it and wait."""
+        self.signal(signal.SIGKILL)
+        return self.wait()
+
+    def text(self) -> str:
+        """Return all output."""
+        return "\n".join(self.lines)
+
+    def ended(self, code: int) -> None:
+        """Take in the exit code."""
+        with self._news:
+            self.code = code
+            self._news.notify_all()
+
+    def _until(self, reached: Callable[[], bool], what: str) -> None:
+        with self._news:
+            if not self._news.wait_for(reached, TIMEOUT):
+                raise AssertionError(f"waited {TIMEOUT:.0f} s for {what}:\n{self.text()}")
+
+    def _read(self, keep: int) -> None:
+        """Collect lines. `keep` holds the FIFO open until the trainer is gone and everything is read."""
+        os.set_blocking(self._fd, True)
+        threading.Thread(target=self._close_later, args=(keep,), daemon=True).start()
+        with os.fdopen(self._fd, encoding="utf-8", errors="replace") as file:
+            for line in file:
+                with self._news:
+                    self.lines.append(line.rstrip("\n"))
+                    self._news.notify_all()
+
+    def _close_later(self, fd: int) -> None:
+        self._hold.wait()
+        os.close(fd)
+
+
+class Zygote:
+    """The forking process, plain or behind `prefix` (a command that ends by executing its arguments)."""
+
+    def __init__(self, place: Path, prefix: list[str] | None = None) -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        self._place = place
+        self._count = 0
+        self._started: queue.Queue[int] = queue.Queue()
+        self._trainers: dict[int, Trainer] = {}
+        self._early: dict[int, int] = {}
+        self._lock = threading.Lock()
+        command = [*(prefix or []), sys.executable, str(Path(__file__).with_name("zygote.py"))]
+        self.process = subprocess.Popen(
+            command, env=ENV, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self.process.stdout is not None
+        self._ready = self.process.stdout.readline()
+        if self._ready:
+            threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it came up."""
+        return bool(self._ready)
+
+    def launch(self, out: Path | str, values: dict[str, Any] | None = None, *extra: str) -> Trainer:
+        """Start ``rgt_train --out OUT --set …`` with TINY and `values`."""
+        argv = ["--out", str(out)]
+        for key, value in {**TINY, **(values or {})}.items():
+            argv += ["--set", f"{key}={value}"]
+        return self.launch_raw([*argv, *extra])
+
+    def launch_raw(self, argv: list[str]) -> Trainer:
+        """Start ``rgt_train`` with exactly these arguments."""
+        self._count += 1
+        fifo = self._place / f"out{self._count}"
+        trainer = Trainer(fifo)
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"argv": argv, "fifo": str(fifo)}) + "\n")
+        self.process.stdin.flush()
+        trainer.pid = self._started.get(timeout=TIMEOUT)
+        with self._lock:
+            self._trainers[trainer.pid] = trainer
+            early = self._early.pop(trainer.pid, None)
+        if early is not None:
+            trainer.ended(early)
+        return trainer
+
+    def close(self) -> None:
+        """End it; the kernel ends its trainers."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                message = json.loads(line)
+                if "started" in message:
+                    self._started.put(message["started"])
+                    continue
+                with self._lock:
+                    trainer = self._trainers.pop(message["ended"], None)
+                    if trainer is None:
+                        self._early[message["ended"]] = message["code"]
+                if trainer is not None:
+                    trainer.ended(message["code"])
+        except ValueError:
+            return  # closed under the reader
+
+
+@contextmanager
+def zygote(place: Path, prefix: list[str] | None = None) -> Iterator[Zygote]:
+    """Give a running zygote."""
+    result = Zygote(place, prefix)
+    try:
+        yield result
+    finally:
+        result.close()
+
+
+class Mounts:
+    """A zygote in its own mount namespace, with tmpfs directories that nobody else sees and that vanish with it."""
+
+    def __init__(self, place: Path, mounts: dict[str, str]) -> None:
+        self._base = place / "mnt"
+        commands = []
+        for name, options in mounts.items():
+            (self._base / name).mkdir(parents=True)
+            commands.append(f"mount -t tmpfs -o {options} none '{self._base / name}'")
+        script = " && ".join([*commands, 'exec "$@"'])
+        self.zygote = None
+        if shutil.which("unshare") is None:
+            return
+        for flags in (["-m"], ["-U", "-r", "-m"]):
+            candidate = Zygote(place / "fifos", ["unshare", *flags, "sh", "-c", script, "sh"])
+            if candidate.alive:
+                self.zygote = candidate
+                break
+            candidate.close()
+            shutil.rmtree(place / "fifos")
+
+    def inside(self, name: str) -> str:
+        """Return the path of a mount as the trainers see it."""
+        return str(self._base / name)
+
+    def outside(self, name: str) -> Path:
+        """Return a path by which the test sees the same directory."""
+        assert self.zygote is not None
+        return Path(f"/proc/{self.zygote.process.pid}/root{self._base / name}")
+
+    def remount(self, name: str, options: str) -> None:
+        """Change the options of a mount, e.g. to ``ro``."""
+        assert self.zygote is not None
+        target = ["-t", str(self.zygote.process.pid), "-m"]
+        if os.geteuid() != 0:
+            target += ["-U", "--preserve-credentials"]
+        subprocess.run(
+            ["nsenter", *target, "mount", "-o", f"remount,{options}", self.inside(name)],
+            check=True,
+            timeout=TIMEOUT,
+        )
+
+
+def metrics(out: Path) -> list[dict[str, Any]]:
+    """Return all lines of a run's metrics."""
+    return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+
+
+def losses(out: Path) -> dict[int, float]:
+    """Return step → loss, the last entry of a step wins (what a reader does after a resume)."""
+    return {line["step"]: line["loss"] for line in metrics(out) if "loss" in line and "event" not in line}
+
+
+def events(out: Path, kind: str) -> list[dict[str, Any]]:
+    """Return the events of one kind."""
+    return [line for line in metrics(out) if line.get("event") == kind]
+
+
+def steps_kept(out: Path) -> list[int]:
+    """Return the steps of the published checkpoints."""
+    return sorted(int(p.name[5:]) for p in (out / "checkpoints").iterdir() if p.name.startswith("step-"))
+
+
+def final_state(out: Path, step: int) -> tuple[Any, Any]:
+    """Return the whole saved state of `step`, weights and the rest."""
+    import torch
+
+    where = out / "checkpoints" / f"step-{step:08d}"
+    model = torch.load(where / "model.pt", weights_only=True)
+    return model, torch.load(where / "trainer.pt", weights_only=True)
+
+
+def assert_same(left: Any, right: Any, where: str = "") -> None:
+    """Assert that two states are equal bit for bit."""
+    import torch
+
+    assert type(left) is type(right), where
+    if isinstance(left, torch.Tensor):
+        assert left.dtype == right.dtype, where
+        assert torch.equal(left, right), where
+    elif isinstance(left, dict):
+        assert list(left) == list(right), where
+        for key in left:
+            assert_same(left[key], right[key], f"{where}/{key}")
+    elif isinstance(left, list | tuple):
+        assert len(left) == len(right), where
+        for number, (a, b) in enumerate(zip(left, right, strict=True)):
+            assert_same(a, b, f"{where}/{number}")
+    else:
+        assert left == right, where
