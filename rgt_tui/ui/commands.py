@@ -162,8 +162,9 @@ FLEET: tuple[Command, ...] = (
         "fleet.filter", ("slash",), "filter", "Show only boxes whose name, platform or state match.", footer=6
     ),
     Command(
-        "fleet.sort", ("o",), "sort", "Sort by the next column: trouble first, name, age, spent.", footer=7
+        "fleet.sort", ("o",), "sort", "Sort by the next order: trouble, name, age, spent, file.", footer=7
     ),
+    Command("fleet.again", ("r",), "try again", "Start the fleet again after it failed to start."),
 )
 
 LOG_LINES: tuple[Command, ...] = (

@@ -36,6 +36,8 @@ class Glyphs:
     bar: str = " ▏▎▍▌▋▊▉█"
     """From empty to full, one character per eighth."""
     bar_rest: str = "·"
+    thin: str = "━╸"
+    """A bar that does not touch the rows above and below: a whole cell and half of one."""
     spark: str = "▁▂▃▄▅▆▇█"
     braille: bool = True
     frame: str = "╭─╮│╯╰├┤"
@@ -67,6 +69,7 @@ ASCII = Glyphs(
     cursor=">",
     bar=" ########"[:1] + "   " + "#####",
     bar_rest=".",
+    thin="= ",
     spark="_.,-=+*#",
     braille=False,
     frame="+-+|++++",
@@ -87,7 +90,7 @@ _TO_ASCII = str.maketrans(
 def choose(environ: Mapping[str, str], encoding: str) -> Glyphs:
     """Return the set that fits a terminal.
 
-    ``RGT_ASCII=1`` asks for ASCII and ``RGT_ASCII=0`` for Unicode; else a dumb or non-UTF-8 terminal gets ASCII.
+    ``RGT_ASCII=1`` asks for ASCII, ``0`` for Unicode; else a dumb or non-UTF-8 terminal gets ASCII.
     """
     wish = environ.get("RGT_ASCII", "")
     if wish:

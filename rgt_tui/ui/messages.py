@@ -14,11 +14,25 @@ class RowChosen(Message):
         self.opened = opened
 
 
-class TextEntered(Message):
-    """The text of an entry line changed, or was accepted with Enter, or given up with Escape."""
+class EntryClosed(Message):
+    """The entry line is closed; `text` is None when it was given up with Escape."""
 
-    def __init__(self, text: str, *, accepted: bool = False, given_up: bool = False) -> None:
+    def __init__(self, text: str | None) -> None:
         super().__init__()
         self.text = text
-        self.accepted = accepted
-        self.given_up = given_up
+
+
+class EntryChanged(Message):
+    """The text of the entry line changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class SortAsked(Message):
+    """The title of a column was clicked."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self.column = column

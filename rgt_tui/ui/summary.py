@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from rgt_tui.model.box import BoxState
+from collections.abc import Sequence
+
+from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.format import clean, compact_time, money, money_sum
 from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.verdict import Assessment, assess, counts, mark
+from rgt_tui.ui.verdict import Assessment, counts, mark
 from rgt_tui.ui.widgets.headline import Parts
-from rgt_tui.ui.widgets.spans import Span, dim, line
+from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
 
-def fleet_parts(state: FleetState, now: float) -> Parts:
+def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
     """Return the boxes counted by state, the rate of the whole fleet, and what it has cost."""
-    found = counts([assess(box, now) for box in state.boxes])
+    found = counts(healths)
     many = len(state.boxes)
     parts: Parts = [(3, line(dim(f"{many} box" if many == 1 else f"{many} boxes")))]
     for health, count in found:
@@ -21,15 +23,15 @@ def fleet_parts(state: FleetState, now: float) -> Parts:
         parts.append((1, line(Span(f"{glyph} {count}", tone))))
     rate = money_sum((box.meter.per_hour, box.meter.currency) for box in state.boxes)
     spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
-    parts.append((2, line("  ", Span(rate), dim("/h"))))
+    parts.append((2, line("  ", Span(rate), dim(" /h"))))
     parts.append((4, line(dim("spent "), Span(spent))))
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
-        parts.append((5, line(dim(f"{unknown} unknown"))))
+        parts.append((5, line(dim(f"{unknown} without a meter"))))
     return parts
 
 
-def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: str | None) -> Parts:
+def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
     """Return the state of one box, its platform, its meter and its nearest danger clock."""
     glyph, tone = mark(verdict.health)
     parts: Parts = [(1, line(Span(f"{glyph} {verdict.word}", tone)))]
@@ -43,6 +45,6 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: str | No
     parts.append((6, line(dim(platform))))
     parts.append((2, line(money(box.meter.per_hour, box.meter.currency), dim("/h"))))
     parts.append((3, line(dim("spent "), money(box.meter.spent, box.meter.currency))))
-    if clock:
-        parts.append((4, line(Span(clock))))
+    if clock is not None:
+        parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
     return parts

@@ -1,67 +1,18 @@
-"""How a box stands, as the screens use it: the word of its row, why, and how old what we know is."""
+"""How a box stands, as the screens show it: the glyph and tone of each state, and which run is the current one."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
-import msgspec
-
-from rgt_tui.model.box import BoxState, Health, Link
-from rgt_tui.model.evidence import Severity
+from rgt_tui.alerts import Assessment, assess
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.protocol import Cell
+from rgt_tui.model.run import RunState
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.spans import Tone
 
-
-class Assessment(msgspec.Struct, frozen=True):
-    """What one look at a box says."""
-
-    health: Health
-    word: str
-    why: str
-    alerts: tuple[str, ...] = ()
-    progress_age: float | None = None
-    sample_age: float | None = None
-    stale: bool = False
-    rank: int = 0
-
-
-def assess(box: BoxState, now: float) -> Assessment:
-    """Judge a box."""
-    age = None if box.sample_at is None else max(0.0, now - box.sample_at)
-    stale = age is not None and age > 3 * box.spec.interval
-    running = next((r for r in reversed(box.runs) if r.progressed_at is not None), None)
-    progress = (
-        None if running is None or running.progressed_at is None else max(0.0, now - running.progressed_at)
-    )
-    health, why = _health(box, stale)
-    rank = list(Health).index(health)
-    alerts = tuple(f.resource for f in box.findings if not f.cleared)
-    return Assessment(
-        health, health.value, why, alerts, progress, age, stale or health is Health.UNREACHABLE, rank
-    )
-
-
-def _health(box: BoxState, stale: bool) -> tuple[Health, str]:
-    if box.meter.lifecycle == "stopped":
-        return Health.STOPPED, box.meter.source
-    if box.meter.lifecycle == "gone":
-        return Health.GONE, box.meter.source
-    live = [f for f in box.findings if not f.cleared]
-    if live:
-        worst = live[0]
-        bad = worst.severity in {Severity.FATAL, Severity.SILENT_WRONG}
-        return (Health.TROUBLE if bad else Health.WARN), worst.title
-    if box.link in {Link.UNREACHABLE, Link.REFUSED_KEY}:
-        return Health.UNREACHABLE, box.reason
-    if box.link is Link.CONNECTING and box.sample is None:
-        return Health.CONNECTING, box.reason
-    if stale:
-        return Health.STALE, "no sample since"
-    if box.queues and all(q.done for q in box.queues):
-        return Health.FINISHED, "queue done"
-    if any(c.state == "running" for q in box.queues for c in q.cells):
-        return Health.RUNNING, "a cell is running"
-    return Health.IDLE, "nothing runs"
+__all__ = ["Assessment", "assess", "cells_of", "counts", "current_cell", "current_run", "level_tone", "mark"]
 
 
 def mark(health: Health) -> tuple[str, Tone]:
@@ -81,7 +32,44 @@ def mark(health: Health) -> tuple[str, Tone]:
     }[health]
 
 
-def counts(assessments: list[Assessment]) -> list[tuple[Health, int]]:
+def level_tone(level: str) -> Tone:
+    """Return the tone of an alert, an event or a clock."""
+    return {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(level, Tone.TEXT)
+
+
+def counts(healths: Iterable[Health]) -> list[tuple[Health, int]]:
     """Return how many boxes are in each state, worst first."""
-    found = Counter(a.health for a in assessments)
+    found = Counter(healths)
     return [(health, found[health]) for health in Health if found[health]]
+
+
+def cells_of(box: BoxState) -> tuple[Cell, ...]:
+    """Return the cells of all queues of a box."""
+    if len(box.queues) == 1:
+        return box.queues[0].cells
+    return tuple(cell for queue in box.queues for cell in queue.cells)
+
+
+def current_cell(box: BoxState) -> tuple[int, Cell] | None:
+    """Return the running cell with its place (from 1), else the last one that was started."""
+    started: tuple[int, Cell] | None = None
+    for place, cell in enumerate(cells_of(box), 1):
+        if cell.state == "running":
+            return place, cell
+        if cell.state != "waiting":
+            started = place, cell
+    return started
+
+
+def current_run(box: BoxState) -> RunState | None:
+    """Return the run of the current cell, else the one that moved last."""
+    if not box.runs:
+        return None
+    current = current_cell(box)
+    if current is not None:
+        for run in box.runs:
+            if run.name == current[1].name:
+                return run
+        if current[1].state == "running":
+            return None
+    return max(box.runs, key=lambda run: run.progressed_at or 0.0)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Vertical
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
@@ -15,6 +16,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
 from rgt_tui.ui.summary import fleet_parts
+from rgt_tui.ui.verdict import Assessment, assess
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
 from rgt_tui.ui.widgets.keyline import KeyLine
 
@@ -65,6 +67,14 @@ class FleetAwareScreen(Screen[None]):
         self._fleet = fleet
         self.box_name = box_name
         self._hint_timer: Timer | None = None
+        self._verdicts: dict[str, Assessment] = {}
+
+    def verdict(self, box: BoxState) -> Assessment:
+        """Judge a box, once per redraw."""
+        found = self._verdicts.get(box.spec.name)
+        if found is None:
+            found = self._verdicts[box.spec.name] = assess(box, self.now)
+        return found
 
     @property
     def fleet(self) -> FleetSource:
@@ -89,7 +99,8 @@ class FleetAwareScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the fixed lines around the body."""
         yield HeaderLine()
-        yield from self.body()
+        with Vertical(id="body"):
+            yield from self.body()
         yield EventLine()
         yield KeyLine(self.commands())
 
@@ -99,7 +110,6 @@ class FleetAwareScreen(Screen[None]):
 
     def receive_state(self, state: FleetState, now: float) -> None:
         """Take the state of this redraw tick."""
-        self._now = now
         self.fleet_state = state
 
     def watch_fleet_state(self, state: FleetState | None) -> None:
@@ -107,6 +117,7 @@ class FleetAwareScreen(Screen[None]):
         if state is None or not self.is_mounted or not self.has_fleet:
             return
         now = self.now
+        self._verdicts.clear()
         crumbs = self.crumbs()
         self.query_one(HeaderLine).show(crumbs, self.summary(state, now))
         self.query_one(EventLine).show(state.events[-1] if state.events else None, self.resting_hint())
@@ -134,7 +145,7 @@ class FleetAwareScreen(Screen[None]):
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the right end of the header: the whole fleet, unless a screen has something nearer."""
-        return fleet_parts(state, now)
+        return fleet_parts(state, [self.verdict(box).health for box in state.boxes])
 
     def badges(self, state: FleetState) -> tuple[str, ...]:
         """Return the words at the right end of the key line."""
@@ -168,8 +179,17 @@ class FleetAwareScreen(Screen[None]):
             self._hint_timer.stop()
         self._hint_timer = self.set_timer(seconds, lambda: self.query_one(EventLine).hint(None))
 
+    def open_entry(self, label: str, text: str = "") -> None:
+        """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`."""
+        from rgt_tui.ui.widgets.entry import EntryLine
+
+        if not self.query(EntryLine):
+            self.mount(EntryLine(label, text), before="#event")
+
     def on_screen_resume(self) -> None:
         """Draw at once when the screen comes (back) to the top."""
+        if self.has_fleet:
+            self.fleet.focus(self.box_name)
         tick = getattr(self.app, "tick", None)
         if tick is not None:
             tick(force=True)

@@ -2,13 +2,61 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 
+from rgt_tui.alerts import danger_clock
 from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_TARGET, FLEET, MOVE, Command, bindings
+from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.sorting import SORTS, matches, ordered
+from rgt_tui.ui.widgets.detail import detail_sections
+from rgt_tui.ui.widgets.failure import failure_lines
+from rgt_tui.ui.widgets.fleet_row import Row
+from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.frame import Section
+from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.why import title_of, why_lines
+
+if TYPE_CHECKING:
+    from textual import events
+
+LEAST_PANE = 4
+PANE_SHARE = 0.4
+
+
+def split_heights(rows: int, room: int, wanted: int) -> tuple[int, int]:
+    """Return the heights of a table of `rows` lines and of the pane below it.
+
+    Where both do not fit, the pane has a fixed share, so that the table does not jump with the selection.
+    """
+    if rows + 1 + wanted <= room:
+        return rows + 1, wanted
+    if room < LEAST_PANE + 4:
+        return room, 0
+    table = min(rows, room - max(LEAST_PANE, int(room * PANE_SHARE)))
+    return table, room - table
+
+
+def set_height(widget: Widget, height: int) -> None:
+    """Set a height in lines, if it differs."""
+    if widget.styles.height is None or widget.styles.height.value != height:
+        widget.styles.height = height
+
+
+class FleetStarter(Protocol):
+    """What this screen asks of the app."""
+
+    def begin(self) -> object:
+        """Make the fleet and start it."""
+        ...
 
 
 class FleetScreen(FleetAwareScreen):
@@ -17,9 +65,176 @@ class FleetScreen(FleetAwareScreen):
     PLACE = "fleet"
     KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (200, "-detail")]  # noqa: RUF012
 
     def __init__(self, fleet: FleetSource | None) -> None:
         super().__init__(fleet)
+        self._sort = "state"
+        self._filter = ""
+        self._failure: BaseException | None = None
+
+    def body(self) -> Iterable[Widget]:
+        """Table and pane; at 200 columns a second pane at the right."""
+        with Horizontal(id="split"):
+            with Vertical(id="main"):
+                yield FleetTable()
+                yield Pane(id="why")
+            yield Pane(id="detail")
+
+    def on_mount(self) -> None:
+        """Show that something is about to happen, before there is a fleet."""
+        if not self.has_fleet:
+            self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
 
     def show_failure(self, error: BaseException) -> None:
-        """Say why there is no fleet."""
+        """Say why there is no fleet, and what to do."""
+        self._failure = error
+        self._show_table([], failure_lines(error, max(20, self.size.width - 4)))
+
+    @property
+    def target_box(self) -> str | None:
+        """The selected box."""
+        return self.query_one(FleetTable).picked
+
+    def _rows(self, state: FleetState, now: float) -> list[Row]:
+        rows = []
+        for box in state.boxes:
+            profile = self.fleet.profile(box.spec.name)
+            clock = danger_clock(profile, box, now)
+            rows.append(Row(box, self.verdict(box), clock, profile.name))
+        return rows
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the rows that changed, and the pane of the selected box."""
+        if self._failure is not None:
+            return
+        rows = self._rows(state, now)
+        shown = ordered([row for row in rows if matches(row, self._filter)], self._sort)
+        self._show_table(shown, self._empty_lines(len(rows)))
+        self._show_panes(shown, state, now)
+
+    def _empty_lines(self, total: int) -> tuple[Line, ...]:
+        if total:
+            return (
+                EMPTY,
+                line("no box matches ", Span(self._filter, Tone.ACCENT)),
+                line(dim("esc clears the filter")),
+            )
+        return (
+            EMPTY,
+            line("the fleet has no boxes"),
+            line(dim("add one to the fleet file, or try "), Span("rgt demo", Tone.ACCENT)),
+        )
+
+    def _show_table(self, rows: list[Row], empty: tuple[Line, ...] | list[Line]) -> None:
+        self.query_one(FleetTable).show(rows, sort=self._sort, empty=empty)
+        self._arrange(len(rows) + 1 if rows else len(empty))
+
+    def _arrange(self, rows: int) -> None:
+        """Give the table and the panes their heights; the layout is made anew only when one changes."""
+        pane, detail = self.query_one("#why", Pane), self.query_one("#detail", Pane)
+        room = self.size.height - 3
+        width = self.size.width - (62 if self.has_class("-detail") else 0)
+        table_height, pane_height = split_heights(rows, room, pane.wanted_height(width))
+        set_height(self.query_one(FleetTable), table_height)
+        set_height(pane, pane_height)
+        set_height(detail, min(room, detail.wanted_height(62)))
+
+    def _show_panes(self, rows: list[Row], state: FleetState, now: float) -> None:
+        pane, detail = self.query_one("#why", Pane), self.query_one("#detail", Pane)
+        picked = self.query_one(FleetTable).picked
+        chosen = next((row for row in rows if row.name == picked), None)
+        if chosen is None:
+            pane.show(lambda width: ())
+            detail.show(lambda width: ())
+            return
+        hint = line(dim("enter opens"))
+
+        def why(width: int) -> list[Section]:
+            return [Section(title_of(chosen.box, chosen.platform), why_lines(chosen, width, now), hint)]
+
+        pane.show(why)
+        if self.has_class("-detail"):
+            detail.show(lambda width: detail_sections(chosen, state, width, now))
+        self._arrange(len(rows) + 1)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out for the new size."""
+        self.call_after_refresh(self.redraw_now)
+        if self._failure is not None:
+            self.show_failure(self._failure)
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Follow the selection with the panes; open on the second click."""
+        if message.opened:
+            self.action_open()
+        else:
+            self.redraw_now()
+
+    def on_sort_asked(self, message: SortAsked) -> None:
+        """Sort by the column whose title was clicked."""
+        if message.column in SORTS:
+            self._set_sort(message.column)
+
+    def action_open(self) -> None:
+        """Open the selected box."""
+        self.open_for_box("box")
+
+    def action_move(self, count: int) -> None:
+        """Select another row."""
+        self.query_one(FleetTable).move(count)
+
+    def action_page(self, count: int) -> None:
+        """Select a row one page away."""
+        table = self.query_one(FleetTable)
+        table.move(count * table.page_rows)
+
+    def action_move_top(self) -> None:
+        """Select the first row."""
+        self.query_one(FleetTable).move(-1_000_000)
+
+    def action_move_bottom(self) -> None:
+        """Select the last row."""
+        self.query_one(FleetTable).move(1_000_000)
+
+    def action_again(self) -> None:
+        """Try to start the fleet again."""
+        if self._failure is not None:
+            self._failure = None
+            self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
+            cast("FleetStarter", self.app).begin()
+
+    def action_sort(self) -> None:
+        """Sort by the next order."""
+        names = list(SORTS)
+        self._set_sort(names[(names.index(self._sort) + 1) % len(names)])
+
+    def _set_sort(self, sort: str) -> None:
+        self._sort = sort
+        self.hint(f"sorted: {SORTS[sort][0]}")
+        self.redraw_now()
+
+    def action_filter(self) -> None:
+        """Open the entry line of the filter."""
+        self.open_entry("filter", self._filter)
+
+    def on_entry_changed(self, message: EntryChanged) -> None:
+        """Filter while typing."""
+        self._filter = message.text
+        self.redraw_now()
+
+    def on_entry_closed(self, message: EntryClosed) -> None:
+        """Keep the filter, or clear it when the entry was given up."""
+        if message.text is None:
+            self.clear()
+
+    def clear(self) -> bool:
+        """Clear the filter."""
+        had = bool(self._filter)
+        self._filter = ""
+        self.redraw_now()
+        return had
+
+    def resting_hint(self) -> str:
+        """Say that a filter hides boxes."""
+        return f"filter: {self._filter}  (esc clears it)" if self._filter else super().resting_hint()

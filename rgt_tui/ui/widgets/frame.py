@@ -48,26 +48,32 @@ def framed(
 
 
 def sections(
-    parts: Sequence[Section], width: int, height: int, *, foot: Line = EMPTY, active: bool = False
+    parts: Sequence[Section],
+    width: int,
+    height: int,
+    *,
+    foot: Line = EMPTY,
+    active: bool = False,
+    top: int = 0,
 ) -> list[Line]:
-    """Return several sections in one frame; earlier ones win where the height does not suffice for all."""
+    """Return several sections in one frame; earlier ones win where the height does not suffice for all.
+
+    With `top`, so many lines below the first title are left out: the frame is scrolled.
+    """
     if width < 4 or height < 2:
         return [clip(EMPTY, max(0, width))] * max(0, height)
     tone = Tone.ACCENT if active else Tone.DIM
     top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
-    out: list[Line] = []
+    rows: list[Line] = []
     for index, part in enumerate(parts):
-        if len(out) >= height - 2 and index:
-            break
-        ends = (tee_left, tee_right) if index else (top_left, top_right)
-        out.append(border(width, *ends, title=part.title, hint=part.hint, tone=tone))
-        for row in part.body:
-            if len(out) >= height - 1:
-                break
-            out.append(_walled(row, width, side, tone))
+        if index:
+            rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
+        rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
+    first = parts[0] if parts else Section(EMPTY, ())
+    out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone)]
+    out += rows[top : top + height - 2]
     while len(out) < height - 1:
         out.append(_walled(EMPTY, width, side, tone))
-    out = out[: height - 1]
     out.append(border(width, bottom_left, bottom_right, hint=foot, tone=tone))
     return out
 

@@ -100,6 +100,18 @@ def clip(spans: Line, width: int) -> Line:
     return tuple(out)
 
 
+def cut(spans: Line, width: int) -> Line:
+    """Return the first `width` cells of a line, without an ellipsis."""
+    out: list[Span] = []
+    for span in spans:
+        if width <= 0:
+            break
+        text = span.text if cell_len(span.text) <= width else set_cell_size(span.text, width)
+        out.append(Span(text, span.tone))
+        width -= cell_len(text)
+    return tuple(out)
+
+
 def spread(left: Line, right: Line, width: int) -> Line:
     """Return `left` and `right` at the two ends of a line; where both do not fit, `right` wins its cells."""
     right_cells = min(width_of(right), width)

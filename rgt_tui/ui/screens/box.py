@@ -1,0 +1,173 @@
+"""One box: its vitals, its trouble, its queue, and the log that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.alerts import danger_clock, pending_clock
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_layout import Wants, place
+from rgt_tui.ui.commands import BOX, BOX_TARGET, LOG_LINES, MOVE, Command, bindings
+from rgt_tui.ui.format import compact_time
+from rgt_tui.ui.screens.follow import LogKeys
+from rgt_tui.ui.summary import box_parts
+from rgt_tui.ui.verdict import cells_of, current_cell
+from rgt_tui.ui.widgets.box_vitals import (
+    SURVIVAL_LEGEND,
+    disk_lines,
+    faded,
+    gpu_sections,
+    is_old,
+    memory_lines,
+    process_lines,
+)
+from rgt_tui.ui.widgets.fleet_row import Row
+from rgt_tui.ui.widgets.frame import Section
+from rgt_tui.ui.widgets.headline import Parts
+from rgt_tui.ui.widgets.log_pane import LogPane
+from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.queue_lines import queue_lines
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.why import why_lines
+
+if TYPE_CHECKING:
+    from textual import events
+
+CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
+
+
+class BoxScreen(LogKeys):
+    """Vitals, trouble, queue and log of one box."""
+
+    PLACE = "box"
+    KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue")
+
+    def body(self) -> Iterable[Widget]:
+        """The panes; where they stand depends on the size."""
+        yield Pane(id="vitals", focusable=True)
+        yield Pane(id="trouble", focusable=True)
+        yield Pane(id="queue", focusable=True)
+        yield LogPane(id="log")
+
+    def on_mount(self) -> None:
+        """Give the log the keys."""
+        self.log_pane.focus()
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return the state, platform, meter and danger clock of this box."""
+        box = self.box
+        if box is None:
+            return []
+        profile = self.fleet.profile(box.spec.name)
+        reading = danger_clock(profile, box, now)
+        clock = None
+        if reading is not None:
+            left = "" if reading.seconds_left is None else f" {compact_time(reading.seconds_left)}"
+            clock = Span(f"{reading.what}{left}", Tone.TROUBLE if reading.level == "error" else Tone.WARN)
+        elif (pending := pending_clock(profile)) is not None and pending.seconds_left is not None:
+            clock = dim(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
+        return box_parts(box, self.verdict(box), profile.name, clock)
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw what changed in every pane."""
+        box = self.box
+        if box is None:
+            gone = [Section(line("gone"), [line("the fleet no longer has this box; q goes back")])]
+            self.query_one("#vitals", Pane).show(lambda width: gone)
+            return
+        profile = self.fleet.profile(box.spec.name)
+        old = is_old(box, now)
+        row = Row(box, self.verdict(box), None, profile.name)
+
+        def vitals(width: int) -> list[Section]:
+            parts = [Section(p.title, faded(list(p.body), old=old), p.hint) for p in gpu_sections(box, width)]
+            version = box.sample.mem.cgroup if box.sample else None
+            memory = line("memory", dim(f" (cgroup v{version})" if version else ""))
+            parts.append(Section(memory, faded(memory_lines(box, width), old=old)))
+            disks = faded(disk_lines(box, profile, width), old=old)
+            parts.append(Section(line("disks"), disks, line(dim("bytes  inodes     "))))
+            parts.append(Section(line("processes"), faded(process_lines(box, width), old=old)))
+            return parts
+
+        self.query_one("#vitals", Pane).show(vitals, SURVIVAL_LEGEND)
+        self.query_one("#queue", Pane).show(
+            lambda width: [Section(line("queue"), queue_lines(box, width, now), queue_hint(box))]
+        )
+        troubled = bool(row.verdict.alerts) or row.verdict.health not in CALM
+
+        def trouble(width: int) -> list[Section]:
+            return (
+                [Section(line("what is wrong"), why_lines(row, width, now, brief=True))] if troubled else []
+            )
+
+        self.query_one("#trouble", Pane).show(trouble)
+        self.show_log(box, now)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Put the panes where they belong at this size; nothing moves while the size of each is the same."""
+        size = self.query_one("#body").size
+        if not size.width or not size.height:
+            return
+        vitals, queue, trouble = (self.query_one(f"#{name}", Pane) for name in ("vitals", "queue", "trouble"))
+        side = size.width - (44 if size.width < 160 else 54) if size.width >= 110 else size.width
+        wants = Wants(vitals.wanted_height(44), trouble.wanted_height(side), queue.wanted_height(side))
+        regions = place(size.width, size.height, wants)
+        for name in self.PANES:
+            pane, region = self.query_one(f"#{name}"), regions.get(name)
+            pane.display = region is not None
+            if region is None:
+                continue
+            styles = pane.styles
+            here = (styles.offset.x.value, styles.offset.y.value, styles.width, styles.height)
+            numbers = (*here[:2], *(None if scalar is None else scalar.value for scalar in here[2:]))
+            if numbers != (region.x, region.y, region.width, region.height):
+                styles.position = "absolute"
+                styles.offset = (region.x, region.y)
+                styles.width, styles.height = region.width, region.height
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Lay out for the new size."""
+        self.call_after_refresh(self.redraw_now)
+
+    def _focused_pane(self) -> Pane | None:
+        return self.focused if isinstance(self.focused, Pane) else None
+
+    def action_move(self, count: int) -> None:
+        """Scroll the pane that has the keys."""
+        pane = self._focused_pane()
+        if pane is None:
+            super().action_move(count)
+        else:
+            pane.scroll_lines(count)
+
+    def action_page(self, count: int) -> None:
+        """Scroll the pane that has the keys by a page."""
+        pane = self._focused_pane()
+        if pane is None:
+            super().action_page(count)
+        else:
+            pane.scroll_lines(count * max(1, pane.size.height - 3))
+
+    def action_next_pane(self, direction: int) -> None:
+        """Give another pane the keys."""
+        if direction > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()
+
+
+def queue_hint(box: BoxState) -> Line:
+    """Return which cell of how many, for the border of the queue."""
+    total = len(cells_of(box))
+    if not total:
+        return EMPTY
+    current = current_cell(box)
+    return line(dim(f"{current[0] if current else 0}/{total}"))

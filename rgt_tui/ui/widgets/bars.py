@@ -1,0 +1,118 @@
+"""Bars, sparklines and limits as pure functions of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rgt_tui.model.run import Series
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.widgets.spans import Line, Span, Tone
+
+
+def bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float | None = None) -> Line:
+    """Return a bar of `width` cells for `value` percent, in eighths of a cell.
+
+    Args:
+        value: Percent; None draws an empty track.
+        width: Cells.
+        tone: Tone of the filled part.
+        limit: Percent at which a limit is drawn into the track.
+    """
+    g = glyphs()
+    share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
+    eighths = round(share * width * 8 / 100)
+    if share > 0:
+        eighths = max(1, eighths)
+    if share < 100:
+        eighths = min(eighths, width * 8 - 1)
+    full, rest = divmod(eighths, 8)
+    filled = g.bar[8] * full + (g.bar[rest] if rest else "")
+    track = g.bar_rest * (width - len(filled))
+    if limit is None:
+        return (Span(filled, tone), Span(track, Tone.DIM))
+    at = min(width - 1, max(0, round(limit * width / 100)))
+    if at < len(filled):
+        return (
+            Span(filled[:at], tone),
+            Span(g.limit, tone),
+            Span(filled[at + 1 :], tone),
+            Span(track, Tone.DIM),
+        )
+    cut = at - len(filled)
+    return (Span(filled, tone), Span(track[:cut], Tone.DIM), Span(g.limit), Span(track[cut + 1 :], Tone.DIM))
+
+
+def thin_bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT) -> Line:
+    """Return a bar in half cells that keeps its distance to the rows around it, for tables."""
+    g = glyphs()
+    share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
+    full, half = divmod(round(share * width * 2 / 100), 2)
+    filled = g.thin[0] * full + (g.thin[1] if half else "")
+    return (Span(filled, tone), Span(g.bar_rest * (width - len(filled)), Tone.DIM))
+
+
+def resample(values: Sequence[float | None], width: int) -> list[float | None]:
+    """Return `width` values: the mean of each part, None where a part has none. Short input is padded in front."""
+    count = len(values)
+    if count <= width:
+        return [None] * (width - count) + list(values)
+    out: list[float | None] = []
+    for cell in range(width):
+        part = [v for v in values[cell * count // width : (cell + 1) * count // width] if v is not None]
+        out.append(sum(part) / len(part) if part else None)
+    return out
+
+
+def spark(
+    values: Sequence[float | None], width: int, *, low: float | None = None, high: float | None = None
+) -> str:
+    """Return a sparkline of `width` cells; a missing value is a dot, an infinite one or NaN an x."""
+    g = glyphs()
+    cells = resample(values, width * 2 if g.braille else width)
+    known = [v for v in cells if v is not None and math.isfinite(v)]
+    if not known:
+        return "".join(g.bar_rest if v is None else "x" for v in cells)
+    bottom = min(known) if low is None else low
+    top = max(known) if high is None else high
+    if g.braille:
+        pairs = zip(cells[::2], cells[1::2], strict=True)
+        return "".join(_dots(left, right, bottom, top) for left, right in pairs)
+    height = len(g.spark) - 1
+    return "".join(_one(value, bottom, top, g.spark, height) for value in cells)
+
+
+def _share(value: float, bottom: float, top: float) -> float:
+    return 0.5 if top <= bottom else min(max((value - bottom) / (top - bottom), 0.0), 1.0)
+
+
+def _one(value: float | None, bottom: float, top: float, levels: str, height: int) -> str:
+    if value is None:
+        return glyphs().bar_rest
+    return levels[round(_share(value, bottom, top) * height)] if math.isfinite(value) else "x"
+
+
+_LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
+_RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+"""Braille dots of a column filled from below, by how many of its four dots are set."""
+
+
+def _dots(left: float | None, right: float | None, bottom: float, top: float) -> str:
+    """Return two values as the two columns of one braille character."""
+    if left is None and right is None:
+        return glyphs().bar_rest
+    if any(value is not None and not math.isfinite(value) for value in (left, right)):
+        return "x"
+    heights = [0 if v is None else 1 + round(_share(v, bottom, top) * 3) for v in (left, right)]
+    return chr(0x2800 + _LEFT[heights[0]] + _RIGHT[heights[1]])
+
+
+def curve_spark(series: Series | None, width: int) -> str:
+    """Return a sparkline of a whole curve, reading one point per cell however long it is."""
+    if not series:
+        return ""
+    _, ys, count = series.columns()
+    cells = width * 2 if glyphs().braille else width
+    if count <= cells:
+        return spark(ys[:count], width)
+    return spark([ys[(cell + 1) * count // cells - 1] for cell in range(cells)], width)

@@ -1,0 +1,204 @@
+"""GPUs, memory, disks and processes of a box, as lines."""
+
+from __future__ import annotations
+
+from rgt_tui.alerts.rules import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Disk, Gpu, Proc
+from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
+from rgt_tui.profiles.survival import survival
+from rgt_tui.ui.format import NONE, clean, compact_time, gib, percent, ratio, size, thousands
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.widgets.bars import bar, spark
+from rgt_tui.ui.widgets.fleet_row import level
+from rgt_tui.ui.widgets.frame import Section
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, spread, toned
+
+SIM = line(Span("SIM", Tone.BADGE))
+
+
+def is_old(box: BoxState, now: float) -> bool:
+    """Say whether the last sample is older than three intervals."""
+    return box.sample_at is None or now - box.sample_at > 3 * max(box.spec.interval, 1.0)
+
+
+def faded(lines: list[Line], *, old: bool) -> list[Line]:
+    """Return the lines dim when their values are old; trouble keeps its tone."""
+    if not old:
+        return lines
+    keep = {Tone.TROUBLE, Tone.WARN, Tone.BADGE}
+    return [tuple(span if span.tone in keep else dim(span.text) for span in made) for made in lines]
+
+
+def gpu_sections(box: BoxState, width: int) -> list[Section]:
+    """Return a section for each GPU: full for up to two, one line each for more."""
+    gpus = box.sample.gpus if box.sample else ()
+    if not gpus:
+        text = "no sample yet" if box.sample is None else "no GPU found on this box"
+        return [Section(line("GPU"), [line(dim(text))])]
+    if len(gpus) > 2:
+        sim = SIM if any(gpu.sim for gpu in gpus) else EMPTY
+        title = line(f"GPU {glyphs().times}{len(gpus)}", dim(f"  {clean(gpus[0].name)}"))
+        return [Section(title, [_gpu_short(gpu, width) for gpu in gpus], sim)]
+    return [
+        Section(
+            line(f"GPU {gpu.index}", dim(f"  {clean(gpu.name)}")),
+            gpu_lines(gpu, box, width),
+            SIM if gpu.sim else EMPTY,
+        )
+        for gpu in gpus
+    ]
+
+
+def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
+    """Return utilisation, memory, temperature, power, clock and throttling of one GPU."""
+    g = glyphs()
+    if gpu.error:
+        return [line(Span(clean(gpu.error), Tone.TROUBLE))]
+    room = max(4, width - 16)
+    history = box.rings.gpu_util if box.sample and len(box.sample.gpus) == 1 else (gpu.util,)
+    vram = ratio(gpu.vram_used, gpu.vram_total)
+    out = [
+        spread(
+            line(dim("util  "), spark(history[-room:], room, low=0, high=100)), line(percent(gpu.util)), width
+        ),
+        spread(
+            line(dim("vram  "), *bar(vram, room)),
+            line(gib(gpu.vram_used), dim(f"/{gib(gpu.vram_total).removesuffix('.0')} G")),
+            width,
+        ),
+    ]
+    parts = [
+        f"{gpu.temp_c:.0f} {g.degree}C" if gpu.temp_c is not None else "",
+        f"{_whole(gpu.power_w)}/{_whole(gpu.power_limit_w)} W" if gpu.power_w is not None else "",
+        f"{thousands(gpu.clock_mhz)}/{thousands(gpu.clock_max_mhz)} MHz" if gpu.clock_mhz is not None else "",
+    ]
+    out.append(line("   ".join(part for part in parts if part)))
+    if gpu.throttle:
+        out.append(line(Span(f"{g.warn} throttled: {clean(', '.join(gpu.throttle))}", Tone.WARN)))
+    return out
+
+
+def _gpu_short(gpu: Gpu, width: int) -> Line:
+    if gpu.error:
+        return line(f"{gpu.index} ", Span(clean(gpu.error), Tone.TROUBLE))
+    room = max(3, (width - 25) // 2)
+    tail = Span(f" {glyphs().warn}", Tone.WARN) if gpu.throttle else Span("  ")
+    return line(
+        dim(f"{gpu.index} "),
+        *bar(gpu.util, room),
+        f" {percent(gpu.util):>4}  ",
+        *bar(ratio(gpu.vram_used, gpu.vram_total), room),
+        f" {gib(gpu.vram_used):>5} G",
+        f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
+        tail,
+    )
+
+
+def _whole(value: float | None) -> str:
+    return NONE if value is None else f"{value:.0f}"
+
+
+def memory_lines(box: BoxState, width: int) -> list[Line]:
+    """Return the container's memory with its limit drawn, and the host's apart from it."""
+    if box.sample is None:
+        return [line(dim("no sample yet"))]
+    mem = box.sample.mem
+    share = memory_pct(mem)
+    tone = level(share, MEMORY_WARN_PCT, MEMORY_ERROR_PCT)
+    used = None if mem.used is None else max(0, mem.used - (mem.cache or 0))
+    label = (
+        line(size(used), dim(f" of {size(mem.limit)}")) if mem.limit else line(size(used), dim(" no limit"))
+    )
+    room = max(4, width - 20)
+    whole = 0.9  # the limit stands inside the bar, so that one sees it
+    out = [
+        spread(
+            (
+                bar(None if share is None else share * whole, room, tone=tone, limit=100 * whole)
+                if mem.limit
+                else EMPTY
+            ),
+            label,
+            width,
+        )
+    ]
+    kills = mem.oom_kills
+    notes = [
+        Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT),
+        dim(f"   cache {size(mem.cache)}"),
+        dim(f"   host {gib(mem.host_used)} of {gib(mem.host_total)} G") if mem.host_total else dim(""),
+    ]
+    out.append(clip(tuple(notes), width))
+    cpu = box.sample.cpu
+    if cpu.throttled_pct:
+        quota = "" if cpu.quota is None else f" of {cpu.quota:g} cores"
+        out.append(line(Span(f"cpu throttled {percent(cpu.throttled_pct)}{quota}", Tone.WARN)))
+    return out
+
+
+def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]:
+    """Return a line for each mount: bytes, inodes, and what it survives."""
+    disks = box.sample.disks if box.sample else ()
+    if not disks:
+        return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
+    return [made for disk in disks for made in _disk(disk, profile, width)]
+
+
+def _disk(disk: Disk, profile: Profile | None, width: int) -> list[Line]:
+    tail = 13 + (5 if profile else 0)
+    mount = Span(fit(clean(disk.mount), max(4, width - tail)))
+    if disk.error:
+        return [line(mount, Span(f" {clean(disk.error)}", Tone.TROUBLE))]
+    used, inodes = byte_pct(disk), inode_pct(disk)
+    quiet = disk.read_only
+    spans = [
+        mount,
+        _share(used, 6, quiet=quiet),
+        _share(inodes, 7, quiet=quiet),
+        *(_survives(profile, disk.mount) if profile else ()),
+    ]
+    out: list[Line] = [tuple(spans)]
+    for hog in disk.hogs[:3]:
+        out.append(
+            line(dim(fit(f"  {clean(hog.path)}", max(4, width - 15)) + f"{thousands(hog.inodes):>9} files"))
+        )
+    return [toned(out[0], Tone.DIM), *out[1:]] if quiet else out
+
+
+def _share(value: float | None, width: int, *, quiet: bool) -> Span:
+    tone = Tone.DIM if quiet else level(value, DISK_WARN_PCT, DISK_ERROR_PCT)
+    return Span(fit(percent(value), width, right=True), tone)
+
+
+def _survives(profile: Profile, mount: str) -> tuple[Span, ...]:
+    tier = survival(profile, mount)
+    stop = None if tier is None else tier.survives_stop
+    destroy = None if tier is None else tier.survives_destroy
+    return (Span("  "), _badge("s", stop), Span(" "), _badge("d", destroy))
+
+
+def _badge(letter: str, value: bool | None) -> Span:
+    if value is None:
+        return dim("?")
+    return Span(letter, Tone.ACCENT) if value else dim(glyphs().unknown)
+
+
+SURVIVAL_LEGEND: Line = line(
+    Span("s", Tone.ACCENT), dim(" survives stop  "), Span("d", Tone.ACCENT), dim(" destroy")
+)
+
+
+def process_lines(box: BoxState, width: int) -> list[Line]:
+    """Return a line for each training process."""
+    procs = box.sample.procs if box.sample else ()
+    if not procs:
+        return [line(dim("no training process"))]
+    return [_process(proc, width) for proc in procs]
+
+
+def _process(proc: Proc, width: int) -> Line:
+    state = Span(f" {proc.state}", Tone.TROUBLE) if proc.state in {"D", "Z", "T"} else Span("")
+    right = line(f"{size(proc.rss)}", dim(f"  {proc.threads or NONE} thr  {compact_time(proc.age_s)}"), state)
+    return spread(line(dim(f"{proc.pid} "), clean(proc.cmd)), line("  ", right), width)

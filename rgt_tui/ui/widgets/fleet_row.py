@@ -1,0 +1,177 @@
+"""One box as a row of the fleet table: its facts, and one pure function per cell."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from rgt_tui.alerts import ClockReading
+from rgt_tui.alerts.rules import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
+from rgt_tui.ui.format import NONE, clean, compact_time, money, number, percent, ratio, thousands
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.verdict import Assessment, cells_of, current_cell, current_run, level_tone, mark
+from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+
+
+class Row(NamedTuple):
+    """What the table needs to know of one box."""
+
+    box: BoxState
+    verdict: Assessment
+    clock: ClockReading | None
+    platform: str
+
+    @property
+    def name(self) -> str:
+        """Name of the box: the key of the row."""
+        return self.box.spec.name
+
+
+def level(value: float | None, warn: float, error: float) -> Tone:
+    """Return the tone of a percentage that has two limits."""
+    if value is None:
+        return Tone.DIM
+    return Tone.TROUBLE if value >= error else Tone.WARN if value >= warn else Tone.TEXT
+
+
+def worst(values: list[float | None]) -> float | None:
+    """Return the highest of the values that are known."""
+    return max((v for v in values if v is not None), default=None)
+
+
+def mean(values: list[float | None]) -> float | None:
+    """Return the mean of the values that are known."""
+    known = [v for v in values if v is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _percent(value: float | None, width: int, tone: Tone) -> Line:
+    return (Span(fit(percent(value), width, right=True), Tone.DIM if value is None else tone),)
+
+
+def name_cell(row: Row, width: int) -> Line:
+    """State glyph and name."""
+    glyph, tone = mark(row.verdict.health)
+    strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE}
+    name = fit(clean(row.name), width - 2)
+    return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
+
+
+def state_cell(row: Row, width: int) -> Line:
+    """The word of the row, and how many alerts hold besides."""
+    _, tone = mark(row.verdict.health)
+    more = len(row.verdict.alerts) - 1
+    text = clean(row.verdict.word) + (f" +{more}" if more > 0 else "")
+    return (Span(fit(text, width), tone),)
+
+
+def gpu_cell(row: Row, width: int) -> Line:
+    """The last minute of utilisation, and the newest value; the mean over the box's GPUs."""
+    sample = row.box.sample
+    value = mean([gpu.util for gpu in sample.gpus]) if sample else None
+    line_width = width - 5
+    parts = spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
+    return (dim(parts), Span(fit(percent(value), width - max(0, line_width), right=True)))
+
+
+def vram_cell(row: Row, width: int) -> Line:
+    """Video memory of all GPUs together."""
+    gpus = row.box.sample.gpus if row.box.sample else ()
+    used = sum(gpu.vram_used or 0 for gpu in gpus)
+    return thin_bar(ratio(used, sum(gpu.vram_total or 0 for gpu in gpus)), width)
+
+
+def disk_cell(row: Row, width: int) -> Line:
+    """The fullest mount by bytes."""
+    value = worst([byte_pct(d) for d in row.box.sample.disks if not d.read_only]) if row.box.sample else None
+    return _percent(value, width, level(value, DISK_WARN_PCT, DISK_ERROR_PCT))
+
+
+def inode_cell(row: Row, width: int) -> Line:
+    """The fullest mount by inodes."""
+    value = worst([inode_pct(d) for d in row.box.sample.disks if not d.read_only]) if row.box.sample else None
+    return _percent(value, width, level(value, DISK_WARN_PCT, DISK_ERROR_PCT))
+
+
+def cgroup_cell(row: Row, width: int) -> Line:
+    """The container's memory against its limit."""
+    value = memory_pct(row.box.sample.mem) if row.box.sample else None
+    return _percent(value, width, level(value, MEMORY_WARN_PCT, MEMORY_ERROR_PCT))
+
+
+def cell_cell(row: Row, width: int) -> Line:
+    """Which cell of how many."""
+    current = current_cell(row.box)
+    total = len(cells_of(row.box))
+    text = f"{current[0] if current else 0}/{total}" if total else NONE
+    return (Span(fit(text, width, right=True), Tone.TEXT if total else Tone.DIM),)
+
+
+def step_cell(row: Row, width: int) -> Line:
+    """Epoch and step of the current run."""
+    run = current_run(row.box)
+    if run is None or run.step is None:
+        return (dim(fit(NONE, width, right=True)),)
+    epoch = NONE if run.epoch is None else f"{run.epoch:.0f}"
+    step = thousands(run.step)
+    return (Span(fit(f"{epoch} {glyphs().dot}{step:>{max(1, width - len(epoch) - 2)}}", width, right=True)),)
+
+
+def age_cell(row: Row, width: int) -> Line:
+    """How long ago the run advanced; of a row that is no longer fresh, how old all its values are."""
+    verdict = row.verdict
+    if verdict.stale and verdict.sample_age is not None:
+        tone = Tone.WARN if verdict.health is Health.UNREACHABLE else Tone.DIM
+        return (Span(fit(f"{glyphs().stale} {compact_time(verdict.sample_age)}", width, right=True), tone),)
+    stuck = any(
+        alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts
+    )
+    tone = Tone.TROUBLE if stuck else Tone.TEXT
+    text = compact_time(verdict.progress_age)
+    return (Span(fit(text, width, right=True), Tone.DIM if verdict.progress_age is None else tone),)
+
+
+def loss_cell(row: Row, width: int) -> Line:
+    """The newest loss, and the whole curve behind it where there is room."""
+    run = current_run(row.box)
+    if run is None or run.loss is None:
+        return (dim(fit(NONE, min(width, 6), right=True)),)
+    text = fit(number(run.loss), min(width, 6), right=True)
+    tone = Tone.TEXT if math.isfinite(run.loss) else Tone.TROUBLE
+    room = width - 7
+    return line(Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "")
+
+
+def rate_cell(row: Row, width: int) -> Line:
+    """What an hour costs now."""
+    meter = row.box.meter
+    text = money(meter.per_hour, meter.currency)
+    return (Span(fit(text, width, right=True), Tone.DIM if meter.per_hour is None else Tone.TEXT),)
+
+
+def spent_cell(row: Row, width: int) -> Line:
+    """What the box has cost."""
+    meter = row.box.meter
+    text = money(meter.spent, meter.currency)
+    return (Span(fit(text, width, right=True), Tone.DIM if meter.spent is None else Tone.TEXT),)
+
+
+def clock_cell(row: Row, width: int) -> Line:
+    """What is left on the danger clock that counts now."""
+    reading = row.clock
+    if reading is None:
+        return (dim(fit(NONE, width, right=True)),)
+    left = reading.seconds_left
+    text = clean(reading.what) if left is None else ("~" if reading.approx else "") + compact_time(left)
+    return (Span(fit(text, width, right=True), level_tone(reading.level)),)
+
+
+def why_cell(row: Row, width: int) -> Line:
+    """The worst alert in words; where there is none, what the box is doing."""
+    if row.verdict.alerts:
+        alert = row.verdict.alerts[0]
+        return (Span(fit(clean(alert.text), width), level_tone(alert.level)),)
+    return (dim(fit(clean(row.verdict.why), width)),)

@@ -1,0 +1,120 @@
+"""The table of boxes: draws only the rows on screen, and of those only the cells that changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import events
+
+from rgt_tui.ui.messages import RowChosen, SortAsked
+from rgt_tui.ui.widgets.fleet_columns import heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_row import Row
+from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.spans import Line, clip, cut, dim, line
+
+
+class FleetTable(LineWidget):
+    """Rows with a selection that stays on its box when the order changes."""
+
+    DEFAULT_CSS = "FleetTable { height: 5; }"
+
+    def __init__(self) -> None:
+        super().__init__(id="table")
+        self._rows: Sequence[Row] = ()
+        self._empty: Sequence[Line] = ()
+        self._sort = ""
+        self._top = 0
+        self._picked: str | None = None
+
+    def show(self, rows: Sequence[Row], *, sort: str, empty: Sequence[Line] = ()) -> None:
+        """Set the rows in their order; the selection follows its box, or goes to the first row."""
+        self._rows, self._sort, self._empty = rows, sort, empty
+        if self._picked is None or all(row.name != self._picked for row in rows):
+            self._picked = rows[0].name if rows else None
+            self._top = 0
+        self._keep_in_sight(follow=False)
+        self.redraw()
+
+    @property
+    def picked(self) -> str | None:
+        """Name of the selected box."""
+        return self._picked
+
+    @property
+    def names(self) -> list[str]:
+        """Names in the order in which they stand."""
+        return [row.name for row in self._rows]
+
+    @property
+    def _index(self) -> int:
+        return next((i for i, row in enumerate(self._rows) if row.name == self._picked), 0)
+
+    @property
+    def page_rows(self) -> int:
+        """How many rows are visible."""
+        return max(1, self.size.height - 1)
+
+    def move(self, count: int) -> None:
+        """Select another row."""
+        if self._rows:
+            self.pick(min(max(self._index + count, 0), len(self._rows) - 1))
+
+    def pick(self, index: int) -> None:
+        """Select the row at `index`."""
+        self._picked = self._rows[index].name
+        self._keep_in_sight(follow=True)
+        self.redraw()
+        self.post_message(RowChosen(self._picked, opened=False))
+
+    def _keep_in_sight(self, *, follow: bool) -> None:
+        last = max(0, len(self._rows) - self.page_rows)
+        if follow:
+            self._top = min(max(self._top, self._index - self.page_rows + 1), self._index)
+        self._top = min(self._top, last)
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the titles and the rows in sight."""
+        self._keep_in_sight(follow=False)
+        columns = layout(width)
+        if not self._rows:
+            return [clip(line(" ", *row), width) for row in self._empty]
+        shown = self._rows[self._top : self._top + height - 1]
+        out = [heading(columns, self._sort), *(row_line(row, columns) for row in shown)]
+        below = len(self._rows) - self._top - len(shown)
+        if below > 0 or self._top > 0:
+            last = self._top + len(shown)
+            note = f"{self._top + 1}-{last} of {len(self._rows)} "
+            out[0] = line(cut(out[0], max(0, width - len(note) - 1)), dim(" " + note))
+        return out
+
+    def selected_line(self) -> int | None:
+        """The selected row's line, if it is in sight."""
+        place = self._index - self._top + 1
+        return place if self._rows and 1 <= place <= self.page_rows else None
+
+    def on_click(self, event: events.Click) -> None:
+        """Select a row, open the one that is selected, or sort by the column whose title was clicked."""
+        if event.y == 0:
+            x = 1
+            for column, width in layout(self.size.width):
+                if x <= event.x < x + width + 1:
+                    self.post_message(SortAsked(column.key))
+                    return
+                x += width + 1
+            return
+        index = self._top + event.y - 1
+        if index < len(self._rows):
+            again = self._rows[index].name == self._picked
+            self.pick(index)
+            if again and event.chain >= 2:
+                self.post_message(RowChosen(self._rows[index].name, opened=True))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Scroll the rows; the selection stays."""
+        self._top += 2
+        self.redraw()
+
+    def on_mouse_scroll_up(self) -> None:
+        """Scroll the rows; the selection stays."""
+        self._top = max(0, self._top - 2)
+        self.redraw()

@@ -1,0 +1,79 @@
+"""The queue of a box, a line for each cell."""
+
+from __future__ import annotations
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.protocol import Cell
+from rgt_tui.model.run import RunState
+from rgt_tui.ui.format import clean, compact_time, number, percent, ratio, thousands
+from rgt_tui.ui.verdict import cells_of
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+from rgt_tui.ui.widgets.why import cell_mark
+
+
+def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
+    """Return a line for each cell of all queues, and the queue's own trouble."""
+    cells = cells_of(box)
+    if not cells:
+        return [line(dim("no queue; the box runs what you started by hand"))]
+    runs = {run.name: run for run in box.runs}
+    names = min(max(len(clean(cell.name)) for cell in cells), 20)
+    skew = box.clock_skew or 0.0
+    out = [_cell_line(cell, runs.get(cell.name), names, now + skew) for cell in cells]
+    for queue in box.queues:
+        if queue.error:
+            out.append(line(Span(clean(queue.error), Tone.TROUBLE)))
+        elif not queue.runner_alive and not queue.done:
+            out.append(line(Span("the runner is not alive", Tone.WARN)))
+        if queue.done:
+            out.append(line(dim("QUEUE DONE")))
+    return out
+
+
+def _cell_line(cell: Cell, run: RunState | None, names: int, box_now: float) -> Line:
+    glyph, tone = cell_mark(cell)
+    name = fit(clean(cell.name), names)
+    head = (Span(glyph, tone), Span(f" {name}  ", Tone.DIM if cell.state == "waiting" else Tone.TEXT))
+    return line(*head, *_cell_rest(cell, run, box_now))
+
+
+def _cell_rest(cell: Cell, run: RunState | None, box_now: float) -> list[Span]:
+    if cell.state == "waiting":
+        return [dim("waiting")]
+    took = None if cell.started is None else (cell.ended or box_now) - cell.started
+    if cell.state == "running":
+        return [Span(_progress(run)), dim(f"  {compact_time(took)}{_remaining(run, took)}")]
+    out = [Span(f"exit {cell.exit_code}  ", Tone.TROUBLE if cell.state == "failed" else Tone.TEXT)]
+    if cell.signal:
+        out.append(Span(f"{clean(cell.signal)}  ", Tone.WARN))
+    out.append(dim(f"{compact_time(took)}  "))
+    best = cell.best if cell.best is not None else (run.best if run else None)
+    if best is not None:
+        out.append(Span(f"loss {number(best)}  "))
+    if cell.reason:
+        out.append(Span(clean(cell.reason), Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
+    elif cell.durable == "verified":
+        out.append(Span("verified on durable", Tone.PROVED))
+    elif cell.durable == "failed":
+        out.append(Span("NOT on durable", Tone.TROUBLE))
+    elif cell.durable == "pending":
+        out.append(Span("copy to durable pending", Tone.WARN))
+    elif cell.state == "done":
+        out.append(dim("no durable copy asked for"))
+    return out
+
+
+def _progress(run: RunState | None) -> str:
+    if run is None or run.step is None:
+        return "no step yet"
+    total = f" of {thousands(run.total_steps)}" if run.total_steps else ""
+    share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
+    loss = f"  loss {number(run.loss)}" if run.loss is not None else ""
+    return f"step {thousands(run.step)}{total}{share}{loss}"
+
+
+def _remaining(run: RunState | None, took: float | None) -> str:
+    """Return how long the cell should take in all, as far as its pace tells."""
+    if run is None or not run.step or not run.total_steps or not took or run.step >= run.total_steps:
+        return ""
+    return f" of about {compact_time(took * run.total_steps / run.step)}"
