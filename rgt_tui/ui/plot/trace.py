@@ -69,10 +69,12 @@ class Trace:
     def feed(self, series: Series) -> bool:
         """Take in what `series` has more than the last one had; return whether anything changed."""
         xs, ys, n = series.columns()
-        if xs is not self._source or n < self._fed:
+        anew = xs is not self._source or n < self._fed
+        if anew:
+            emptied = self._size > 0
             self._begin(xs)
         if n == self._fed:
-            return False
+            return anew and emptied
         steps, values = _floats(xs[self._fed : n]), _floats(ys[self._fed : n])
         self._fed = n
         known = np.isfinite(steps)

@@ -1,0 +1,133 @@
+"""Curves prepared for drawing: resumes, gaps, smoothing, and that only what is new is looked at."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.run import Series
+from rgt_tui.ui.plot.trace import MOST_LOST, Trace
+
+VALUES = st.floats(allow_nan=True, allow_infinity=True)
+POINTS = st.lists(st.tuples(st.integers(-(10**6), 10**6), VALUES), max_size=60)
+
+
+def fed(points: list[tuple[int, float]], smooth: float = 0.0) -> Trace:
+    trace = Trace(smooth)
+    trace.feed(Series().extended(points))
+    return trace
+
+
+def test_steps_done_again_replace_the_first_attempt() -> None:
+    trace = fed([(s, float(s)) for s in range(339)] + [(s, -1.0) for s in range(321, 400)])
+    assert trace.xs.tolist() == list(range(400))
+    assert trace.ys[320] == 320
+    assert trace.ys[321] == -1
+    assert len(trace.lost) == 1
+    assert trace.lost[0][0].tolist() == list(range(320, 339))
+
+
+def test_a_resume_without_overlap_loses_nothing() -> None:
+    trace = fed([(s, 1.0) for s in range(0, 100, 10)] + [(s, 1.0) for s in range(100, 200, 10)])
+    assert trace.lost == []
+    assert len(trace.xs) == 20
+
+
+def test_gaps_are_counted_and_named() -> None:
+    trace = fed([(0, 1.0), (1, math.nan), (2, math.nan), (3, 2.0), (4, math.inf), (5, 1.5)])
+    first, second = trace.gaps
+    assert (first.first, first.last, first.count, first.kind, first.beside) == (1, 2, 2, "NaN", 1.0)
+    assert (second.first, second.count, second.kind, second.beside) == (4, 1, "Inf", 2.0)
+    assert np.isnan(trace.ys[[1, 2, 4]]).all()
+
+
+def test_a_gap_goes_on_over_two_snapshots() -> None:
+    trace = Trace()
+    series = Series().extended([(0, 1.0), (1, math.nan)])
+    trace.feed(series)
+    trace.feed(series.extended([(2, math.nan), (3, 1.0)]))
+    assert [(gap.first, gap.count) for gap in trace.gaps] == [(1, 2)]
+
+
+def test_a_gap_that_a_resume_undid_is_kept_as_such() -> None:
+    trace = fed([(0, 1.0), (1, 1.0), (2, math.nan), (1, 1.0), (2, 0.9)])
+    assert [gap.lost for gap in trace.gaps] == [True]
+    assert np.isfinite(trace.ys).all()
+
+
+def test_a_curve_that_begins_with_a_gap() -> None:
+    trace = fed([(0, math.nan), (1, math.nan), (2, 1.0)])
+    assert [(gap.first, gap.count, gap.beside) for gap in trace.gaps] == [(0, 2, None)]
+
+
+def test_feeding_in_pieces_is_feeding_at_once() -> None:
+    points = [(s, math.sin(s)) for s in range(300)] + [(s, 5.0) for s in range(200, 500)]
+    points[40] = (40, math.nan)
+    for smooth in (0.0, 0.9):
+        whole = fed(points, smooth)
+        parts, series = Trace(smooth), Series()
+        for i in range(0, len(points), 7):
+            series = series.extended(points[i : i + 7])
+            assert parts.feed(series)
+        assert not parts.feed(series)
+        np.testing.assert_allclose(parts.xs, whole.xs)
+        np.testing.assert_allclose(parts.ys, whole.ys)
+        assert parts.gaps == whole.gaps
+
+
+def test_another_series_begins_anew() -> None:
+    trace = fed([(0, 1.0), (1, 2.0)])
+    assert trace.feed(Series().extended([(5, 5.0)]))
+    assert trace.xs.tolist() == [5]
+    assert trace.feed(Series())
+    assert len(trace.xs) == 0
+
+
+def test_smoothing_begins_at_the_first_value_and_leaves_gaps() -> None:
+    trace = fed([(0, 4.0), (1, 2.0), (2, math.nan), (3, 2.0)], 0.9)
+    assert trace.ys[0] == pytest.approx(4.0)
+    assert trace.ys[1] == pytest.approx((0.9 * 0.4 + 0.2) / (0.9 * 0.1 + 0.1))
+    assert math.isnan(trace.ys[2])
+    assert 2.0 < trace.ys[3] < trace.ys[1]
+
+
+def test_smoothing_goes_on_from_the_step_of_the_resume() -> None:
+    base = [(s, 1.0) for s in range(50)]
+    trace = fed([*base, *[(s, 100.0) for s in range(50, 60)], (50, 1.0)], 0.9)
+    assert trace.ys[-1] == pytest.approx(1.0)
+
+
+def test_value_at_a_step() -> None:
+    trace = fed([(0, 1.0), (10, 2.0), (20, 3.0)])
+    assert trace.at(-1) is None
+    assert trace.at(9) == 1.0
+    assert trace.at(10) == 2.0
+    assert trace.at(21) is None
+    assert Trace().at(0) is None
+
+
+def test_steps_that_fit_no_float_are_left_out() -> None:
+    trace = fed([(0, 1.0), (10**400, 2.0), (3, 3.0)])
+    assert trace.xs.tolist() == [0, 3]
+
+
+def test_a_series_that_only_goes_backwards_stays_bounded() -> None:
+    trace = fed([(s, 1.0) for n in range(200) for s in (n % 7, n % 7 + 3, n % 7 + 5)])
+    assert len(trace.lost) <= MOST_LOST
+    assert (np.diff(trace.xs) > 0).all()
+
+
+@given(POINTS, st.sampled_from([0.0, 0.6, 0.97]), st.integers(1, 9))
+def test_any_series_gives_a_curve(points: list[tuple[int, float]], smooth: float, size: int) -> None:
+    trace, series = Trace(smooth), Series()
+    for i in range(0, len(points), size):
+        series = series.extended(points[i : i + size])
+        trace.feed(series)
+    assert (np.diff(trace.xs) > 0).all()
+    assert not np.isinf(trace.ys).any()
+    if points:
+        assert trace.xs[-1] == points[-1][0]

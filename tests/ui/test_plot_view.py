@@ -1,0 +1,151 @@
+"""The window on the steps, the ticks of the axes, and the choices of the person."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.ui.plot.settings import SMOOTHING, Settings, metrics_of, tag
+from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
+from rgt_tui.ui.plot.view import MIN_SPAN, View
+
+WHOLE = (0.0, 2400.0)
+
+
+def test_all_is_shown_until_zoomed() -> None:
+    assert View().window(WHOLE) == WHOLE
+    assert View().is_all
+    assert View().pan(0.5, WHOLE) == View()
+
+
+def test_zoom_keeps_the_crosshair_in_place() -> None:
+    before = View().window(WHOLE)
+    after = View().zoom(0.5, 600.0, WHOLE).window(WHOLE)
+    assert after[1] - after[0] == pytest.approx(1200)
+    assert (600 - after[0]) / 1200 == pytest.approx((600 - before[0]) / 2400)
+
+
+def test_zooming_out_ends_with_everything() -> None:
+    assert View().zoom(0.5, None, WHOLE).zoom(4.0, None, WHOLE) == View()
+
+
+def test_a_window_at_the_right_edge_follows_new_points() -> None:
+    view = View().zoom(0.25, WHOLE[1], WHOLE)
+    assert view.right is None
+    assert view.window((0.0, 3000.0)) == (2400.0, 3000.0)
+
+
+def test_a_window_elsewhere_stays_where_it_is() -> None:
+    view = View().zoom(0.25, 0.0, WHOLE)
+    assert view.window((0.0, 3000.0)) == (0.0, 600.0)
+    assert view.pan(1.0, WHOLE).window(WHOLE) == (600.0, 1200.0)
+    assert view.pan(-1.0, WHOLE).window(WHOLE) == (0.0, 600.0)
+    assert view.pan(99.0, WHOLE).right is None
+
+
+@given(
+    st.lists(st.sampled_from(["in", "out", "left", "right"]), max_size=40),
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+)
+def test_the_window_stays_inside_the_data(moves: list[str], first: float, length: float) -> None:
+    extent = (first, first + length)
+    view = View()
+    for move in moves:
+        if move in {"in", "out"}:
+            view = view.zoom(0.5 if move == "in" else 2.0, None, extent)
+        else:
+            view = view.pan(0.3 if move == "right" else -0.3, extent)
+        low, high = view.window(extent)
+        full = View().window(extent)
+        slack = 1e-6 * max(1.0, abs(full[1]))
+        assert low < high
+        assert full[0] - slack <= low
+        assert high <= full[1] + slack
+        assert high - low >= min(MIN_SPAN, full[1] - full[0]) - slack
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-9, 1e12), st.integers(1, 30))
+def test_linear_ticks_are_within_and_few(low: float, span: float, most: int) -> None:
+    high = low + span
+    ticks = linear_ticks(low, high, most)
+    step = nice_step(span, most)
+    assert len(ticks) <= most + 2
+    assert all(low - step * 1e-6 <= tick <= high + step * 1e-6 for tick in ticks)
+    assert len(labels(ticks)) == len(ticks)
+
+
+@given(st.floats(1e-12, 1e6), st.floats(1.0001, 1e12), st.integers(2, 20))
+def test_log_ticks_are_within_and_positive(low: float, factor: float, most: int) -> None:
+    ticks = log_ticks(low, low * factor, most)
+    assert all(low * 0.999 <= tick <= low * factor * 1.001 for tick in ticks)
+    assert ticks == sorted(ticks)
+    assert len(ticks) <= 2 * most + 2
+
+
+def test_step_ticks_are_whole() -> None:
+    assert linear_ticks(0, 4, 10, whole=True) == [0, 1, 2, 3, 4]
+    assert labels([0, 600, 1200]) == ["0", "600", "1,200"]
+
+
+@pytest.mark.parametrize(
+    ("ticks", "expected"),
+    [
+        ([1.5, 2.0, 3.0, 4.0], ["1.5", "2.0", "3.0", "4.0"]),
+        ([1e-5, 2e-5], ["1e-5", "2e-5"]),
+        ([1e-4, 1e-2, 1.0], ["0.0001", "0.01", "1"]),
+        ([], []),
+    ],
+)
+def test_labels_share_a_precision(ticks: list[float], expected: list[str]) -> None:
+    assert labels(ticks) == expected
+
+
+def test_ticks_of_a_broken_range_are_harmless() -> None:
+    assert nice_step(math.nan, 5) == 1.0
+    assert log_ticks(-1, 5, 5) == []
+
+
+def test_metrics_in_a_stable_order() -> None:
+    points = Series().extended([(0, 1.0)])
+    runs = [RunState("a", series={"zeta": points, "lr": points, "loss": points, "empty": Series()})]
+    assert metrics_of(runs) == ["loss", "lr", "zeta"]
+
+
+def test_settings_go_round() -> None:
+    settings = Settings()
+    seen = []
+    for _ in SMOOTHING:
+        seen.append(settings.smooth)
+        settings = settings.smoother()
+    assert tuple(seen) == SMOOTHING
+    assert settings == Settings()
+    assert settings.next_metric(["loss", "lr"]).metric == "lr"
+    assert settings.next_metric(["loss", "lr"]).next_metric(["loss", "lr"]).metric == "loss"
+    assert settings.next_metric([]) == settings
+
+
+def test_the_axis_is_remembered_per_metric() -> None:
+    settings = Settings().toggled_log()
+    assert not settings.log
+    other = settings.next_metric(["loss", "tok_s"])
+    assert not other.log
+    assert other.toggled_log().log
+    assert not other.next_metric(["loss", "tok_s"]).log
+
+
+def test_only_one_run_and_back() -> None:
+    names = ["a", "b", "c"]
+    one = Settings().only("b", names)
+    assert one.hidden == {"a", "c"}
+    assert one.only("b", names).hidden == set()
+    assert Settings().toggled("a").toggled("a") == Settings()
+
+
+def test_every_run_has_a_tag() -> None:
+    assert [tag(i) for i in (0, 8, 9)] == ["1", "9", "a"]
+    assert len(tag(1000)) == 1
