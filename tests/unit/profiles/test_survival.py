@@ -1,0 +1,56 @@
+"""Which tier a path belongs to; in doubt the one that survives less."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.profiles import all_profiles, load_profile, survival
+
+
+@pytest.mark.parametrize(
+    ("id_", "path", "tier"),
+    [
+        ("autodl", "/", "system"),
+        ("autodl", "/root/autodl-tmp", "data"),
+        ("autodl", "/root/autodl-tmp/", "data"),
+        ("autodl", "/root/autodl-tmp/proj/run", "data"),
+        ("autodl", "/root/autodl-tmpfoo", "system"),
+        ("autodl", "/root/autodl-fs/ckpt", "shared-fs"),
+        ("vastai", "/workspace/x", "container-disk"),
+        ("vastai", "/root", "container-disk"),
+        ("runpod", "/workspace/x", "volume-disk"),
+        ("runpod", "/runpod-volume/x", "network-volume"),
+        ("runpod", "/root", "container-disk"),
+        ("generic-ssh", "/mnt/data", "root"),
+    ],
+)
+def test_longest_mount_wins(id_: str, path: str, tier: str) -> None:
+    found = survival(load_profile(id_), path)
+    assert found is not None
+    assert found.name == tier
+
+
+def test_who_knows_better_may_say_so() -> None:
+    found = survival(load_profile("runpod"), "/workspace/x", tier="network-volume")
+    assert found is not None
+    assert found.survives_destroy is True
+
+
+def test_a_preference_does_not_reach_beyond_its_mounts() -> None:
+    found = survival(load_profile("runpod"), "/root", tier="network-volume")
+    assert found is not None
+    assert found.name == "container-disk"
+
+
+@given(st.sampled_from(sorted(all_profiles())), st.text(alphabet="/abrotuldf-sw.k", max_size=40))
+def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: str) -> None:
+    profile = load_profile(id_)
+    found = survival(profile, "/" + rest)
+    if found is None:
+        return
+    worth = {False: 0, None: 1, True: 2}
+    for other in profile.tiers:
+        if set(other.mounts) & set(found.mounts) and survival(profile, "/" + rest, tier=other.name) == other:
+            assert worth[found.survives_destroy] <= worth[other.survives_destroy]
