@@ -45,9 +45,7 @@ def _filling(disk: Disk, what: str, share: float | None, detail: str) -> Iterato
     if share is not None and share >= DISK_WARN_PCT:
         level = "error" if share >= DISK_ERROR_PCT else "warn"
         text = f"{disk.mount} {pct(share)} of its {what} used ({detail})"
-        yield Alert(
-            id=f"{what}:{disk.mount}", level=level, text=text, word="disk" if what == "bytes" else what
-        )
+        yield Alert(id=f"{what}:{disk.mount}", level=level, text=text, word=WORDS[what])
 
 
 def disks(view: View) -> Iterator[Alert]:

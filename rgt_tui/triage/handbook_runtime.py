@@ -65,7 +65,7 @@ RUNTIME: tuple[Entry, ...] = (
             Fix(_RELAUNCH),
         ),
         never="Do not shrink the batch for a lack of memory that nobody has seen.",
-        needles=("SIGHUP", "1 death signal", "Hangup"),
+        needles=("SIGHUP", "1 death signal", "got signal: 1"),
         patterns=patterns(r"Received (?:Signals\.SIGHUP|1) death signal", r"got signal: 1$"),
     ),
     Entry(

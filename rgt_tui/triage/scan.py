@@ -66,13 +66,16 @@ def window(lines: tuple[str, ...]) -> tuple[str, ...]:
 def scan(lines: tuple[str, ...]) -> Scan:
     """Search `lines` (oldest first) for every entry of the handbook."""
     rows = [row[:MAX_LINE] for line in lines for row in line.replace("\r", "\n").split("\n")]
-    text = "\n".join(rows)
-    hits = tuple(hit for key in HANDBOOK if (hit := _find(key, rows, text)) is not None)
     newest = [-1, -1, -1]
+    suspects: set[str] = set()
     for i, row in enumerate(rows):
-        for mark in _marks(row):
+        marks, ids = _seen(row)
+        for mark in marks:
             newest[mark] = i
+        suspects.update(ids)
     saved, step, resume = newest
+    text = "\n".join(rows)
+    hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)
     return Scan(
         hits=hits,
         saved=saved,
@@ -83,16 +86,19 @@ def scan(lines: tuple[str, ...]) -> Scan:
     )
 
 
-@functools.lru_cache(maxsize=8192)
-def _marks(row: str) -> tuple[int, ...]:
-    """Return what a line reports, each as its place in (saved, step, resume)."""
-    return tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+@functools.lru_cache(maxsize=16384)
+def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Return what one line reports, as places in (saved, step, resume), and the entries that it may belong to.
+
+    Remembered by line, because a log grows at its end: a new line then costs one line, not the window.
+    """
+    marks = tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+    ids = tuple(entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles))
+    return marks, ids
 
 
 def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
     entry = HANDBOOK[id]
-    if not any(needle in text for needle in entry.needles):
-        return None
     last = [matches[-1] for pattern in entry.patterns if (matches := list(pattern.finditer(text)))]
     if not last:
         return None

@@ -1,0 +1,265 @@
+"""Full disks, from the first line to the save that says it is over."""
+
+from __future__ import annotations
+
+import shlex
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
+from rgt_tui.model.protocol import Disk, InodeHog
+from rgt_tui.model.run import Resume
+from rgt_tui.triage import diagnose, headline_fix
+from tests.unit.triage.builders import (
+    DATA,
+    FULL,
+    LOG,
+    NOW,
+    ROOT,
+    box,
+    cell,
+    checkpoints,
+    log,
+    queue,
+    run,
+    sample,
+)
+
+ERROR = (
+    "OSError: [Errno 28] No space left on device: '/workspace/runs/lstm-b/checkpoints/.tmp-812-1/model.pt'"
+)
+SAID = (
+    "checkpoint save failed at step 812: no inodes left on /workspace (4,096 of 4,096 used; bytes 3 %); "
+    "last good checkpoint is step 800"
+)
+STEP = "step 813  epoch 1  loss 1.2840  lr 2.9e-04"
+AGAIN = "checkpoint saved again at step 820"
+
+
+def sick(*lines: str, disk: Disk = FULL, **over: object) -> BoxState:
+    base = box(sample=sample(ROOT, disk), logs=(log(*lines),), checkpoints=(checkpoints(780, 800),))
+    return msgspec.structs.replace(base, **over)
+
+
+def only(found: tuple[Finding, ...]) -> Finding:
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_the_finding_says_all_that_is_needed_at_3_a_m() -> None:
+    found = only(diagnose(sick(STEP, ERROR, SAID), NOW, ()))
+    assert (found.gotcha, found.resource, found.run, found.step) == (
+        "U7",
+        "inodes of /workspace",
+        "lstm-b",
+        812,
+    )
+    assert found.evidence == ERROR
+    assert found.where == LOG
+    assert found.reading == "4,096 of 4,096 inodes used (bytes 3 %)"
+    assert found.since == NOW
+    assert not found.cleared
+    assert found.never is not None
+
+
+def test_the_fix_is_concrete_and_looks_first() -> None:
+    found = only(diagnose(sick(ERROR, SAID), NOW, ()))
+    commands = [fix.command for fix in found.fixes]
+    assert commands == [
+        "df -i /workspace",
+        "ls '/workspace/.cache/viz' | head",
+        "rm -rf -- '/workspace/.cache/viz'",
+    ]
+    cure = headline_fix(found)
+    assert cure is not None
+    assert cure.text == (
+        "3,900 files in /workspace/.cache/viz can be made again: remove them, "
+        "the cell then goes on from its last good checkpoint (step 800)"
+    )
+
+
+def test_the_readings_alone_are_a_finding() -> None:
+    found = only(diagnose(sick(STEP), NOW, ()))
+    assert (found.gotcha, found.where, found.run) == ("U7", "sample", None)
+    assert found.evidence == "/workspace: 4,096 of 4,096 inodes used (bytes 3 %)"
+
+
+@pytest.mark.parametrize(("used", "ids"), [(3891, []), (3892, ["U7"])])
+def test_inodes_count_from_95_percent(used: int, ids: list[str]) -> None:
+    found = diagnose(sick(STEP, disk=msgspec.structs.replace(FULL, inodes_used=used)), NOW, ())
+    assert [finding.gotcha for finding in found] == ids
+
+
+def test_a_full_read_only_mount_is_no_trouble() -> None:
+    assert diagnose(sick(STEP, disk=msgspec.structs.replace(FULL, read_only=True)), NOW, ()) == ()
+
+
+def test_bytes_that_are_used_up_are_called_bytes() -> None:
+    disk = msgspec.structs.replace(DATA, bytes_used=20_000_000_000, bytes_free=0)
+    found = only(
+        diagnose(sick("OSError: [Errno 28] No space left on device: '/workspace/a'", disk=disk), NOW, ())
+    )
+    assert found.resource == "bytes of /workspace"
+    assert found.reading == "20.0 GB of 20.0 GB used, 0 B free (inodes 4 %)"
+
+
+def test_a_failed_save_without_bytes_is_u6() -> None:
+    disk = msgspec.structs.replace(DATA, bytes_used=20_000_000_000, bytes_free=0)
+    line = "checkpoint save failed at step 812: no bytes left on /workspace (needs 40 MB, 0 B free)"
+    assert only(diagnose(sick(line, disk=disk), NOW, ())).gotcha == "U6"
+
+
+def test_too_little_for_one_more_checkpoint_is_short_as_well() -> None:
+    disk = msgspec.structs.replace(DATA, bytes_used=19_000_000_000, bytes_free=39_000_000)
+    found = only(diagnose(sick("PytorchStreamWriter failed writing file data/1", disk=disk), NOW, ()))
+    assert (found.resource, found.cleared) == ("bytes of /workspace", False)
+
+
+def test_the_path_in_the_line_names_the_mount() -> None:
+    full_root = msgspec.structs.replace(ROOT, bytes_used=50_000_000_000, bytes_free=0)
+    both = sick("OSError: [Errno 28] No space left on device: '/tmp/x'", sample=sample(full_root, DATA))
+    assert only(diagnose(both, NOW, ())).resource == "bytes of /"
+
+
+def test_without_a_path_the_full_mount_is_taken() -> None:
+    full_root = msgspec.structs.replace(ROOT, bytes_used=50_000_000_000, bytes_free=0)
+    both = sick("OSError: [Errno 28] No space left on device", sample=sample(full_root, DATA))
+    assert only(diagnose(both, NOW, ())).resource == "bytes of /"
+
+
+def test_a_quota_is_not_judged_by_the_mount() -> None:
+    found = only(
+        diagnose(sick("OSError: [Errno 122] Disk quota exceeded: '/workspace/a'", disk=DATA), NOW, ())
+    )
+    assert (found.resource, found.cleared) == ("quota of /workspace", False)
+
+
+def test_room_again_but_not_saved_yet() -> None:
+    first = diagnose(sick(ERROR, SAID), NOW, ())
+    found = only(diagnose(sick(ERROR, SAID, disk=DATA), NOW + 5, first))
+    assert found.cleared
+    assert found.resource == "inodes of /workspace"
+    assert found.since == NOW
+    assert found.reading == "180 of 4,096 inodes used (bytes 3 %)"
+
+
+def test_steps_alone_do_not_end_it_while_checkpoints_can_be_seen() -> None:
+    later = sick(ERROR, SAID, STEP, disk=DATA, runs=(run(step=850),))
+    assert only(diagnose(later, NOW, ())).cleared
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"logs": (log(ERROR, SAID, AGAIN),)},
+        {
+            "logs": (
+                log(
+                    ERROR, SAID, "checkpoint 820 → /workspace/runs/lstm-b/checkpoints/step-00000820  38.0 MB"
+                ),
+            )
+        },
+        {"checkpoints": (checkpoints(800, 820),)},
+        {"checkpoints": (), "runs": (run(step=813),)},
+        {"queues": (queue(cell(state="done", exit_code=0)),)},
+    ],
+)
+def test_a_save_ends_it(over: dict[str, object]) -> None:
+    first = diagnose(sick(ERROR, SAID), NOW, ())
+    assert diagnose(sick(ERROR, SAID, disk=DATA, **over), NOW + 9, first) == ()
+
+
+def test_a_save_does_not_end_it_while_the_mount_is_full() -> None:
+    found = only(diagnose(sick(ERROR, SAID, AGAIN), NOW, ()))
+    assert not found.cleared
+
+
+def test_a_second_failure_after_a_save_counts() -> None:
+    found = only(diagnose(sick(ERROR, SAID, AGAIN, ERROR, SAID.replace("812", "830"), disk=DATA), NOW, ()))
+    assert (found.step, found.cleared) == (830, True)
+
+
+def test_a_crashed_cell_that_starts_again_has_to_save_again() -> None:
+    first = diagnose(sick(ERROR, SAID, queues=(queue(cell(state="failed", exit_code=1)),)), NOW, ())
+    resumed = (ERROR, SAID, "resume: at step 800 of 2400 from /x; attempt 2, the last one ended by: unknown")
+    again = run(step=805, resumes=(Resume(800, "crash", 0),))
+    waiting = only(diagnose(sick(*resumed, STEP, disk=DATA, runs=(again,)), NOW + 1, first))
+    assert waiting.cleared
+    saved = sick(*resumed, STEP, disk=DATA, runs=(again,), checkpoints=(checkpoints(800, 806),))
+    assert diagnose(saved, NOW + 2, (waiting,)) == ()
+
+
+def test_the_cause_is_gone_only_some_way_below_the_limit() -> None:
+    first = diagnose(sick(ERROR, SAID), NOW, ())
+    for used, cleared in ((3800, False), (3600, True)):
+        disk = msgspec.structs.replace(FULL, inodes_used=used)
+        assert only(diagnose(sick(ERROR, SAID, disk=disk), NOW, first)).cleared is cleared
+
+
+def test_the_finding_outlives_its_line_in_the_log() -> None:
+    many = tuple(f"step {n}  loss 1.28" for n in range(820, 900))
+    first = diagnose(sick(ERROR, SAID), NOW, ())
+    still = only(diagnose(sick(ERROR, SAID, *many), NOW + 60, first))
+    assert (still.evidence, still.run, still.cleared, still.since) == (ERROR, "lstm-b", False, NOW)
+    freed = only(diagnose(sick(ERROR, SAID, *many, disk=DATA), NOW + 61, (still,)))
+    assert (freed.cleared, freed.reading) == (True, "180 of 4,096 inodes used (bytes 3 %)")
+    saved = sick(ERROR, SAID, *many, disk=DATA, checkpoints=(checkpoints(800, 900),))
+    assert diagnose(saved, NOW + 62, (freed,)) == ()
+
+
+def test_a_run_that_holds_is_found_by_that_line_too() -> None:
+    line = (
+        "holding at step 1012: 212 steps are not saved (limit 200); waiting up to 3600 s until / takes 40 MB"
+    )
+    found = only(diagnose(sick(line), NOW, ()))
+    assert (found.gotcha, found.step) == ("U7", 1012)
+
+
+def test_since_is_kept_when_the_line_follows_the_reading() -> None:
+    first = diagnose(sick(STEP), NOW, ())
+    assert only(diagnose(sick(STEP, ERROR, SAID), NOW + 30, first)).since == NOW
+
+
+def test_reading_findings_go_with_a_margin() -> None:
+    first = diagnose(sick(STEP), NOW, ())
+    a_bit = msgspec.structs.replace(FULL, inodes_used=3800)
+    assert only(diagnose(sick(STEP, disk=a_bit), NOW, first)).resource == "inodes of /workspace"
+    assert diagnose(sick(STEP, disk=DATA), NOW, first) == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/workspace",
+        "/workspace/runs",
+        "/workspace/runs/lstm-b/cache",
+        "/workspace/data",
+        "relative/cache",
+        "/workspace/../cache",
+        "/workspace/.cache/a\nb",
+        "/cache",
+        "/workspace/cache/../runs",
+    ],
+)
+def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path, 3900, 1),))
+    found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
+    assert not [fix.command for fix in found.fixes if fix.command and fix.command.startswith("rm")]
+
+
+@pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "`x`", "-rf", "ä"])
+def test_a_path_is_one_word_of_the_command(name: str) -> None:
+    path = f"/workspace/.cache/{name}"
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path, 3900, 1),))
+    cure = headline_fix(only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ())))
+    assert cure is not None
+    assert cure.command is not None
+    assert shlex.split(cure.command) == ["rm", "-rf", "--", path]
+
+
+def test_a_durable_directory_is_never_offered() -> None:
+    kept = cell(durable_path="/workspace/.cache/viz/keep")
+    found = only(diagnose(sick(ERROR, SAID, queues=(queue(kept),)), NOW, ()))
+    assert not any((fix.command or "").startswith("rm") for fix in found.fixes)
