@@ -1,42 +1,88 @@
-"""The alternative to the dashboard: three boxes in a DataTable, refreshed once a second, cell by cell."""
+"""The alternative to the dashboard: the same engine, drawn with Textual's DataTable, refreshed cell by cell.
+
+`python -m benchmarks.plain_table FLEET_FILE`
+"""
 
 from __future__ import annotations
 
-import math
-import random
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable, Footer, Header
 
-BOXES = ("autodl-demo", "runpod-demo", "vast-demo")
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.fleet_file import load_fleet
+from rgt_tui.model.box import BoxState, Rings
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Sample
+
 COLUMNS = (
-    "box",
-    "state",
-    "gpu",
-    "vram",
-    "disk",
-    "inode",
-    "cgroup",
-    "cell",
-    "step",
-    "age",
-    "loss",
-    "$/h",
-    "spent",
+    *("box", "link", "gpu 1m", "gpu", "vram", "disk", "inode", "cgroup"),
+    *("cell", "step", "age", "loss", "curve", "$/h", "spent"),
 )
 LEVELS = " ▁▂▃▄▅▆▇█"
 
 
-def bar(share: float, width: int = 8) -> str:
+def bar(share: float | None, width: int = 8) -> str:
     """A bar of block characters."""
-    full, rest = divmod(share * width, 1)
-    return ("█" * int(full) + LEVELS[int(rest * 8)]).ljust(width, "·")[:width]
+    if share is None:
+        return "?".ljust(width)
+    full, rest = divmod(min(max(share, 0.0), 1.0) * width, 1)
+    return ("█" * int(full) + LEVELS[int(rest * 8)].strip()).ljust(width, "·")[:width]
+
+
+def spark(values: tuple[float | None, ...], width: int = 8) -> str:
+    """The newest values as block characters, scaled to the largest."""
+    known = [value for value in values[-width:] if value is not None and value == value]
+    top = max(known, default=0.0) or 1.0
+    return "".join(LEVELS[1 + round(7 * min(max(value / top, 0.0), 1.0))] for value in known).rjust(width)
+
+
+def percent(used: int | None, total: int | None) -> str:
+    """A share, or a question mark."""
+    return f"{used / total:.0%}" if used is not None and total else "?"
+
+
+def cells(box: BoxState, now: float) -> Iterator[str]:
+    """The values of one row, in the order of the columns."""
+    sample = box.sample or Sample(boot="", seq=0, at=0.0)
+    rings: Rings = box.rings
+    gpu = sample.gpus[0] if sample.gpus else None
+    disk = max(sample.disks, key=lambda each: each.inodes_used or 0, default=None)
+    run = next((each for each in reversed(box.runs) if each.step is not None), None)
+    queue = box.queues[0] if box.queues else None
+    loss = [value for _, value in list(run.series.get("loss", ()))[-8:]] if run else []
+    yield box.spec.name
+    yield str(box.link)
+    yield spark(rings.gpu_util)
+    yield f"{gpu.util:.0f}%" if gpu and gpu.util is not None else "?"
+    yield bar(gpu.vram_used / gpu.vram_total if gpu and gpu.vram_used and gpu.vram_total else None)
+    yield percent(disk.bytes_used, disk.bytes_total) if disk else "?"
+    yield percent(disk.inodes_used, disk.inodes_total) if disk else "?"
+    yield percent(sample.mem.used, sample.mem.limit)
+    done = sum(cell.state == "done" for cell in queue.cells) if queue else 0
+    yield f"{done}/{len(queue.cells)}" if queue else "–"
+    yield f"{run.step:,}" if run and run.step is not None else "–"
+    yield f"{now - run.progressed_at:.0f}s" if run and run.progressed_at else "–"
+    yield f"{run.loss:.3f}" if run and run.loss is not None else "–"
+    yield spark(tuple(loss))
+    yield f"{box.meter.per_hour:.2f}" if box.meter.per_hour is not None else "–"
+    yield f"{box.meter.spent:.2f}" if box.meter.spent is not None else "–"
 
 
 class PlainTable(App[None]):
-    """Shows the same kind of values as the fleet screen, moving as readings do."""
+    """Shows the columns of the fleet screen, brought up to date once a second."""
 
     BINDINGS = [("ctrl+q", "quit", "Quit")]  # noqa: RUF012  # Textual's own way to declare them
+    TITLE = "fleet"
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Takes a fleet that has not started."""
+        super().__init__()
+        self._fleet = fleet
 
     def compose(self) -> ComposeResult:
         """A header, the table, a footer."""
@@ -44,46 +90,34 @@ class PlainTable(App[None]):
         yield DataTable[str]()
         yield Footer()
 
-    def on_mount(self) -> None:
-        """Fills the table and starts the clock."""
-        self.title = "fleet"
-        self._tick = 0
-        self._random = random.Random(7)
+    async def on_mount(self) -> None:
+        """Fills the table, starts the fleet and the clock."""
         grid = self.query_one(DataTable)
         for column in COLUMNS:
-            grid.add_column(column, key=column, width=8 if column in ("gpu", "vram") else None)
-        for box in BOXES:
-            grid.add_row(*self._values(box), key=box)
+            grid.add_column(column, key=column, width=8 if column in ("gpu 1m", "vram", "curve") else None)
+        state: FleetState = self._fleet.state
+        for box in state.boxes:
+            grid.add_row(*cells(box, self._fleet.now()), key=box.spec.name)
+        await self._fleet.start()
         self.set_interval(1.0, self._refresh)
 
-    def _values(self, box: str) -> list[str]:
-        phase = self._tick / 9 + len(box)
-        spark = "".join(LEVELS[1 + round(3.5 + 3.5 * math.sin(phase + column / 2))] for column in range(8))
-        gpu = 0.85 + 0.1 * self._random.random()
-        step = self._tick * 7
-        return [
-            box,
-            "running",
-            spark,
-            bar(gpu),
-            "41%",
-            f"{12 + self._tick % 5}%",
-            f"{37 + self._random.random():.0f}%",
-            "3/4",
-            f"{step:,}",
-            f"{self._tick % 3}s",
-            f"{4 / (1 + step / 500):.3f}",
-            "1.98",
-            f"{5.12 + self._tick * 0.0006:.4f}",
-        ]
+    async def on_unmount(self) -> None:
+        """Disconnects."""
+        await self._fleet.stop()
 
     def _refresh(self) -> None:
-        self._tick += 1
         grid = self.query_one(DataTable)
-        for box in BOXES:
-            for column, value in zip(COLUMNS, self._values(box), strict=True):
-                grid.update_cell(box, column, value)
+        for box in self._fleet.state.boxes:
+            for column, value in zip(COLUMNS, cells(box, self._fleet.now()), strict=True):
+                if grid.get_cell(box.spec.name, column) != value:
+                    grid.update_cell(box.spec.name, column, value, update_width=True)
+
+
+def main() -> None:
+    """Opens the table on a fleet file."""
+    specs = load_fleet(Path(sys.argv[1]))
+    PlainTable(Fleet(specs, audit=Path(os.devnull))).run()
 
 
 if __name__ == "__main__":
-    PlainTable().run()
+    main()

@@ -120,6 +120,9 @@ class Terminal:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             ended = not self.running
+            if ended:
+                # What it wrote last may still be on its way to the reader.
+                self._reader.join(timeout=1)
             if condition():
                 return time.time()
             if ended:

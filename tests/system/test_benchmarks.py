@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from benchmarks import __main__ as suite
+from benchmarks import plain_table
 from benchmarks.product import HEADER, READING, read_trace
 from benchmarks.report import BenchmarkError, Row, main, table
 from benchmarks.terminal import COLUMNS, LINES, Terminal, cpu_seconds, text_of
+from rgt_tui.model.box import BoxSpec, BoxState
 from tests.system.tree import ROOT
 
 ROWS = (Row("first_frame", 1234.5, "ms", 1.25, "the floor"), Row("bytes", 0.0421, "B/s"))
@@ -110,9 +112,30 @@ def test_the_terminal_has_its_size_and_counts_what_is_written() -> None:
         assert terminal.wait_until(lambda: terminal.written > 100_000, 60)
 
 
-def test_the_alternative_app_shows_readings_in_the_terminal() -> None:
-    with Terminal([sys.executable, "-m", "benchmarks.plain_table"], {"PYTHONPATH": str(ROOT)}) as terminal:
+APP = """
+from textual.app import App
+from textual.widgets import Static
+class Small(App):
+    def compose(self):
+        yield Static("rgt  fleet")
+    def on_mount(self):
+        self.set_timer(0.1, lambda: self.query_one(Static).update("fleet 41%"))
+Small().run()
+"""
+
+
+def test_a_textual_app_is_seen_painting_and_ends_by_its_quit_key() -> None:
+    with Terminal([sys.executable, "-c", APP]) as terminal:
         assert terminal.wait_for(HEADER, 60)
         assert terminal.wait_for(READING, 60)
         assert cpu_seconds(terminal.pid) > 0
     assert not terminal.running
+
+
+def test_the_alternative_shows_one_value_per_column() -> None:
+    empty = BoxState(spec=BoxSpec(name="lab", host="lab"))
+    assert len(list(plain_table.cells(empty, 0.0))) == len(plain_table.COLUMNS)
+    assert plain_table.bar(0.5) == "████····"
+    assert plain_table.bar(None) == "?       "
+    assert plain_table.spark((0.0, None, 7.0)) == "      ▁█"
+    assert plain_table.percent(1, 4) == "25%"
