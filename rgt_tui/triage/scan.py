@@ -86,7 +86,7 @@ def scan(lines: tuple[str, ...]) -> Scan:
     )
 
 
-@functools.lru_cache(maxsize=16384)
+@functools.lru_cache(maxsize=4096)
 def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return what one line reports, as places in (saved, step, resume), and the entries that it may belong to.
 

@@ -11,7 +11,7 @@ from tests.unit.triage.builders import NOW, box, cell, log, queue
 ILL: list[tuple[str, str]] = [
     ("U6", "RuntimeError: [enforce fail] . PytorchStreamWriter failed writing file data/7"),
     ("U6", "terminate called: basic_ios::clear: iostream error"),
-    ("U6", 'File "torch/serialization.py", line 9, in save\n    f.write(b)\nOSError: [Errno 28] No space left on device'),
+    ("U6", 'File "torch/serialization.py", line 9\nOSError: [Errno 28] No space left on device'),
     ("U7", "OSError: [Errno 28] No space left on device"),
     ("U7", "OSError: [Errno 122] Disk quota exceeded: '/workspace/a'"),
     ("U7", "mkdir: cannot create directory '/workspace/vis': No space left on device"),

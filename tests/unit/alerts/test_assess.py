@@ -1,0 +1,288 @@
+"""Four words that must not be mixed up, every rule at its threshold, and an order with the worst first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.alerts import Assessment, assess
+from rgt_tui.model.box import BoxSpec, Health, Link
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.protocol import Disk, Event, Memory
+from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
+
+DONE = queue(
+    cell("lstm-a", state="done", exit_code=0), cell(state="done", exit_code=0), done=True, runner_alive=False
+)
+IDLE = sample(procs=())
+RUNNING = Meter(
+    MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW - 10, source="Vast.ai"
+)
+STOPPED = Meter(
+    MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW - 3, source="Vast.ai", native_status="exited"
+)
+
+
+def alerts(state: Assessment) -> list[tuple[str, str]]:
+    return [(alert.id, alert.level) for alert in state.alerts]
+
+
+def test_a_healthy_box_runs_and_is_silent() -> None:
+    found = assess(box(), NOW)
+    assert (found.health, found.word, found.alerts, found.stale) == (Health.RUNNING, "running", (), False)
+    assert found.why == "lstm-b at step 812, advanced 1s ago"
+    assert (found.progress_age, found.sample_age) == (1.0, 0.5)
+
+
+def test_unreachable_is_not_stopped() -> None:
+    found = assess(box(link=Link.UNREACHABLE, reason="ssh: connection refused"), NOW)
+    assert (found.health, found.word) == (Health.UNREACHABLE, "unreachable")
+    assert found.why == "ssh: connection refused; Vast.ai says running; last sample 0s ago"
+
+
+def test_stopped_is_what_the_provider_says_even_if_ssh_refuses() -> None:
+    found = assess(box(link=Link.UNREACHABLE, reason="ssh: connection refused", meter=STOPPED), NOW)
+    assert (found.health, found.word) == (Health.STOPPED, "stopped")
+    assert found.why == "Vast.ai says stopped (exited), read 3s ago"
+
+
+def test_gone() -> None:
+    meter = msgspec.structs.replace(STOPPED, lifecycle=Lifecycle.GONE, native_status=None)
+    found = assess(box(link=Link.UNREACHABLE, meter=meter), NOW)
+    assert (found.health, found.word) == (Health.GONE, "gone")
+
+
+def test_a_live_box_overrules_an_older_word_of_the_provider() -> None:
+    assert assess(box(meter=msgspec.structs.replace(STOPPED, at=NOW - 30)), NOW).health is Health.RUNNING
+
+
+def test_a_newer_word_of_the_provider_wins_over_a_channel_that_still_looks_live() -> None:
+    assert assess(box(meter=msgspec.structs.replace(STOPPED, at=NOW)), NOW).health is Health.STOPPED
+
+
+def test_a_stopped_box_does_not_complain_about_its_last_figures() -> None:
+    full = sample(ROOT, msgspec.structs.replace(DATA, inodes_used=4096))
+    assert assess(box(link=Link.UNREACHABLE, meter=STOPPED, sample=full), NOW).alerts == ()
+
+
+def test_finished_is_not_trouble_when_the_meter_is_off() -> None:
+    found = assess(box(queues=(DONE,), sample=IDLE, meter=Meter()), NOW)
+    assert (found.health, found.word) == (Health.FINISHED, "finished")
+    assert found.why == "2 of 2 cells done, the runner wrote QUEUE DONE"
+
+
+def test_finished_but_billing() -> None:
+    found = assess(box(queues=(DONE,), sample=IDLE, meter=RUNNING), NOW)
+    assert (found.health, found.word) == (Health.WARN, "finished")
+    assert found.why == "queue done, still billing $0.42/h (Vast.ai)"
+
+
+@pytest.mark.parametrize(
+    ("over", "health", "word"),
+    [
+        ({"link": Link.CONNECTING}, Health.CONNECTING, "connecting"),
+        ({"link": Link.PAUSED}, Health.STALE, "paused"),
+        ({"link": Link.REFUSED_KEY}, Health.TROUBLE, "key refused"),
+        ({"sample": None, "sample_at": None}, Health.CONNECTING, "connecting"),
+        ({"queues": (), "runs": (), "sample": IDLE}, Health.IDLE, "idle"),
+        ({"queues": (), "runs": ()}, Health.RUNNING, "running"),
+    ],
+)
+def test_other_words(over: dict[str, Any], health: Health, word: str) -> None:
+    found = assess(box(**over), NOW)
+    assert (found.health, found.word) == (health, word)
+
+
+@pytest.mark.parametrize(("age", "stale"), [(3.0, False), (3.1, True)])
+def test_stale_after_three_intervals(age: float, stale: bool) -> None:
+    found = assess(box(sample_at=NOW - age), NOW)
+    assert found.stale is stale
+    assert found.health is (Health.STALE if stale else Health.RUNNING)
+
+
+@pytest.mark.parametrize(
+    ("used", "level"), [(3276, None), (3277, "warn"), (3891, "warn"), (3892, "error"), (4096, "error")]
+)
+def test_inodes_at_80_and_95(used: int, level: str | None) -> None:
+    found = assess(box(sample=sample(ROOT, msgspec.structs.replace(DATA, inodes_used=used))), NOW)
+    assert alerts(found) == ([("inodes:/workspace", level)] if level else [])
+
+
+@pytest.mark.parametrize(("free", "level"), [(21, None), (20, "warn"), (6, "warn"), (5, "error")])
+def test_bytes_at_80_and_95(free: int, level: str | None) -> None:
+    disk = Disk("/workspace", bytes_total=100, bytes_used=100 - free, bytes_free=free)
+    assert alerts(assess(box(sample=sample(disk)), NOW)) == ([("bytes:/workspace", level)] if level else [])
+
+
+def test_a_read_only_image_may_be_full() -> None:
+    disk = Disk("/snap", bytes_total=100, bytes_used=100, bytes_free=0, read_only=True)
+    assert assess(box(sample=sample(disk)), NOW).alerts == ()
+
+
+def test_a_mount_that_cannot_be_read_is_said() -> None:
+    assert alerts(assess(box(sample=sample(Disk("/mnt", error="stale handle"))), NOW)) == [
+        ("mount:/mnt", "warn")
+    ]
+
+
+@pytest.mark.parametrize(("used", "level"), [(93, None), (94, "warn"), (100, "warn"), (101, "error")])
+def test_memory_at_90_and_97_without_the_cache(used: int, level: str | None) -> None:
+    mem = Memory(cgroup=2, used=used, cache=4, limit=100, oom_kills=0)
+    assert alerts(assess(box(sample=sample(mem=mem)), NOW)) == ([("memory", level)] if level else [])
+
+
+def test_memory_without_a_limit_is_no_alert() -> None:
+    assert assess(box(sample=sample(mem=Memory(used=10**12))), NOW).alerts == ()
+
+
+@pytest.mark.parametrize(("ago", "there"), [(5.0, True), (700.0, False)])
+def test_a_kill_by_the_kernel_for_ten_minutes(ago: float, there: bool) -> None:
+    event = Event("boot-1", 1, NOW - ago, "oom-kill", "killed 12", "error")
+    assert bool(assess(box(events=(event,)), NOW).alerts) is there
+
+
+@pytest.mark.parametrize(("still", "there"), [(29.0, False), (31.0, True)])
+def test_stalled_after_30_seconds_of_a_fast_run(still: float, there: bool) -> None:
+    found = assess(box(runs=(run(progressed_at=NOW - still),)), NOW)
+    assert ("stalled:lstm-b", "warn") in alerts(found) or not there
+    assert bool(found.alerts) is there
+
+
+def test_a_slow_run_may_take_ten_of_its_own_steps() -> None:
+    slow = run(losses=[1.0] * 60, last_at=NOW)  # 600 s for 60 points: 10 s a step
+    assert assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 90),)), NOW).alerts == ()
+    assert assess(box(runs=(msgspec.structs.replace(slow, progressed_at=NOW - 110),)), NOW).word == "stalled"
+
+
+def test_a_stale_box_is_not_called_stalled() -> None:
+    found = assess(box(sample_at=NOW - 60, runs=(run(progressed_at=NOW - 60),)), NOW)
+    assert found.health is Health.STALE
+
+
+def test_no_first_step_for_long() -> None:
+    late = queue(cell(started=NOW - 700))
+    assert [id_ for id_, _ in alerts(assess(box(queues=(late,), runs=()), NOW))] == ["stalled:lstm-b"]
+    soon = queue(cell(started=NOW - 60))
+    assert assess(box(queues=(soon,), runs=()), NOW).alerts == ()
+
+
+@pytest.mark.parametrize(("code", "word"), [(75, "preempted"), (None, "interrupted")])
+def test_interrupted_and_nobody_runs_it(code: int | None, word: str) -> None:
+    cut = queue(cell(state="interrupted", exit_code=code), runner_alive=False)
+    found = assess(box(queues=(cut,), sample=IDLE), NOW)
+    assert (found.health, found.word, found.why) == (Health.WARN, word, f"lstm-b {word}, nobody runs it")
+
+
+def test_interrupted_while_the_runner_lives_is_no_alert() -> None:
+    assert assess(box(queues=(queue(cell(state="interrupted")),)), NOW).alerts == ()
+
+
+def test_a_runner_that_died() -> None:
+    found = assess(box(queues=(queue(runner_alive=False),), sample=IDLE), NOW)
+    assert found.why == "lstm-b: its runner is gone, nobody runs the cell"
+
+
+def test_waiting_cells_without_a_runner() -> None:
+    lone = queue(cell(state="waiting"), cell("gru", state="waiting"), runner_alive=False)
+    assert assess(box(queues=(lone,), runs=(), sample=IDLE), NOW).why == "2 cells waiting, no runner alive"
+
+
+def test_a_failed_cell_is_trouble() -> None:
+    bad = queue(cell(state="failed", exit_code=1, reason="exit 1"), cell("gru"))
+    found = assess(box(queues=(bad,)), NOW)
+    assert (found.health, found.word, found.why) == (
+        Health.TROUBLE,
+        "failed",
+        "lstm-b failed, exit 1: exit 1",
+    )
+
+
+FINDING = Finding(
+    "U7", "No inodes", Severity.FATAL, "inodes of /workspace", "OSError", "log", reading="all used"
+)
+
+
+@pytest.mark.parametrize(
+    ("finding", "health"),
+    [
+        (FINDING, Health.TROUBLE),
+        (msgspec.structs.replace(FINDING, cleared=True), Health.WARN),
+        (msgspec.structs.replace(FINDING, severity=Severity.DEGRADING), Health.WARN),
+    ],
+)
+def test_a_finding_is_trouble_while_it_is_fatal(finding: Finding, health: Health) -> None:
+    found = assess(box(findings=(finding,)), NOW)
+    assert (found.health, found.word) == (health, "inodes")
+
+
+def test_a_finding_stands_for_the_reading_it_explains() -> None:
+    full = sample(ROOT, msgspec.structs.replace(DATA, inodes_used=4096))
+    found = assess(box(sample=full, findings=(FINDING,)), NOW)
+    assert [alert.id for alert in found.alerts] == ["finding:U7:inodes of /workspace:"]
+
+
+def test_a_provider_that_cannot_be_read() -> None:
+    old = msgspec.structs.replace(RUNNING, at=NOW - 700, error="401")
+    assert alerts(assess(box(meter=old), NOW)) == [("meter", "warn")]
+    assert assess(box(meter=msgspec.structs.replace(old, at=NOW - 30)), NOW).alerts == ()
+
+
+def test_the_worst_box_comes_first() -> None:
+    def named(name: str, **over: Any) -> tuple[Any, str]:
+        state = box(**over)
+        state = msgspec.structs.replace(state, spec=BoxSpec(name=name, host="h"))
+        return assess(state, NOW).rank, name
+
+    fleet = [
+        named("f-stopped", link=Link.UNREACHABLE, meter=STOPPED),
+        named("e-done", queues=(DONE,), sample=IDLE, meter=Meter()),
+        named("d-well"),
+        named("c-warn", queues=(DONE,), sample=IDLE, meter=RUNNING),
+        named("b-lost", link=Link.UNREACHABLE),
+        named("a2-full", findings=(FINDING,), queues=(queue(cell(state="failed")),)),
+        named("a3-full", findings=(FINDING,)),
+        named("a1-full", findings=(FINDING,)),
+    ]
+    order = [name for _, name in sorted(fleet)]
+    assert order == ["a2-full", "a1-full", "a3-full", "b-lost", "c-warn", "d-well", "e-done", "f-stopped"]
+
+
+@given(
+    link=st.sampled_from(Link),
+    lifecycle=st.sampled_from(Lifecycle),
+    kind=st.sampled_from(MeterKind),
+    age=st.none() | st.floats(0, 1e6),
+    meter_age=st.none() | st.floats(0, 1e6),
+    states=st.lists(st.sampled_from(["waiting", "running", "done", "failed", "interrupted"]), max_size=4),
+    alive=st.booleans(),
+)
+def test_every_state_has_a_word_a_reason_and_a_rank(
+    link: Link,
+    lifecycle: Lifecycle,
+    kind: MeterKind,
+    age: float | None,
+    meter_age: float | None,
+    states: list[str],
+    alive: bool,
+) -> None:
+    cells = tuple(cell(f"c{i}", state=state) for i, state in enumerate(states))
+    state = box(
+        link=link,
+        sample_at=None if age is None else NOW - age,
+        meter=Meter(kind, lifecycle, at=None if meter_age is None else NOW - meter_age),
+        queues=(queue(*cells, runner_alive=alive),) if cells else (),
+    )
+    found = assess(state, NOW)
+    assert found.word
+    assert found.why
+    assert found.rank < (99,)
+    assert {alert.level for alert in found.alerts} <= {"warn", "error"}
+    levels = [alert.level for alert in found.alerts]
+    assert levels == sorted(levels)  # error before warn
+    if lifecycle is Lifecycle.STOPPED and link is not Link.LIVE:
+        assert found.health is Health.STOPPED
