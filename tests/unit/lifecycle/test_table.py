@@ -1,0 +1,56 @@
+"""The table of checks, and the count by phase."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.lifecycle import CHECKS, PHASES, evaluate, summary
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.profiles import all_profiles, load_profile
+from tests.unit.triage.builders import NOW, box
+
+
+def test_ids_are_distinct_and_in_order() -> None:
+    ids = [tuple(map(int, check.id.split("."))) for check in CHECKS]
+    assert ids == sorted(set(ids))
+    assert {check.phase for check in CHECKS} == set(range(len(PHASES)))
+
+
+def test_at_least_sixteen_are_evaluated_from_live_data() -> None:
+    proved = [r for r in evaluate(box(), load_profile("vastai"), NOW) if r.status is not CheckStatus.PERSON]
+    assert len(proved) >= 16
+
+
+@pytest.mark.parametrize("id_", sorted(all_profiles()))
+def test_a_box_of_which_nothing_is_known_proves_nothing_but_its_profile(id_: str) -> None:
+    state = BoxState(spec=BoxSpec("new", "h", profile=id_))
+    results = evaluate(state, load_profile(id_), NOW)
+    proved = {result.id for result in results if result.status is CheckStatus.PASSED}
+    assert proved <= {"0.1", "5.3"}
+    assert not [result for result in results if result.status is CheckStatus.FAILED]
+
+
+def test_results_follow_the_table() -> None:
+    results = evaluate(box(), load_profile("vastai"), NOW)
+    assert [(r.id, r.phase, r.title) for r in results] == [(c.id, c.phase, c.title) for c in CHECKS]
+
+
+def test_evidence_is_never_of_the_future() -> None:
+    for result in evaluate(box(), load_profile("vastai"), NOW):
+        assert result.at is None or result.at <= NOW, result
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CheckStatus)), max_size=40))
+def test_the_summary_counts_every_result_once(pairs: list[tuple[int, CheckStatus]]) -> None:
+    results = [
+        CheckResult(f"{phase}.{i}", phase, "t", status, "e") for i, (phase, status) in enumerate(pairs)
+    ]
+    phases = summary(results)
+    assert [phase.name for phase in phases] == list(PHASES)
+    assert sum(phase.total for phase in phases) == len(results)
+    for phase in phases:
+        mine = [status for number, status in pairs if number == phase.phase]
+        assert (phase.status is CheckStatus.PASSED) == (bool(mine) and set(mine) == {CheckStatus.PASSED})
