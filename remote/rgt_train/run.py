@@ -261,6 +261,7 @@ class Run:
             store, self._state.writers, self._about, self._report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
         )  # fmt: skip
+        self._saver.only_best = loaded is not None and loaded.path == store.best
         self._saver.on_saved = self._ledger.alive
         self._ledger.start(p.step)
         if not self._lock.exclusive:

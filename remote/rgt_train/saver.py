@@ -74,6 +74,8 @@ class Saver:
         self._report, self._cadence, self._stop, self._limits = report, cadence, stop, limits
         self.last_good = last_good
         self.failing = False
+        self.only_best = False
+        """Whether ``best`` is all there is on disk: then even the step it was made at is worth a save of its own."""
         self._last_due = start
         self._retry_at = 0.0
         self._best: Optional[_Best] = None
@@ -102,7 +104,7 @@ class Saver:
             step: The current step.
             loud: Whether a failure is told again where the one before was told already.
         """
-        if self.last_good == step and self._best is None:
+        if self.last_good == step and self._best is None and not self.only_best:
             return True
         begun = time.monotonic()
         try:
@@ -190,6 +192,7 @@ class Saver:
 
     def _succeeded(self, saved: Checkpoint, seconds: float) -> None:
         self.last_good = saved.step
+        self.only_best = False
         self._saved_once = True
         self._cadence.measured_save(seconds)
         self._report.say(

@@ -100,6 +100,8 @@ def reserve(directory: StrPath, need_bytes: int) -> None:
     Raises:
         OSError: They do not fit, or not a single file does.
     """
+    if not hasattr(os, "posix_fallocate"):
+        return  # macOS: the write itself will tell
     path = os.path.join(directory, "reserve")
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

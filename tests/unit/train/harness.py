@@ -68,7 +68,9 @@ class Trainer:
         """Wait for its end; return the exit code, negative for a signal."""
         self._until(lambda: self.code is not None, "the end")
         self._hold.set()
-        self._thread.join(TIMEOUT)
+        self._thread.join(
+            1.0
+        )  # orphaned data workers may hold the pipe a little longer: they end by themselves
         assert self.code is not None
         return self.code
 
@@ -146,11 +148,18 @@ class Zygote:
 
     def launch_raw(self, argv: list[str]) -> Trainer:
         """Start ``rgt_train`` with exactly these arguments."""
+        return self._launch({"argv": argv})
+
+    def launch_script(self, path: Path) -> Trainer:
+        """Start a Python file in its own directory."""
+        return self._launch({"script": str(path)})
+
+    def _launch(self, request: dict[str, Any]) -> Trainer:
         self._count += 1
         fifo = self._place / f"out{self._count}"
         trainer = Trainer(fifo)
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"argv": argv, "fifo": str(fifo)}) + "\n")
+        self.process.stdin.write(json.dumps({**request, "fifo": str(fifo)}) + "\n")
         self.process.stdin.flush()
         trainer.pid = self._started.get(timeout=TIMEOUT)
         with self._lock:
@@ -226,17 +235,15 @@ class Mounts:
         assert self.zygote is not None
         return Path(f"/proc/{self.zygote.process.pid}/root{self._base / name}")
 
-    def remount(self, name: str, options: str) -> None:
-        """Change the options of a mount, e.g. to ``ro``."""
+    def cover(self, directory: Path, *, read_only: bool) -> None:
+        """Put a read-only bind mount over a directory of a mount (given by its outside path), or take it away."""
         assert self.zygote is not None
+        inside = str(directory).removeprefix(f"/proc/{self.zygote.process.pid}/root")
+        script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1"' if read_only else 'umount -l "$1"'
         target = ["-t", str(self.zygote.process.pid), "-m"]
         if os.geteuid() != 0:
             target += ["-U", "--preserve-credentials"]
-        subprocess.run(
-            ["nsenter", *target, "mount", "-o", f"remount,{options}", self.inside(name)],
-            check=True,
-            timeout=TIMEOUT,
-        )
+        subprocess.run(["nsenter", *target, "sh", "-c", script, "sh", inside], check=True, timeout=TIMEOUT)
 
 
 def metrics(out: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,129 @@
+"""Kills a writer before each of its file operations in turn, and looks at what is left. Run by a test.
+
+``every_call.py DIR`` prints one JSON line: how many operations a save has, and the first thing that went wrong.
+Needs no torch: the commit protocol is the standard library alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rgt_train.hashing import HashingFile
+from rgt_train.store import Store
+
+CALLS = ("open", "write", "fsync", "close", "rename", "replace", "mkdir", "unlink", "rmdir", "ftruncate")
+
+
+def content(step: int, name: str) -> bytes:
+    """Return what a file of `step` holds."""
+    return f"{name} of {step} ".encode() * 50
+
+
+def parts(step: int) -> dict[str, Callable[[HashingFile], None]]:
+    """Return the writers of a checkpoint."""
+
+    def write(file: HashingFile) -> None:
+        data = content(step, os.path.basename(file.path))
+        file.write(data[:100])
+        file.write(data[100:])
+
+    return {"model.pt": write, "trainer.pt": write}
+
+
+def arm(deadly: int) -> list[int]:
+    """Make the `deadly`-th file operation from now on kill the process before it happens; return the counter."""
+    count = [0]
+
+    def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            count[0] += 1
+            if count[0] == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **kwargs)
+
+        return counted
+
+    for name in CALLS:
+        setattr(os, name, wrap(getattr(os, name)))
+    return count
+
+
+def prepare(out: str) -> None:
+    """Make a run directory with the steps 1 and 2 and a best of step 1."""
+    shutil.rmtree(out, ignore_errors=True)
+    os.mkdir(out)
+    store = Store(out, 1)
+    store.commit(1, parts(1), {})
+    store.commit_best(1, parts(1), {})
+    store.commit(2, parts(2), {})
+
+
+def save(out: str) -> None:
+    """Do what is killed: publish step 3 (which prunes step 1) and a new best."""
+    store = Store(out, 2)
+    store.commit(3, parts(3), {})
+    store.commit_best(3, parts(3), {})
+
+
+def look(out: str) -> str | None:
+    """Start anew after the kill; return what is wrong, or None."""
+    store = Store(out, 3)
+    store.clean()
+    found, complaints = store.newest_good()
+    if complaints:
+        return f"a published checkpoint is damaged: {complaints}"
+    if found is None or found.step not in (2, 3):
+        return f"newest good is {found}"
+    for directory, steps in ((found.path, (found.step,)), (store.best, (1, 3))):
+        step = json.loads(Path(directory, "manifest.json").read_text())["step"]
+        if step not in steps:
+            return f"{directory} is of step {step}"
+        for name in ("model.pt", "trainer.pt"):
+            if Path(directory, name).read_bytes() != content(step, name):
+                return f"{directory}/{name} has other content"
+    strays = [name for name in os.listdir(store.root) if name.startswith(".")]
+    return f"strays are left: {strays}" if strays else None
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run `work` in a fork and return its wait status."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitpid(pid, 0)[1]
+
+
+def main() -> None:
+    """Kill before operation 1, 2, … until the save gets through."""
+    out = os.path.join(sys.argv[1], "run")
+    os.fsync = lambda fd: None  # counted like the others, but a killed process loses no page: only time
+    for deadly in range(1, 10_000):
+        prepare(out)
+
+        def attempt(deadly: int = deadly) -> None:
+            arm(deadly)
+            save(out)
+
+        status = in_child(attempt)
+        wrong = look(out)
+        if wrong is None and status == 0:
+            print(json.dumps({"calls": deadly - 1, "wrong": None}))
+            return
+        if wrong is not None or not os.WIFSIGNALED(status):
+            print(json.dumps({"calls": deadly, "wrong": wrong or f"ended with status {status}"}))
+            return
+
+
+if __name__ == "__main__":
+    main()
