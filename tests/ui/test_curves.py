@@ -1,0 +1,285 @@
+"""The curves screen: what it shows, what its keys and the mouse do, and what it says when there is nothing."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from textual import events
+from textual.pilot import Pilot
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.run import Resume, Series
+from rgt_tui.ui import glyphs
+from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui.plot.board import Board
+from rgt_tui.ui.plot.settings import Settings
+from rgt_tui.ui.screens.curves import CurvesScreen
+from rgt_tui.ui.screens.curves_text import density, entries, notes, nothing_to_draw
+from rgt_tui.ui.widgets.curve import CurvePlot
+from rgt_tui.ui.widgets.curve_legend import CurveLegend
+from rgt_tui.ui.widgets.headline import EventLine, HeaderLine
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import NOW, FakeFleet, curve, running_box
+
+BOX = "autodl-demo"
+
+
+def box_with_history() -> BoxState:
+    box = running_box()
+    a, b, c = box.runs
+    redone = [(s, 3.0 - s / 400) for s in range(339)] + [(s, 2.9 - s / 400) for s in range(321, 656)]
+    return msgspec.structs.replace(
+        box,
+        runs=(
+            msgspec.structs.replace(a, series={"loss": curve(2400), "lr": curve(2400, start=3e-4, end=1e-5)}),
+            msgspec.structs.replace(b, series={"loss": curve(2400, end=1.5, nan_at=1210)}),
+            msgspec.structs.replace(
+                c, series={"loss": Series().extended(redone)}, resumes=(Resume(320, "SIGTERM", 339),)
+            ),
+        ),
+    )
+
+
+@pytest.fixture
+def fleet() -> FakeFleet:
+    return FakeFleet(FleetState((box_with_history(),), (), NOW))
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        await pilot.pause()
+    raise AssertionError("it did not come to that")
+
+
+async def opened(pilot: Pilot[None]) -> CurvesScreen:
+    app = pilot.app
+    assert isinstance(app, RgtApp)
+    await until(pilot, lambda: app.fleet is not None)
+    app.open_screen("curves", BOX)
+    await until(pilot, lambda: isinstance(app.screen, CurvesScreen) and app.screen.fleet_state is not None)
+    await pilot.pause()
+    app.tick(force=True)
+    await pilot.pause()
+    screen = app.screen
+    assert isinstance(screen, CurvesScreen)
+    return screen
+
+
+def plot(screen: CurvesScreen) -> str:
+    return "\n".join(text_of(made) for made in screen.query_one(CurvePlot).shown_lines)
+
+
+def legend(screen: CurvesScreen) -> str:
+    return "\n".join(text_of(made) for made in screen.query_one(CurveLegend).shown_lines)
+
+
+def header(screen: CurvesScreen) -> str:
+    return text_of(screen.query_one(HeaderLine).shown_lines[0])
+
+
+async def test_what_it_shows_and_what_the_keys_do(fleet: FakeFleet) -> None:
+    async with RgtApp(lambda: fleet).run_test(size=(140, 34)) as pilot:
+        screen = await opened(pilot)
+        assert "x step" in header(screen)
+        assert "y log" in header(screen)
+        assert "smooth off" in header(screen)
+        assert "3 of 3 runs" in header(screen)
+        assert "1 px = 13 steps" in header(screen)
+        assert "resumed from 320 after SIGTERM" in legend(screen)
+        assert "╳ NaN at 1,210" in legend(screen)
+        assert "◆" in legend(screen)
+        assert "●" in legend(screen)
+        assert plot(screen).count("⇡") == 2
+        assert plot(screen).count("╳") == 1
+
+        await pilot.press("y", "s", "s")
+        assert "y linear" in header(screen)
+        assert "smooth 0.90" in header(screen)
+        await pilot.press("m")
+        assert screen.settings.metric == "lr"
+        assert "lr" in header(screen)
+        assert "1 of 3 runs" in header(screen)
+        await pilot.press("m", "s", "s", "plus", "plus")
+        frame = screen.plot.frame
+        assert frame is not None
+        assert frame.window[1] - frame.window[0] == pytest.approx(600)
+        assert "window" in header(screen)
+        before = frame.window
+        await pilot.press("right")
+        assert screen.plot.frame is not None
+        assert screen.plot.frame.window[0] > before[0]
+        await pilot.press("left", "minus", "0")
+        assert screen.settings.view.is_all
+
+        await pilot.press("left_square_bracket")
+        assert "at step 2,400" in legend(screen)
+        await pilot.press("left_square_bracket")
+        assert screen.settings.pinned is not None
+        assert screen.settings.pinned < 2400
+        await pilot.press("right_square_bracket", "escape")
+        assert screen.settings.pinned is None
+        assert pilot.app.screen is screen
+
+        await pilot.press("space")
+        assert "select a run" in text_of(screen.query_one(EventLine).shown_lines[0])
+        await pilot.press("j", "j", "space")
+        assert screen.selected == "gpt-b"
+        assert "2 of 3 runs" in header(screen)
+        await pilot.press("k", "v")
+        assert "1 of 3 runs" in header(screen)
+        await pilot.press("v")
+        assert "3 of 3 runs" in header(screen)
+        await pilot.press("left")
+        assert "everything is on screen" in text_of(screen.query_one(EventLine).shown_lines[0])
+
+
+async def test_the_mouse_points_pins_zooms_and_picks(fleet: FakeFleet) -> None:
+    async with RgtApp(lambda: fleet).run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        await pilot.hover("#plot", offset=(40, 10))
+        await until(pilot, lambda: screen.settings.hover is not None)
+        assert "at step" in legend(screen)
+        await pilot.click("#plot", offset=(40, 10))
+        await until(pilot, lambda: screen.settings.pinned is not None)
+        await pilot.hover("#legend", offset=(3, 20))
+        await until(pilot, lambda: screen.settings.hover is None)
+        assert "at step" in legend(screen)
+        region = screen.plot.region
+        for kind in (events.MouseScrollUp, events.MouseScrollUp, events.MouseScrollDown):
+            screen.plot.post_message(
+                kind(screen.plot, 40, 10, 0, 0, 0, False, False, False, region.x + 40, region.y + 10)
+            )
+        await until(pilot, lambda: not screen.settings.view.is_all)
+        await pilot.click("#legend", offset=(3, 1))
+        await until(pilot, lambda: screen.selected == "gpt-a")
+        await pilot.click("#legend", offset=(3, 1))
+        await until(pilot, lambda: screen.settings.hidden == {"gpt-a"})
+
+
+async def test_new_points_are_drawn_and_nothing_else_is(fleet: FakeFleet) -> None:
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await opened(pilot)
+        frame = screen.plot.frame
+        app.tick(force=True)
+        await pilot.pause()
+        assert screen.plot.frame is frame, "without a new point nothing is drawn again"
+        box = fleet.state.boxes[0]
+        grown = box.runs[0].series["loss"].extended([(s, 1.6) for s in range(2401, 3001)])
+        runs = (msgspec.structs.replace(box.runs[0], series={"loss": grown}, step=3000), *box.runs[1:])
+        fleet.change(BOX, runs=runs)
+        app.tick(force=True)
+        await until(pilot, lambda: screen.plot.frame is not frame)
+        assert screen.plot.frame is not None
+        assert screen.plot.frame.window == (0.0, 3000.0)
+        assert "3,000" in legend(screen)
+
+
+async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(60, 20)) as pilot:
+        screen = await opened(pilot)
+        for size in ((60, 20), (80, 24), (200, 50), (12, 5), (80, 24)):
+            await pilot.resize_terminal(*size)
+            await pilot.pause()
+        fleet.change(BOX, runs=())
+        app.tick(force=True)
+        await until(pilot, lambda: "No run of autodl-demo has logged a point yet." in plot(screen))
+        await pilot.press("m", "y", "s", "plus", "left", "left_square_bracket", "j", "space", "v", "0")
+        fleet.push(FleetState((), (), NOW))
+        app.tick(force=True)
+        await until(pilot, lambda: "not in the fleet any more" in plot(screen))
+        await pilot.press("q")
+        await until(pilot, lambda: app.screen is not screen)
+
+
+async def test_ascii_terminals_get_a_plot_too(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RGT_ASCII", "1")
+    glyphs.glyphs.cache_clear()
+    async with RgtApp(lambda: fleet).run_test(size=(80, 24)) as pilot:
+        screen = await opened(pilot)
+        drawn = [screen.plot.render_line(y).text for y in range(screen.plot.size.height)]
+        assert all(line.isascii() for line in drawn)
+        assert any("*" in line for line in drawn)
+        assert any("^" in line for line in drawn)
+
+
+def board_of(box: BoxState, settings: Settings | None = None) -> Board:
+    board = Board()
+    board.update(box.runs, settings or Settings(), None)
+    return board
+
+
+def test_the_legend_reads_at_the_crosshair() -> None:
+    box = box_with_history()
+    board = board_of(box, Settings(pinned=330.0))
+    values = {entry.run: entry.value for entry in entries(box, board, NOW)}
+    assert values["gpt-c"] == pytest.approx(2.9 - 330 / 400)
+    far = board_of(box, Settings(pinned=2000.0))
+    assert {e.run: e.value for e in entries(box, far, NOW)}["gpt-c"] is None
+
+
+def test_states_and_ages_in_the_legend() -> None:
+    box = box_with_history()
+    found = {entry.run: entry for entry in entries(box, board_of(box), NOW + 7)}
+    assert (found["gpt-a"].state, found["gpt-a"].age) == ("done", None)
+    assert (found["gpt-c"].state, found["gpt-c"].age, found["gpt-c"].step) == ("running", 7.0, 655)
+
+
+def test_notes_are_clean_and_few() -> None:
+    box = box_with_history()
+    many = msgspec.structs.replace(
+        box.runs[2], resumes=tuple(Resume(s, "\x1b[31mSIGTERM\n", s) for s in range(10, 100, 10))
+    )
+    made = notes(many, board_of(box))
+    assert made[0][0] == "6 earlier"
+    assert len(made) == 4
+    assert made[-1][0] == "⇡ resumed from 90 after SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("steps", "text"),
+    [(16.2, "1 px = 16 steps"), (1.0, "1 px = 1 step"), (2.5, "1 px = 2.5 steps"), (0.25, "1 step = 4 px")],
+)
+def test_the_density_in_words(steps: float, text: str) -> None:
+    assert density(steps) == text
+
+
+def test_every_empty_state_says_what_to_do() -> None:
+    box = box_with_history()
+    unlogged = msgspec.structs.replace(box.runs[0], series={})
+    cases = [
+        (None, Settings()),
+        (msgspec.structs.replace(box, runs=()), Settings()),
+        (msgspec.structs.replace(box, runs=(unlogged,)), Settings()),
+        (box, Settings(metric="nope")),
+        (box, Settings(hidden=frozenset({"gpt-a", "gpt-b", "gpt-c"}))),
+    ]
+    said = [nothing_to_draw(state, BOX, settings) for state, settings in cases]
+    assert len({lines[0] for lines in said}) == len(cases)
+    assert all(len(lines) >= 2 for lines in said)
+
+
+def test_a_board_forgets_runs_that_are_gone_and_sees_what_changed() -> None:
+    box = box_with_history()
+    board = board_of(box)
+    assert board.shown == ["gpt-a", "gpt-b", "gpt-c"]
+    assert not board.update(box.runs, Settings(), None)
+    assert board.update(box.runs[:1], Settings(), None)
+    assert board.trace("gpt-b") is None
+    assert board.update(box.runs, Settings(smooth=0.9), None)
+    assert board.frame((80, 20)) is not None
+    assert not math.isnan(board.value_at("gpt-a", 10.0) or math.nan)
+
+
+def test_numpy_is_not_loaded_before_a_plot_is_drawn() -> None:
+    code = "import sys, rgt_tui.ui.screens.curves; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,357 @@
+"""The teardown dialog in the app: nothing is sent by accident, and what was sent is never lost from sight."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import msgspec
+import pytest
+from textual import events
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.profile import BillingAction, Profile
+from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.widgets.confirm import DialogButton, Facts
+from rgt_tui.ui.widgets.confirm_state import Stage
+from rgt_tui.ui.widgets.spans import text_of
+from tests.ui.fakes import FakeFleet
+
+BOX = "vast-demo"
+SIZES = [(60, 20), (80, 24), (120, 34), (200, 50)]
+
+
+class ParkFleet(FakeFleet):
+    """A fleet whose platform can park as well as destroy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reviews: list[Verb] = []
+        self.fail_review: Exception | None = None
+        self.break_after: int | None = None
+
+    def profile(self, box: str) -> Profile:
+        return msgspec.structs.replace(
+            super().profile(box),
+            billing=(
+                BillingAction("stop", "Stop", "park", True, False, True),
+                BillingAction("destroy", "Destroy", "destroy", True, True, False),
+            ),
+        )
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        self.reviews.append(verb)
+        if self.fail_review is not None:
+            raise self.fail_review
+        return await super().review(box, verb)
+
+    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        count = 0
+        async for step in super().execute(box, verb, typed):
+            if count == self.break_after:
+                raise ConnectionError("connection reset by peer")
+            count += 1
+            yield step
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    for _ in range(200):
+        if holds():
+            return
+        await pilot.pause()
+    raise AssertionError("it did not come to that")
+
+
+async def open_dialog(pilot: Pilot[None], fleet: ParkFleet, *, guarded: bool = False) -> TeardownScreen:
+    app = pilot.app
+    assert isinstance(app, RgtApp)
+    await until(pilot, lambda: app.fleet is not None)
+    app.open_screen("teardown", BOX)
+    await until(pilot, lambda: isinstance(app.screen, TeardownScreen) and app.screen.is_mounted)
+    screen = app.screen
+    assert isinstance(screen, TeardownScreen)
+    await until(pilot, lambda: screen.state.review is not None or screen.state.review_error is not None)
+    if not guarded:
+        fleet.advance(1.0)
+    return screen
+
+
+async def type_name(pilot: Pilot[None], screen: TeardownScreen, name: str = BOX) -> None:
+    screen.query_one(Input).focus()
+    await pilot.pause()
+    screen.query_one(Input).post_message(events.Paste(name))
+    await until(pilot, lambda: screen.state.typed == name)
+
+
+def button(screen: TeardownScreen, name: str) -> DialogButton:
+    return screen.query_one(f"#{name}", DialogButton)
+
+
+def said(screen: TeardownScreen) -> str:
+    return "\n".join(text_of(row) for part in screen.query(Facts) for row in part.shown_lines)
+
+
+def app_of(fleet: ParkFleet) -> RgtApp:
+    return RgtApp(lambda: fleet)
+
+
+async def test_it_opens_on_cancel_with_park_chosen_and_nothing_typed() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        assert screen.focused is button(screen, "cancel")
+        assert screen.state.verb is Verb.PARK
+        assert screen.query_one(Input).value == ""
+        assert button(screen, "ok").disabled
+        assert button(screen, "ok").text == "Stop vast-demo"
+        assert "will send" in said(screen)
+
+
+async def test_enter_mash_after_the_opening_key_cancels_at_worst() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet, guarded=True)
+        await pilot.press("D", "D", "enter", "enter", "enter")
+        assert pilot.app.screen is screen
+        assert screen.query_one(Input).value == ""
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        assert fleet.executed == []
+
+
+async def test_input_that_comes_too_early_is_dropped() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet, guarded=True)
+        screen.query_one(Input).focus()
+        await pilot.press("v", "a", "escape")
+        assert pilot.app.screen is screen
+        assert screen.query_one(Input).value == ""
+
+
+async def test_escape_cancels() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is not screen)
+        assert fleet.executed == []
+
+
+async def test_a_wrong_name_sends_nothing() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        for typed in ("vast-dem", "vast-demo ", "Vast-demo"):
+            screen.query_one(Input).value = ""
+            await type_name(pilot, screen, typed)
+            assert button(screen, "ok").disabled
+            await pilot.press("enter", "enter")
+        await pilot.press("tab", "enter")
+        await pilot.pause()
+        assert fleet.executed == []
+
+
+async def test_the_name_then_the_button_parks() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await pilot.press("shift+tab", *BOX)
+        assert screen.state.typed == BOX
+        assert not button(screen, "ok").disabled
+        await pilot.press("enter")
+        assert screen.focused is button(screen, "ok")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert fleet.executed == [], "the Enter that left the field must not press the button"
+        fleet.advance(1.0)
+        await pilot.press("enter")
+        await until(pilot, lambda: screen.state.stage is Stage.OFF)
+        assert fleet.executed == [(BOX, Verb.PARK, BOX)]
+        assert "✔ meter off" in said(screen)
+        assert button(screen, "ok").disabled
+        assert button(screen, "cancel").text == "Close"
+
+
+async def test_pasting_is_typing() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        field = screen.query_one(Input)
+        field.focus()
+        field.post_message(events.Paste("vast-\x1b[31mdemo"))
+        await pilot.pause()
+        assert field.value == ""
+        field.post_message(events.Paste("vast-demo\n"))
+        await until(pilot, lambda: screen.state.may_confirm(fleet.now()))
+
+
+async def test_changing_to_destroy_empties_the_name() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await pilot.press("shift+tab", "right")
+        await until(pilot, lambda: screen.state.verb is Verb.DESTROY and screen.state.review is not None)
+        assert screen.query_one(Input).value == ""
+        assert button(screen, "ok").text == "Destroy vast-demo"
+        assert button(screen, "ok").disabled
+        assert fleet.reviews[-1] is Verb.DESTROY
+        fleet.advance(1.0)
+        assert await pilot.click("#verbs", offset=(17, 0))
+        await until(pilot, lambda: screen.state.verb is Verb.PARK)
+
+
+async def test_the_button_obeys_the_newest_review() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        ok = button(screen, "ok")
+
+        fleet.review_changes = {"status": "stopped"}
+        screen.ask()
+        await until(pilot, lambda: bool(screen.state.changed))
+        assert "provider says stopped, was running" in said(screen)
+        assert screen.query_one(Input).value == BOX
+
+        fleet.review_changes = {"refusals": ("training runs: gpt-b pid 231 step 655 advanced 1 s ago",)}
+        screen.ask()
+        await until(pilot, lambda: ok.disabled)
+        assert "training runs: gpt-b pid 231" in said(screen)
+
+        fleet.review_changes = {}
+        screen.ask()
+        await until(pilot, lambda: not ok.disabled)
+
+        fleet.fail_review = TimeoutError()
+        screen.ask()
+        await until(pilot, lambda: ok.disabled)
+        assert "TimeoutError" in said(screen)
+
+
+async def test_the_gate_closing_at_ok_sends_nothing_and_says_so() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        fleet.review_changes = {"refusals": ("a training process started 1 s ago",)}
+        await pilot.press("tab", "tab")
+        assert screen.focused is button(screen, "ok")
+        await pilot.press("enter")
+        await until(pilot, lambda: bool(screen.state.closed))
+        assert fleet.executed == []
+        assert "nothing was sent" in said(screen)
+        assert "a training process started" in said(screen)
+        assert screen.query_one(Input).value == ""
+        assert screen.focused is button(screen, "cancel")
+
+
+@pytest.mark.parametrize("break_after", [0, 1])
+async def test_losing_the_network_in_mid_call_is_never_silent(break_after: int) -> None:
+    fleet = ParkFleet()
+    fleet.break_after = break_after
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        assert "state unknown, check the console" in said(screen)
+        assert "connection reset" in said(screen)
+
+
+async def test_unconfirmed_is_an_unknown_state() -> None:
+    fleet = ParkFleet()
+    fleet.steps = (StopPhase.REQUESTED, StopPhase.UNCONFIRMED)
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        assert "✔ meter off" not in said(screen)
+
+
+async def test_closing_leaves_the_request_going_and_says_so() -> None:
+    fleet = ParkFleet()
+    fleet.progress_gate = asyncio.Event()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: screen.state.in_flight)
+        assert "closing this leaves the request going" in said(screen)
+        hints: list[str] = []
+        behind = pilot.app.screen_stack[-2]
+        behind.hint = hints.append  # type: ignore[attr-defined]
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is behind)
+        assert "goes on" in hints[0]
+        again = await open_dialog(pilot, fleet)
+        assert again.state.elsewhere
+        await type_name(pilot, again)
+        assert button(again, "ok").disabled
+        await pilot.press("escape")
+        await until(pilot, lambda: pilot.app.screen is behind)
+        fleet.progress_gate.set()
+        await until(pilot, lambda: len(hints) == 2)
+        assert "meter is off" in hints[1]
+        assert len(fleet.executed) == 1
+
+
+async def test_a_bad_end_after_closing_is_a_notification() -> None:
+    fleet = ParkFleet()
+    fleet.progress_gate = asyncio.Event()
+    fleet.steps = (StopPhase.REQUESTED, StopPhase.FAILED)
+    app = app_of(fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await type_name(pilot, screen)
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: screen.state.in_flight)
+        await pilot.press("escape")
+        await until(pilot, lambda: app.screen is not screen)
+        fleet.progress_gate.set()
+        await until(pilot, lambda: len(app._notifications) == 1)
+        assert "state unknown" in next(iter(app._notifications)).message
+
+
+async def test_hostile_texts_are_not_markup() -> None:
+    fleet = ParkFleet()
+    fleet.review_changes = {
+        "instance": "[red]9[/red]\x1b[31m",
+        "native_label": "[link=x]Stop",
+        "will_send": "POST /[bold]x\x1b]0;title\x07",
+        "lost": ("[/]",),
+        "status": "[blink",
+    }
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        assert "POST /[bold]x" in said(screen)
+        assert button(screen, "ok").text == "[link=x]Stop vast-demo"
+        assert "\x1b" not in said(screen)
+        assert "[red]9[/red]" in screen.query_one("#dialog")._border_title.plain  # type: ignore[union-attr]
+
+
+async def test_what_must_be_done_is_on_screen_at_every_size() -> None:
+    fleet = ParkFleet()
+    fleet.review_changes = {"refusals": tuple(f"reason {i} " + "x" * 60 for i in range(8))}
+    async with app_of(fleet).run_test(size=SIZES[0]) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        for width, height in SIZES:
+            await pilot.resize_terminal(width, height)
+            await pilot.pause()
+            for name in ("#name", "#cancel", "#ok", "#status"):
+                region = screen.query_one(name).region
+                assert region.width > 0
+                assert screen.region.contains_region(region), (name, width)
+        await pilot.press("pagedown", "pageup")
+
+
+async def test_every_key_is_declared() -> None:
+    ids = [command.id for command in TeardownScreen.commands()]
+    assert len(ids) == len(set(ids))
+    assert {"teardown.close", "teardown.press", "teardown.other-verb"} <= set(ids)

@@ -1,0 +1,298 @@
+"""The teardown dialog without its looks: what is enabled when, and what every mishap leads to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.money import Meter
+from rgt_tui.model.profile import BillingAction
+from rgt_tui.ui.widgets.confirm_changes import changes
+from rgt_tui.ui.widgets.confirm_state import GUARD_SECONDS, STALE_SECONDS, Confirm, Stage, mismatch
+from rgt_tui.ui.widgets.confirm_view import Setting, course, facts, label, promise, status, title
+from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
+
+NOW = 1_000_000.0
+NAME = "vast-demo"
+
+
+def review(verb: Verb = Verb.DESTROY, /, **different: object) -> Review:
+    base = Review(
+        NAME, verb, "Destroy" if verb is Verb.DESTROY else "Stop", "9918231", verb is Verb.DESTROY, 0.42, 1.11, "USD",
+        ("/workspace  38.2 GB",), (), (), (EvidenceItem("quiet", True, "no training process", NOW),), (),
+        "DELETE /instances/9918231/", "running", NOW,
+    )  # fmt: skip
+    return msgspec.structs.replace(base, **different)
+
+
+def opened(**different: object) -> Confirm:
+    return Confirm(NAME, Verb.DESTROY, NOW, (Verb.PARK, Verb.DESTROY)).reviewed(review(**different), NOW)
+
+
+def ready() -> Confirm:
+    return opened().enter(NAME)
+
+
+LATER = NOW + 1.0
+
+
+def step(phase: StopPhase, text: str = "") -> StopProgress:
+    return StopProgress(phase, LATER, text)
+
+
+def test_nothing_is_on_at_first() -> None:
+    state = Confirm(NAME, Verb.DESTROY, NOW)
+    assert state.typed == ""
+    assert state.blockers(LATER) == ("the review is being made", "the name is not typed")
+
+
+def test_the_exact_name_switches_it_on() -> None:
+    assert ready().may_confirm(LATER)
+    state, send = ready().confirm(LATER)
+    assert send
+    assert state.stage is Stage.SENDING
+    assert state.in_flight
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "vast-dem",
+        "vast-demo ",
+        " vast-demo",
+        "Vast-demo",
+        "vast-demо",
+        "vast‐demo",
+        "vast-demo\u200b",
+        "ｖast-demo",
+    ],
+)
+def test_anything_but_the_exact_name_does_not(typed: str) -> None:
+    state = opened().enter(typed)
+    assert not state.may_confirm(LATER)
+    assert state.confirm(LATER) == (state, False)
+
+
+@given(st.text(max_size=20))
+def test_only_equality_counts(typed: str) -> None:
+    assert opened().enter(typed).may_confirm(LATER) == (typed == NAME)
+    hint = mismatch(typed, NAME)
+    assert (hint == "") == (NAME.startswith(typed))
+
+
+def test_the_mismatch_is_explained() -> None:
+    assert mismatch("vast-demo ", NAME) == "a space too many"
+    assert mismatch("VAST-demo", NAME) == "small and capital letters differ"
+    assert "U+043E" in mismatch("vast-demо", NAME)
+    assert mismatch("vast-demo2", NAME) == "longer than the name"
+    assert "character 2" in mismatch("vest", NAME)
+
+
+def test_mashing_enter_right_after_opening_does_nothing() -> None:
+    state = ready()
+    for milliseconds in range(0, 300, 25):
+        assert not state.confirm(NOW + milliseconds / 1000)[1]
+    assert state.confirm(NOW + GUARD_SECONDS)[1]
+
+
+def test_a_second_press_sends_nothing_more() -> None:
+    state, _ = ready().confirm(LATER)
+    assert not state.confirm(LATER + 1)[1]
+    assert state.enter("x") == state
+    assert state.choose(Verb.PARK, LATER) == state
+
+
+def test_a_clock_set_back_does_not_lock_the_dialog() -> None:
+    assert ready().armed(NOW - 3600)
+
+
+def test_refusals_switch_it_off_and_are_all_named() -> None:
+    state = opened(refusals=("training runs: gpt-b pid 231", "3 files only here")).enter(NAME)
+    assert state.blockers(LATER) == ("training runs: gpt-b pid 231", "3 files only here")
+
+
+def test_a_change_between_opening_and_ok_is_shown_and_guarded() -> None:
+    state = ready().reviewed(review(status="stopped", at=LATER), LATER)
+    assert state.changed == ("provider says stopped, was running",)
+    assert not state.confirm(LATER + 0.1)[1]
+    assert state.confirm(LATER + 0.4)[1]
+
+
+def test_a_gate_that_closes_in_between_locks() -> None:
+    state = ready().reviewed(review(refusals=("training runs",), at=LATER), LATER)
+    assert not state.may_confirm(LATER + 1)
+    assert state.changed == ("refused since you looked first; see above",)
+
+
+def test_ages_and_sums_are_no_change() -> None:
+    before = review(refusals=("step 655 advanced 1 s ago",))
+    after = review(refusals=("step 656 advanced 0 s ago",), spent=1.12, at=LATER)
+    assert changes(before, after) == ()
+
+
+@pytest.mark.parametrize(
+    ("different", "part"),
+    [
+        ({"instance": "7"}, "instance"),
+        ({"will_send": "DELETE /other"}, "will send"),
+        ({"per_hour": 0.5}, "price"),
+        ({"irreversible": False}, "reversible"),
+        ({"native_label": "Terminate"}, "called"),
+        ({"lost": ()}, "lost, no more"),
+        ({"kept": ("a",)}, "kept, new"),
+        ({"keeps_billing": ("disk",)}, "keeps billing, new"),
+        ({"items": ()}, "no longer looked at"),
+        ({"items": (EvidenceItem("quiet", False, "runs"),)}, "not proved"),
+    ],
+)
+def test_what_matters_is_a_change(different: dict[str, object], part: str) -> None:
+    found = changes(review(), review(**different))
+    assert len(found) == 1
+    assert part in found[0]
+
+
+def test_a_failed_review_locks_until_one_works() -> None:
+    state = ready().review_failed(Verb.DESTROY, "timeout")
+    assert state.blockers(LATER) == ("the review failed: timeout",)
+    assert state.reviewed(review(at=LATER), LATER).may_confirm(LATER)
+
+
+def test_an_old_review_does_not_count() -> None:
+    assert ready().blockers(NOW + STALE_SECONDS + 1) == ("the review is too old",)
+
+
+def test_changing_the_verb_starts_over() -> None:
+    state = ready().choose(Verb.PARK, LATER)
+    assert (state.verb, state.review, state.typed) == (Verb.PARK, None, "")
+    assert not state.armed(LATER + 0.1)
+    assert state.reviewed(review(Verb.DESTROY), LATER) == state
+    assert state.review_failed(Verb.DESTROY, "late") == state
+    assert state.choose(Verb.PARK, LATER) == state
+    assert replace(state, offered=(Verb.PARK,)).choose(Verb.DESTROY, LATER).verb is Verb.PARK
+
+
+def test_the_gate_refuses_at_ok() -> None:
+    state = ready().confirm(LATER)[0].gate_closed(("training runs",), LATER)
+    assert state.stage is Stage.REVIEW
+    assert state.closed == ("training runs",)
+    assert state.typed == ""
+    assert not state.may_confirm(LATER + 1)
+
+
+def test_the_way_to_meter_off() -> None:
+    state = ready().confirm(LATER)[0]
+    state = state.progressed(step(StopPhase.REQUESTED))
+    assert state.stage is Stage.SENDING
+    state = state.progressed(step(StopPhase.CONFIRMED)).progressed(step(StopPhase.METER_OFF))
+    assert state.stage is Stage.OFF
+    assert state.ended() == state
+
+
+@pytest.mark.parametrize("phase", [StopPhase.UNCONFIRMED, StopPhase.FAILED])
+def test_no_confirmation_is_an_unknown_state(phase: StopPhase) -> None:
+    state = (
+        ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED)).progressed(step(phase, "HTTP 500"))
+    )
+    assert state.stage is Stage.UNKNOWN
+    assert state.trouble == "HTTP 500"
+    assert not state.confirm(LATER + 9)[1]
+
+
+def test_losing_the_network_in_mid_call_is_an_unknown_state() -> None:
+    sending = ready().confirm(LATER)[0]
+    for state in (sending, sending.progressed(step(StopPhase.REQUESTED))):
+        lost = state.call_failed("connection reset")
+        assert lost.stage is Stage.UNKNOWN
+        assert "check the console" in text_of(status(lost, SETTING))
+    assert sending.ended().stage is Stage.UNKNOWN
+    late = sending.progressed(step(StopPhase.REQUESTED)).gate_closed(("too late",), LATER)
+    assert late.stage is Stage.UNKNOWN
+
+
+def test_a_request_followed_elsewhere_locks() -> None:
+    assert replace(ready(), elsewhere=True).blockers(LATER) == (
+        "another request for this box is still being followed",
+    )
+
+
+SETTING = Setting(
+    Meter(compute_per_hour=0.40, storage_per_hour=0.02),
+    BillingAction("destroy", "Destroy", "destroy", True, False, False),
+    "Vast.ai",
+    LATER,
+    "https://console.example",
+)
+
+
+def flat(lines: list[Line]) -> str:
+    return "\n".join(text_of(made) for made in lines)
+
+
+def test_the_facts_are_all_there() -> None:
+    shown = flat(facts(ready(), SETTING, 100))
+    money = ("$0.42/h", "spent $1.11", "compute $0.40/h", "not storage $0.02/h", "nothing found")
+    state = ("running", "/workspace", "no training process", "1s ago", "none: what is lost is lost")
+    for part in (*money, *state, "DELETE /instances/9918231/"):
+        assert part in shown
+    assert title(ready(), SETTING) == "destroy vast-demo?  Vast.ai instance 9918231"
+    assert "nothing is sent" in promise(ready())
+    assert "no undo" in text_of(status(ready(), SETTING))
+
+
+def test_an_unknown_price_is_never_free() -> None:
+    assert "price unknown" in flat(facts(opened(per_hour=None, spent=None), SETTING, 100))
+
+
+def test_refusals_come_first_and_loud() -> None:
+    lines = facts(opened(refusals=("training runs: gpt-b",)), SETTING, 100)
+    assert any(span.tone is Tone.TROUBLE and "training runs" in span.text for span in lines[0])
+
+
+def test_green_is_only_what_is_proved() -> None:
+    items = (EvidenceItem("a", True, "fine"), EvidenceItem("b", False, "not fine"))
+    lines = facts(opened(items=items), SETTING, 60)
+    green = [made for made in lines if any(span.tone is Tone.PROVED for span in made)]
+    assert [("fine" in text_of(made), "not fine" in text_of(made)) for made in green] == [(True, False)]
+
+
+@given(st.integers(20, 200), st.text(max_size=200), st.booleans())
+def test_hostile_texts_stay_in_their_lines(width: int, text: str, ok: bool) -> None:
+    state = opened(
+        lost=(text,) * 9,
+        refusals=(text,),
+        will_send=text,
+        status=text,
+        items=(EvidenceItem(text, ok, text, NOW),),
+    ).review_failed(Verb.DESTROY, text)
+    for made in (*facts(state, SETTING, width), status(state, SETTING), course(state)):
+        for span in made:
+            assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in span.text)
+
+
+def test_long_lists_are_counted_not_cut_silently() -> None:
+    assert "and 5 more" in flat(facts(opened(lost=tuple(f"/d/{i}" for i in range(10))), SETTING, 80))
+
+
+def test_the_course_says_when() -> None:
+    state = ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED))
+    text = text_of(course(state))
+    assert "requested 13:46:41" in text or "requested " in text
+    assert "provider confirms …" in text
+    assert "✔" not in text
+    off = state.progressed(step(StopPhase.CONFIRMED)).progressed(step(StopPhase.METER_OFF))
+    assert "✔ meter off" in text_of(course(off))
+
+
+def test_the_platforms_own_word_is_used() -> None:
+    state = Confirm(NAME, Verb.PARK, NOW, (Verb.PARK,)).reviewed(review(Verb.PARK), NOW)
+    assert label(state, SETTING) == "Stop"
+    assert title(state, SETTING).startswith("stop vast-demo? (park)")
+    assert label(Confirm(NAME, Verb.DESTROY, NOW), SETTING) == "Destroy"
+    assert label(Confirm(NAME, Verb.PARK, NOW), replace(SETTING, action=None)) == "Park"
+    assert width_of(course(state)) > 0
