@@ -37,7 +37,7 @@ async def run(
     """Run the demo for a time, or until the stories have been told; return the exit code.
 
     Args:
-        seconds: How long, in seconds; with `until_story`, the longest wait.
+        seconds: How long, in seconds; with `until_story`, the longest wait. None = until interrupted.
         until_story: End as soon as all three stories have happened; 1 when one is missing at the end.
         as_json: Print the JSON object as the last line of standard output.
         port_base: First SSH port; None = any free.
@@ -66,7 +66,7 @@ async def run(
             await starting
             for box in demo.embedded.boxes:
                 say(f"{box.name}: {demo.embedded.ssh_command(box.name)}")
-            limit = seconds if seconds is not None else STORY_SECONDS
+            limit = STORY_SECONDS if seconds is None and until_story else seconds
             waits = [interrupted.wait(), *([told.wait()] if until_story else [])]
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):

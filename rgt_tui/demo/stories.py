@@ -60,16 +60,11 @@ def resumed(box: BoxState) -> bool:
 
 
 def out_of_inodes(box: BoxState) -> bool:
-    """A failed save was diagnosed: the finding names the resource, the line, the gotcha and a fix."""
+    """A failed save was diagnosed: the finding names the resource, a line of the log, the gotcha and a fix."""
     return any(
-        "inodes" in finding.resource and "Errno 28" in finding.evidence and finding.fixes
+        "inodes" in finding.resource and finding.where.endswith(".log") and finding.evidence and finding.fixes
         for finding in box.findings
     )
-
-
-def went_on(box: BoxState) -> bool:
-    """The trouble is over and the run makes progress."""
-    return not box.findings and any(cell.state in ("running", "done") for q in box.queues for cell in q.cells)
 
 
 TESTS: dict[str, Callable[[BoxState], bool]] = {

@@ -15,7 +15,6 @@ import secrets
 import shutil
 import signal
 import stat
-import tempfile
 from pathlib import Path
 from types import TracebackType
 
@@ -29,8 +28,11 @@ MIN_FREE_INODES = 512
 
 
 def base_dir() -> Path:
-    """Return the directory that holds all demos of this user."""
-    return Path(tempfile.gettempdir()) / f"rgt-demo-{os.getuid()}"
+    """Return the directory that holds all demos of this user.
+
+    Not `tempfile.gettempdir`: that quietly takes another directory when the one of TMPDIR is full.
+    """
+    return Path(os.environ.get("TMPDIR") or "/tmp") / f"rgt-demo-{os.getuid()}"
 
 
 class Workspace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import msgspec
 
@@ -12,6 +13,8 @@ from rgt_tui.model.run import Resume, RunState, Series
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LATEST = (("loss", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("throughput", "tok_s"))
+BEST_OF = "val_loss"
+"""The metric whose lowest finite value is a run's best."""
 
 
 def number(value: float | str | None) -> float | None:
@@ -46,9 +49,15 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         run,
         series=series,
         resumes=run.resumes + _resumes(run, frame),
+        best=_best(run.best, new.get(BEST_OF, ())),
         **changes,
         **_progress(run, frame.points, now, skew),
     )
+
+
+def _best(best: float | None, points: Iterable[tuple[int, float]]) -> float | None:
+    finite = [value for _, value in points if math.isfinite(value)]
+    return min(finite if best is None else [best, *finite], default=None)
 
 
 def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:

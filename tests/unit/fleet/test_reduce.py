@@ -173,3 +173,12 @@ def test_runs_stand_in_the_order_of_the_queue() -> None:
     other = msgspec.structs.replace(scalars([(1, 1.0)]), run="z")
     state = feed(HELLO, scalars([(1, 1.0)]), other, QueueState(path="/q", at=1.0, cells=cells))
     assert [run.name for run in state.runs] == ["z", "r"]
+
+
+def test_the_best_is_the_lowest_finite_validation_loss() -> None:
+    points = tuple(
+        ScalarPoint(step, None, None, {"val_loss": value}) for step, value in ((1, 2.0), (2, 1.5), (3, "nan"))
+    )
+    first = msgspec.structs.replace(scalars([]), points=points)
+    state = feed(HELLO, first, msgspec.structs.replace(first, points=points[:1]))
+    assert state.runs[0].best == 1.5

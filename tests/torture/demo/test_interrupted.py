@@ -1,0 +1,72 @@
+"""Whatever ends the demo, and whenever: nothing stays."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.torture.demo.demo_process import demo, last_json, leftovers
+
+pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
+
+MOMENTS = ["autodl-demo: ssh", "connected", "launched", "started"]
+ENDED_BY_US = (130, -signal.SIGINT)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_at_a_known_moment_takes_everything_down(tmp_path: Path, moment: str) -> None:
+    with demo(tmp_path, "--headless", "--for", "60", "--json") as running:
+        running.wait_for(moment)
+        running.process.send_signal(signal.SIGINT)
+        code, out = running.finish(30)
+    assert code == 130
+    assert last_json(out)["boxes"]
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("after", [0.05, 0.2, 0.4, 0.6, 0.8, 1.1])
+def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> None:
+    with demo(tmp_path, "--headless", "--for", "60") as running:
+        with pytest.raises(subprocess.TimeoutExpired):
+            running.process.wait(after)
+        running.process.send_signal(signal.SIGINT)
+        code, _ = running.finish(30)
+    assert code in ENDED_BY_US
+    assert leftovers(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_polite_signals_do_the_same(tmp_path: Path, number: signal.Signals) -> None:
+    with demo(tmp_path, "--headless", "--for", "60") as running:
+        running.wait_for("connected")
+        running.process.send_signal(number)
+        code, _ = running.finish(30)
+    assert code == 130
+    assert leftovers(tmp_path) == []
+
+
+def test_kill_9_is_cleaned_up_by_the_next_start(tmp_path: Path) -> None:
+    with demo(tmp_path, "--headless", "--for", "60") as running:
+        running.wait_for("vast-demo: an evaluation writes")
+        running.process.kill()
+        running.finish(30)
+    assert [line for line in leftovers(tmp_path) if "rgt-demo-" in line]
+    with demo(tmp_path, "--headless", "--for", "2") as following:
+        code, _ = following.finish(60)
+    assert code == 0
+    assert leftovers(tmp_path) == []
+
+
+def test_two_demos_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    with (
+        demo(tmp_path, "--headless", "--for", "8", "--json") as first,
+        demo(tmp_path, "--headless", "--for", "8", "--json") as second,
+    ):
+        results = [first.finish(), second.finish()]
+    for code, out in results:
+        assert code == 0
+        assert all(box["samples"] > 0 for box in last_json(out)["boxes"])
+    assert leftovers(tmp_path) == []
