@@ -143,8 +143,7 @@ RUNTIME: tuple[Entry, ...] = (
         fixes=(
             Fix("Look in the log of every rank for the first error before the timeout: that is the cause"),
             Fix(
-                "Have the next launch fail fast and say who is silent",
-                "export TORCH_NCCL_ASYNC_ERROR_HANDLING=1 NCCL_DEBUG=INFO",
+                "Have the next launch say who is silent; PyTorch already fails fast", "export NCCL_DEBUG=INFO"
             ),
             Fix(_RELAUNCH),
         ),
@@ -156,7 +155,7 @@ RUNTIME: tuple[Entry, ...] = (
             r"NCCL timeout in: ",
             r"watchdog got stuck for \d+ seconds without making progress",
         ),
-        sources=("https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html (2026-08)",),
+        sources=("https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html (2026-11)",),
     ),
     Entry(
         id="U22",

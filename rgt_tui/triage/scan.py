@@ -15,7 +15,7 @@ from rgt_tui.triage.handbook import HANDBOOK
 
 WINDOW = 60
 """Lines from the end of a log that are searched."""
-MAX_LINE = 2000
+MAX_LINE = 1000
 """Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
 TOGETHER = 4
 """Lines that far apart speak of the same failure."""

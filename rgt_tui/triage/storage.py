@@ -12,7 +12,7 @@ from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import disk_of
 from rgt_tui.triage.context import Case
 from rgt_tui.triage.handbook import HANDBOOK
-from rgt_tui.triage.scan import Hit
+from rgt_tui.triage.scan import TOGETHER, Hit
 from rgt_tui.triage.space import CLEAR_MARGIN_PCT, STORAGE_IDS, TITLES, fixes, reading, short_of
 
 _PATH = re.compile(r"(?:: |directory |writing )['‘\"](/[^'’\"\n]+)['’\"]|(?:left on|exceeded on) (/[^\s;(]*)")
@@ -77,11 +77,17 @@ def before_of(case: Case, previous: tuple[Finding, ...]) -> Finding | None:
 
 
 def _explained(hit: Hit, case: Case) -> bool:
-    """A more exact entry right after the line (a copy that then claimed success) explains it."""
+    """Say whether a more exact entry explains the line.
+
+    That is a copy right after it which then claimed success, or, for a run that holds, a save that failed for
+    another reason than space.
+    """
+    if hit.line.startswith(("holding at", "giving up at")):
+        return any(other.id == "CKPT1" for other in case.scan.hits)
     return any(
         hit.id in HANDBOOK[other.id].beats
         and other.id not in STORAGE_IDS
-        and 0 <= other.index - hit.index <= 3
+        and 0 <= other.index - hit.index <= TOGETHER
         for other in case.scan.hits
     )
 

@@ -263,3 +263,14 @@ def test_a_durable_directory_is_never_offered() -> None:
     kept = cell(durable_path="/workspace/.cache/viz/keep")
     found = only(diagnose(sick(ERROR, SAID, queues=(queue(kept),)), NOW, ()))
     assert not any((fix.command or "").startswith("rm") for fix in found.fixes)
+
+
+def test_a_run_that_holds_for_another_reason_is_not_short_of_space() -> None:
+    lines = (
+        "checkpoint save failed at step 812: /workspace is read-only; last good checkpoint is step 800",
+        *(f"step {n}  loss 1.28" for n in range(813, 830)),
+        "holding at step 829: 29 steps are not saved (limit 20); waiting up to 3600 s until / takes 40 MB",
+    )
+    found = only(diagnose(sick(*lines, disk=DATA), NOW, ()))
+    assert (found.gotcha, found.evidence) == ("CKPT1", lines[0])
+    assert diagnose(sick(*lines, "checkpoint saved again at step 829", disk=DATA), NOW, (found,)) == ()
