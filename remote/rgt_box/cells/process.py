@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-import subprocess
+import sys
 import time
 
 from rgt_box import procstat
+from rgt_box.cells.outcome import MISSING, NOT_EXECUTABLE, PREEMPTED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RESTORED = ("SIGPIPE", "SIGXFSZ")
+"""Signals that Python ignores and a cell must not inherit so."""
+
 GRACE = 120.0
 """Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides."""
 
@@ -30,7 +35,9 @@ def next_signal(timeout: float) -> int | None:
 
 
 class Process:
-    """A running cell.
+    """A cell, forked but held back until `release`: its pid is written down before it does anything.
+
+    If the runner dies in between, the cell sees the gate close and ends without having run.
 
     Args:
         words: Its command.
@@ -40,56 +47,89 @@ class Process:
         nice: Its niceness.
 
     Raises:
-        OSError: when it cannot be started.
+        OSError: when no process can be made.
     """
 
     def __init__(self, words: list[str], cwd: str, env: dict[str, str], log: str, nice: int) -> None:
-        def prepare() -> None:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, set(STOP) | {signal.SIGCHLD})
-            if nice:
-                try:
-                    os.nice(nice)
-                except OSError:
-                    pass
-
         try:
             out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         except OSError:
             out = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            self._child = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=prepare,
-            )
-        finally:
-            os.close(out)
-        self.pid = self._child.pid
+        gate, self._gate = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _become(words, cwd, env, out, nice, gate, self._gate)
+        os.close(out)
+        os.close(gate)
         self.ticks = procstat.start_ticks(self.pid)
+
+    def release(self) -> None:
+        """Let it run."""
+        os.write(self._gate, b"g")
+        os.close(self._gate)
 
     def wait(self) -> tuple[int, int | None]:
         """Wait for the end, handing stop signals on.
+
+        The signal goes to the cell itself, not to its group: loader workers that died of it would spoil the
+        saving. What is left of the group after a stop or a failure is swept up, so that it holds no GPU memory.
 
         Returns:
             (exit status, negative for a signal; the stop signal that the runner got, if any).
         """
         stopped: int | None = None
         deadline = float("inf")
-        while self._child.poll() is None:
-            got = next_signal(min(1.0, max(0.0, deadline - time.monotonic())))
-            if got is not None:
-                first, stopped = stopped is None, stopped or got
-                signal_group(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
-                deadline = min(deadline, time.monotonic() + grace()) if first else time.monotonic()
-            elif time.monotonic() >= deadline:
-                signal_group(self.pid, signal.SIGKILL)
-        status: int = self._child.returncode
+        while True:
+            status = self._poll()
+            if status is not None:
+                break
+            got = next_signal(min(1.0, max(0.01, deadline - time.monotonic())))
+            if got is not None and stopped is None:
+                stopped = got
+                deadline = time.monotonic() + grace()
+                send(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
+            elif got is not None or time.monotonic() >= deadline:
+                send(-self.pid, signal.SIGKILL)
+        if stopped or status:
+            sweep(self.pid)
         return status, stopped
+
+    def _poll(self) -> int | None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return None
+        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _become(
+    words: list[str], cwd: str, env: dict[str, str], out: int, nice: int, gate: int, other: int
+) -> None:
+    """Turn the forked child into the cell. Never returns."""
+    status = NOT_EXECUTABLE
+    try:
+        os.close(other)
+        os.setsid()
+        for name in RESTORED:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, set(STOP) | {signal.SIGCHLD})
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, source in ((0, null), (1, out), (2, out)):
+            os.dup2(source, target)
+        if nice:
+            try:
+                os.nice(nice)
+            except OSError:
+                pass  # raising the priority is not for everyone
+        if os.read(gate, 1) != b"g":
+            os._exit(PREEMPTED)
+        os.chdir(cwd)
+        os.execvpe(words[0], words, env)
+    except OSError as error:
+        status = MISSING if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
+    finally:
+        os._exit(status)
 
 
 def grace() -> float:
@@ -100,12 +140,24 @@ def grace() -> float:
         return GRACE
 
 
-def signal_group(pid: int, number: int) -> None:
-    """Send a signal to the process group of a cell (its leader's pid); a group that is gone is no error."""
+def send(pid: int, number: int) -> bool:
+    """Send a signal to a process, or to the group ``-pid``; False when there is none any more."""
     try:
-        os.killpg(pid, number)
+        os.kill(pid, number)
     except OSError:
-        pass
+        return False
+    return True
+
+
+def sweep(leader: int) -> None:
+    """End what is left of a cell's process group: politely, then not."""
+    deadline = time.monotonic() + min(5.0, grace())
+    send(-leader, signal.SIGTERM)
+    while send(-leader, 0):
+        if time.monotonic() >= deadline:
+            send(-leader, signal.SIGKILL)
+            return
+        time.sleep(0.02)
 
 
 def wait_for_orphan(pid: int, ticks: Any) -> int | None:
@@ -117,11 +169,10 @@ def wait_for_orphan(pid: int, ticks: Any) -> int | None:
     while procstat.is_alive(pid, ticks):
         got = next_signal(0.2)
         if got is not None:
-            signal_group(pid, signal.SIGTERM)
+            send(pid, signal.SIGTERM)
             deadline = time.monotonic() + grace()
             while procstat.is_alive(pid, ticks) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            if procstat.is_alive(pid, ticks):
-                signal_group(pid, signal.SIGKILL)
+            sweep(pid)
             return got
     return None

@@ -128,13 +128,14 @@ class Runner:
                 self._job.log(line.name),
                 int(self._job.settings["nice"]),
             )
-        except (OSError, ValueError) as error:
+        except OSError as error:
             reason = "could not be started: %s" % describe(error)
-            cell.update(state="failed", exit_code=outcome.MISSING, ended=now(), reason=reason)
-            self._mark("FINISHED %s exit=%d" % (line.name, outcome.MISSING))
+            cell.update(state="failed", exit_code=outcome.NOT_EXECUTABLE, ended=now(), reason=reason)
+            self._mark("FINISHED %s exit=%d" % (line.name, outcome.NOT_EXECUTABLE))
             return None
         self._state.update(cell_pid=child.pid, cell_ticks=child.ticks)
         self._save()
+        child.release()
         status, stopped = child.wait()
         del self._state["cell_pid"], self._state["cell_ticks"]
         name = outcome.signal_name(stopped) if stopped else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from rgt_box import jsonline, options, place
-from rgt_box.history import control, recorder
+from rgt_box.history import control
 
 HELP = """
 usage: record [--stop] [--status] [--foreground] [--idle-hours N]
@@ -26,6 +26,8 @@ def main(argv: list[str]) -> int:
     found = options.parse_or_exit(argv, spec, HELP)
     folder = place.state_dir()
     if found["foreground"]:
+        from rgt_box.history import recorder  # here: who only starts it does without all the samplers
+
         return recorder.serve(folder, found["idle-hours"] or recorder.IDLE_HOURS)
     if found["stop"]:
         if control.stop(folder):

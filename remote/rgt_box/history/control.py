@@ -7,7 +7,7 @@ import signal
 import time
 
 from rgt_box import files, lock, place, procstat
-from rgt_box.history import recorder
+from rgt_box.history import layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def detach(words: list[str], log: str | None = None) -> None:
 
 def status(folder: str) -> dict[str, Any] | None:
     """Return the status of the live recorder; None when there is none or it is not ready yet."""
-    found = files.read_json(os.path.join(folder, recorder.STATUS))
+    found = files.read_json(os.path.join(folder, layout.STATUS))
     if found is None or not procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
         return None
     return None if found.get("error") else found
@@ -53,19 +53,19 @@ def status(folder: str) -> dict[str, Any] | None:
 
 def failure(folder: str) -> str | None:
     """Return why the last recorder could not write, if that is what ended it."""
-    found = files.read_json(os.path.join(folder, recorder.STATUS)) or {}
+    found = files.read_json(os.path.join(folder, layout.STATUS)) or {}
     error = found.get("error")
     return str(error) if error else None
 
 
 def is_running(folder: str) -> bool:
     """Tell whether a recorder holds the lock."""
-    return lock.is_held(os.path.join(folder, recorder.LOCK))
+    return lock.is_held(os.path.join(folder, layout.LOCK))
 
 
 def signal_recorder(folder: str, number: int) -> bool:
     """Send a signal to the recorder, whose pid is only trusted together with its start time."""
-    found = lock.holder(os.path.join(folder, recorder.LOCK))
+    found = lock.holder(os.path.join(folder, layout.LOCK))
     pid = int(found.get("pid") or 0)
     if not procstat.is_alive(pid, found.get("ticks")):
         return False
@@ -115,7 +115,7 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     words = place.command("record", "--foreground")
     if idle_hours is not None:
         words += ["--idle-hours", "%g" % idle_hours]
-    files.unlink(os.path.join(folder, recorder.STATUS))
+    files.unlink(os.path.join(folder, layout.STATUS))
     detach(words)
     return _await_status(folder)
 

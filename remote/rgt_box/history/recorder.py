@@ -10,6 +10,7 @@ import time
 from rgt_box import background, files, jsonline, lock, place, procstat
 from rgt_box.cells import jobfile
 from rgt_box.history import segment, watchers
+from rgt_box.history.layout import CONFIG, LOCK, RING, STATUS, describe_self, next_tick
 from rgt_box.history.ring import Ring, ring_bytes
 from rgt_box.sampling.sampler import Sampler
 
@@ -17,7 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LOCK, STATUS, CONFIG, RING = "recorder.lock", "recorder.json", "recorder-config.json", "ring"
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
@@ -120,20 +120,6 @@ class Recorder:
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
         self._ring.append(segment.EVENT, frame, jsonline.dumps)
-
-
-def next_tick(due: float, interval: float, now: float) -> float:
-    """Return the next time on the grid of `due`; ticks that were missed are left out, not made up for."""
-    due += interval
-    if due < now:
-        due += interval * (int((now - due) / interval) + 1)
-    return min(due, now + interval)
-
-
-def describe_self() -> dict[str, Any]:
-    """Return what identifies this process and its code."""
-    pid = os.getpid()
-    return {"pid": pid, "ticks": procstat.start_ticks(pid), "digest": place.digest()}
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:

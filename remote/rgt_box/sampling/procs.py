@@ -24,9 +24,10 @@ FULL = 12
 MOST = 64
 WRAPPERS = frozenset(
     (
-        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl", "less",
-        "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch", "screen", "script", "setsid", "sh",
-        "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout", "tmux", "top", "vi", "vim", "watch", "zsh",
+        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl",
+        "less", "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch", "screen", "script",
+        "setsid", "sh", "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout", "tmux", "top", "vi",
+        "vim", "watch", "zsh",
     )
 )  # fmt: skip
 """Programs that carry the pattern in their arguments without being the training."""

@@ -7,7 +7,7 @@ import time
 
 from rgt_box import files, jsonline, place, procstat
 from rgt_box.cells import jobfile
-from rgt_box.history import control, recorder
+from rgt_box.history import control, layout
 from rgt_box.history.reader import Record, RingReader
 
 TYPE_CHECKING = False
@@ -28,10 +28,9 @@ class RingSource:
 
     def __init__(self, folder: str, after: dict[str, Any] | None) -> None:
         self._folder = folder
-        self._reader = RingReader(os.path.join(folder, recorder.RING))
+        self._reader = RingReader(os.path.join(folder, layout.RING))
         self._reader.seek(after["boot"] if after else None, after["seq"] if after else 0)
         self._checked = time.monotonic()
-        self._mark: object = None
 
     def read(self, limit: int) -> list[Record]:
         """Return new records, about `limit` bytes of them."""
@@ -80,7 +79,7 @@ class LocalSource:
         now = time.monotonic()
         if now < self._due:
             return []
-        self._due = recorder.next_tick(self._due, self._config["interval"], now)
+        self._due = layout.next_tick(self._due, self._config["interval"], now)
         fields, events = self._sampler.read()
         records = []
         for event in events:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 READ = 256 << 10
 FRAMES = 32
 MIN_TICK, MAX_TICK = 0.1, 2.0
+HURRY, HURRY_FOR = 0.02, 3.0
 
 
 class Watch:
@@ -44,7 +45,8 @@ class Watch:
         self._source, status, why = open_source(self._folder, config, after)
         self._coalescer = Coalescer(after["boot"] if after else self._boot, after["seq"] if after else 0)
         self._follows = Follows(config)
-        self._lagging = self._live = False
+        self._lagging = self._live = self._seen_sample = False
+        self._hurry_until = time.monotonic() + HURRY_FOR
         self._hello(status)
         if why:
             self._event("no-recorder", "warn", why)
@@ -63,6 +65,8 @@ class Watch:
             events = select.POLLOUT if self._outbox.pending else 0
             poller.register(self._outbox.fd, events)
             tick = min(MAX_TICK, max(MIN_TICK, self._config["interval"] / 4.0))
+            if not self._seen_sample and time.monotonic() < self._hurry_until:
+                tick = HURRY  # a person waits for the first numbers
             wait = 0.0 if more and not self._outbox.pending else tick
             for fd, event in poller.poll(wait * 1000.0):
                 if fd == self._inbox.fd:
@@ -99,8 +103,8 @@ class Watch:
             records += further
         for line in self._coalescer.take(records, coalesce):
             self._outbox.put(line)
-        if not records:
-            self._live = True
+        self._seen_sample = self._seen_sample or any(record.is_sample for record in records)
+        self._live = self._live or not records
         self._lagging = False
         return bool(records) and not coalesce
 

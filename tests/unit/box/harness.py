@@ -1,0 +1,195 @@
+"""Drive the real agent in the tests: build it, run its verbs, read its frames strictly."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.model import protocol
+
+PATIENCE = 20.0
+"""Seconds after which something that was awaited counts as never coming."""
+
+
+def decode(line: bytes) -> Any:
+    """Decode a frame and insist that the agent sent no field that the structs lack."""
+    assert len(line) <= protocol.MAX_FRAME_BYTES
+    frame = msgspec.json.decode(line, type=protocol.Frame)
+    raw = json.loads(line)
+    raw.pop("t")
+    assert_known(raw, msgspec.to_builtins(frame), type(frame).__name__)
+    return frame
+
+
+def assert_known(raw: Any, known: Any, where: str) -> None:
+    """Fail when `raw` has a key that decoding dropped."""
+    if isinstance(raw, dict):
+        for key, value in raw.items():
+            assert key in known, f"{where} has no field {key}"
+            assert_known(value, known[key], f"{where}.{key}")
+    elif isinstance(raw, list):
+        assert len(raw) == len(known), where
+        for left, right in zip(raw, known, strict=True):
+            assert_known(left, right, where)
+
+
+def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
+    """Poll for something that another process does; returns its first true value."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.005)
+    raise AssertionError(f"{what} did not come about")
+
+
+class Agent:
+    """One agent file on one pretended box (a state directory of its own)."""
+
+    def __init__(self, path: Path, state: Path, python: str = sys.executable) -> None:
+        self.path, self.state, self.python = path, state, python
+        self.env = dict(os.environ, RGT_STATE_DIR=str(state), RGT_RING_BYTES=str(1 << 20))
+        self.env.pop("TMUX", None)
+
+    def command(self, *words: str) -> list[str]:
+        return [self.python, "-I", "-S", str(self.path), *words]
+
+    def run(
+        self, *words: str, stdin: bytes = b"", env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.command(*words),
+            input=stdin,
+            capture_output=True,
+            env=self.env | (env or {}),
+            timeout=60,
+            check=False,
+        )
+
+    def start(self, *words: str, env: dict[str, str] | None = None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(*words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=self.env | (env or {}),
+        )
+
+    def watch(self, **config: Any) -> Channel:
+        return Channel(self, config)
+
+    def recorder_pid(self) -> int | None:
+        try:
+            status = json.loads((self.state / "recorder.json").read_bytes())
+        except (OSError, ValueError):
+            return None
+        pid = status.get("pid")
+        return pid if isinstance(pid, int) and Path(f"/proc/{pid}").exists() else None
+
+    def stop(self) -> None:
+        assert self.run("record", "--stop").returncode == 0
+
+
+class Channel:
+    """A running ``watch``."""
+
+    def __init__(self, agent: Agent, config: dict[str, Any]) -> None:
+        self.process = subprocess.Popen(
+            agent.command("watch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env, bufsize=0
+        )
+        self._buffer = b""
+        self.send(config)
+
+    def send(self, line: dict[str, Any]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(line).encode() + b"\n")
+
+    def lines(self, patience: float = PATIENCE) -> Iterator[bytes]:
+        """Yield complete lines until the channel ends or stays silent for `patience` seconds."""
+        assert self.process.stdout is not None
+        while True:
+            *whole, self._buffer = self._buffer.split(b"\n")
+            for index, line in enumerate(whole):
+                rest = whole[index + 1 :]
+                held = self._buffer
+                self._buffer = b"".join(item + b"\n" for item in rest) + held
+                yield line
+                break
+            if whole:
+                continue
+            ready, _, _ = select.select([self.process.stdout], [], [], patience)
+            data = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
+            if not data:
+                return
+            self._buffer += data
+
+    def frames(self, patience: float = PATIENCE) -> Iterator[Any]:
+        for line in self.lines(patience):
+            yield decode(line)
+
+    def expect(self, condition: Callable[[Any], Any], what: str = "a frame") -> Any:
+        """Read frames until one satisfies `condition`."""
+        deadline = time.monotonic() + PATIENCE
+        for frame in self.frames():
+            if condition(frame):
+                return frame
+            if time.monotonic() > deadline:
+                break
+        raise AssertionError(f"{what} did not come")
+
+    def sync(self, number: int = 1) -> list[Any]:
+        """Ping, and return all frames up to the answer."""
+        self.send({"op": "ping", "id": number})
+        seen: list[Any] = []
+        for frame in self.frames():
+            seen.append(frame)
+            if isinstance(frame, protocol.Pong) and frame.id == number:
+                return seen
+        raise AssertionError("the pong did not come")
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self._end()
+
+    def close(self) -> int:
+        """End stdin and return the exit status."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        status = self.process.wait(PATIENCE)
+        self._end()
+        return status
+
+    def _end(self) -> None:
+        self.process.wait(PATIENCE)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+def private_mount(*commands: str) -> list[str]:
+    """Return a command prefix: a mount namespace of its own in which the shell `commands` run first."""
+    flags = ["-m"] if os.geteuid() == 0 else ["-U", "-r", "-m"]
+    script = " && ".join((*commands, 'exec "$@"'))
+    return ["unshare", *flags, "--propagation", "private", "sh", "-c", script, "sh"]
+
+
+def make_job(folder: Path, command: list[str], cells: list[str], **settings: Any) -> Path:
+    """Write a job directory whose cells run `command`; `cells` are config names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for cell in cells:
+        (folder / f"{cell}.toml").write_text("")
+    (folder / "queue.txt").write_text("".join(f"{cell}.toml lm\n" for cell in cells))
+    job = {"command": command, "out": str(folder / "out" / "{name}")} | settings
+    (folder / "job.json").write_text(json.dumps(job))
+    return folder

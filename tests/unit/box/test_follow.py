@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.streams import follow
+from rgt_box.streams.follow import LogFollower, tail_offset
+
+
+def drain(follower: LogFollower) -> tuple[list[str], list[dict[str, Any]]]:
+    frames = []
+    quiet = 0
+    while quiet < 40:
+        frame = follower.poll()
+        quiet = 0 if frame else quiet + 1
+        frames += [frame] if frame else []
+    return [line for frame in frames for line in frame["lines"]], frames
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "train.log"
+
+
+def append(path: Path, text: str) -> None:
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_the_tail_comes_first_then_what_is_new(log: Path) -> None:
+    log.write_text("".join(f"{n}\n" for n in range(1000)))
+    follower = LogFollower(str(log), None, 3)
+    lines, (frame,) = drain(follower)
+    assert lines == ["997", "998", "999"]
+    assert (frame["inode"], frame["end"]) == (log.stat().st_ino, log.stat().st_size)
+    assert frame["end"] - frame["start"] == 12
+    append(log, "1000\nhalf")
+    assert drain(follower)[0] == ["1000"]
+    append(log, " done\n")
+    assert drain(follower)[0] == ["half done"]
+
+
+def test_a_cursor_resumes_without_gap_or_duplicate(log: Path) -> None:
+    log.write_text("a\nb\nc")
+    _, (frame,) = drain(LogFollower(str(log), None, 10))
+    append(log, "c\nd\n")
+    cursor = (frame["inode"], frame["end"])
+    assert drain(LogFollower(str(log), cursor, 10))[0] == ["cc", "d"]
+
+
+def test_a_file_that_appears_later_is_read_from_its_start(log: Path) -> None:
+    follower = LogFollower(str(log), None, 1)
+    assert drain(follower)[0] == []
+    log.write_text("1\n2\n3\n")
+    lines, frames = drain(follower)
+    assert lines == ["1", "2", "3"]
+    assert not frames[0].get("reset")
+
+
+def test_rotation_loses_nothing_and_says_reset(log: Path) -> None:
+    log.write_text("old 1\n")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    append(log, "old 2\n")
+    log.rename(log.with_suffix(".log.1"))
+    log.write_text("new 1\n")
+    lines, frames = drain(follower)
+    assert lines == ["old 2", "new 1"]
+    assert [bool(frame.get("reset")) for frame in frames] == [False, True]
+
+
+def test_rotation_while_nobody_followed_is_made_good_by_inode(log: Path) -> None:
+    log.write_text("old 1\n")
+    _, (frame,) = drain(LogFollower(str(log), None, 10))
+    append(log, "old 2\n")
+    log.rename(log.with_name("train.log.1"))
+    log.write_text("new 1\n")
+    lines, frames = drain(LogFollower(str(log), (frame["inode"], frame["end"]), 10))
+    assert lines == ["old 2", "new 1"]
+    assert [bool(frame.get("reset")) for frame in frames] == [False, True]
+
+
+def test_truncation_starts_anew(log: Path) -> None:
+    log.write_text("one\ntwo\nthree\n")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    log.write_text("1\n")
+    lines, (frame,) = drain(follower)
+    assert (lines, frame["reset"], frame["start"]) == (["1"], True, 0)
+
+
+def test_a_rewrite_of_the_same_length_is_noticed_by_the_line_ends(log: Path) -> None:
+    log.write_text("one\ntwo\n")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    log.write_text("seventeen\nx\n")
+    lines, (frame,) = drain(follower)
+    assert lines == ["seventeen", "x"]
+    assert frame["reset"]
+
+
+def test_deletion_and_recreation(log: Path) -> None:
+    log.write_text("one\n")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    log.unlink()
+    assert drain(follower)[0] == []
+    log.write_text("two\n")
+    lines, (frame,) = drain(follower)
+    assert (lines, frame["reset"]) == (["two"], True)
+
+
+def test_a_stale_cursor_starts_anew(log: Path) -> None:
+    log.write_text("one\n")
+    lines, (frame,) = drain(LogFollower(str(log), (log.stat().st_ino, 4000), 10))
+    assert (lines, frame["reset"]) == (["one"], True)
+
+
+def test_too_much_to_read_skips_to_the_newest_and_counts(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "BACKLOG", 10000)
+    monkeypatch.setattr(follow, "READ", 1000)
+    monkeypatch.setattr(follow, "SCAN", 3000)
+    log.write_text("first\nunfinished")
+    follower = LogFollower(str(log), None, 10)
+    drain(follower)
+    append(log, " line\n" + "".join(f"line {n}\n" for n in range(5000)))
+    lines, frames = drain(follower)
+    assert lines[-1] == "line 4999"
+    skipped = sum(frame.get("skipped", 0) for frame in frames)
+    assert skipped + len(lines) == 5001
+    assert frames[0]["skipped"] == skipped
+    assert lines == [f"line {n}" for n in range(5000 - len(lines), 5000)]
+
+
+def test_a_directory_or_a_device_in_place_of_a_log_is_not_read(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for path in (tmp_path, fifo):
+        assert drain(LogFollower(str(path), None, 10))[0] == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, 6, 7, 100])
+def test_tail_offsets(log: Path, count: int) -> None:
+    rows = ["a", "bb", "", "cccc", "d", "e"]
+    log.write_text("\n".join(rows) + "\nunfinished")
+    with log.open("rb") as file:
+        offset = tail_offset(file.fileno(), log.stat().st_size, count)
+    kept = log.read_text()[offset:].split("\n")[:-1]
+    assert kept == (rows[-count:] if count else [])
+
+
+def test_a_tail_without_line_ends_is_bounded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "MAX_TAIL", 1000)
+    log.write_text("x\n" + "y" * 5000)
+    assert drain(LogFollower(str(log), None, 5))[0] == ["x"]

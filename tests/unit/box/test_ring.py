@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box import jsonline
+from rgt_box.history import reader as readers
+from rgt_box.history import ring as rings
+from rgt_box.history import segment
+from rgt_box.history.reader import RingReader
+from rgt_box.history.ring import MIN_SEGMENT, Ring
+
+BOOT = "boot-1"
+
+
+def open_ring(folder: Path, boot: str = BOOT, size: int = 4 * MIN_SEGMENT) -> Ring:
+    return Ring(str(folder), boot, size)
+
+
+def write(ring: Ring, count: int, padding: int = 0, kind: bytes = segment.SAMPLE) -> None:
+    for _ in range(count):
+        ring.append(kind, {"t": "sample", "x": "x" * padding}, jsonline.dumps)
+
+
+def drain(reader: RingReader) -> list[tuple[str, int, int]]:
+    found: list[tuple[str, int, int]] = []
+    while True:
+        records = reader.read()
+        if not records:
+            return found
+        for record in records:
+            payload = json.loads(record.payload)
+            assert (payload["boot"], payload["seq"]) == (record.boot, record.seq)
+        found += [(record.boot, record.seq, record.skipped) for record in records]
+
+
+def seqs(found: list[tuple[str, int, int]]) -> list[int]:
+    return [seq for _, seq, _ in found]
+
+
+def reader_at(folder: Path, boot: str | None, seq: int) -> RingReader:
+    reader = RingReader(str(folder))
+    reader.seek(boot, seq)
+    return reader
+
+
+def test_records_come_back_in_order_after_any_cursor(tmp_path: Path) -> None:
+    write(open_ring(tmp_path), 300, padding=200)
+    for after in (0, 1, 150, 299, 300):
+        assert seqs(drain(reader_at(tmp_path, BOOT, after))) == list(range(after + 1, 301))
+
+
+def test_without_a_cursor_only_the_newest_history_comes(tmp_path: Path) -> None:
+    write(open_ring(tmp_path), 300)
+    assert seqs(drain(reader_at(tmp_path, None, 0))) == list(range(301 - readers.HISTORY, 301))
+
+
+def test_a_reader_follows_the_writer_through_segments(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    reader = reader_at(tmp_path, None, 0)
+    found: list[int] = []
+    for _ in range(100):
+        write(ring, 7, padding=500)
+        found += seqs(drain(reader))
+    assert found == list(range(1, 701))
+
+
+def test_the_ring_is_bounded_and_what_it_lost_is_counted(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    reader = reader_at(tmp_path, BOOT, 0)
+    write(ring, 2000, padding=500)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 4 * MIN_SEGMENT
+    for each in (reader, reader_at(tmp_path, BOOT, 3)):
+        each_found = drain(each)
+        first = each_found[0]
+        assert first[2] == first[1] - (1 if each is reader else 4)
+        assert seqs(each_found) == list(range(first[1], 2001))
+
+
+def test_a_reader_that_is_overtaken_while_it_reads_goes_on_with_what_is_left(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    write(ring, 100, padding=500)
+    reader = reader_at(tmp_path, BOOT, 0)
+    found = [(record.boot, record.seq, record.skipped) for record in reader.read(2000)]
+    write(ring, 1000, padding=500)
+    found += drain(reader)
+    assert sum(skipped for _, _, skipped in found) + len(found) == 1100
+    assert seqs(found) == sorted(set(seqs(found)))
+
+
+def test_the_sequence_goes_on_after_a_restart(tmp_path: Path) -> None:
+    for _ in range(5):
+        ring = open_ring(tmp_path)
+        write(ring, 10)
+        ring.close()
+    assert seqs(drain(reader_at(tmp_path, BOOT, 0))) == list(range(1, 51))
+
+
+def test_a_new_boot_counts_anew_and_old_records_stay(tmp_path: Path) -> None:
+    write(open_ring(tmp_path), 5)
+    ring = open_ring(tmp_path, "boot-2")
+    assert ring.last_boot == BOOT
+    write(ring, 3)
+    expected = [(BOOT, 4, 0), (BOOT, 5, 0), ("boot-2", 1, 0), ("boot-2", 2, 0), ("boot-2", 3, 0)]
+    assert drain(reader_at(tmp_path, BOOT, 3)) == expected
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_a_torn_record_is_dropped_and_overwritten(tmp_path: Path, cut: int) -> None:
+    ring = open_ring(tmp_path)
+    write(ring, 3)
+    position, (number,) = ring._position, segment.numbers(str(tmp_path))
+    record = segment.encode(number, segment.SAMPLE, 4, b'{"t":"sample","boot":"boot-1","seq":4}')
+    with open(segment.path_of(str(tmp_path), number), "r+b") as file:
+        file.seek(position)
+        file.write(record[: min(cut, len(record) - 1)])
+    reader = reader_at(tmp_path, BOOT, 0)
+    assert seqs(drain(reader)) == [1, 2, 3]
+    ring = open_ring(tmp_path)
+    assert ring.last_seq == 3
+    write(ring, 2)
+    assert seqs(drain(reader)) == [4, 5]
+
+
+def test_what_a_recycled_file_held_before_never_comes_back(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path, size=2 * MIN_SEGMENT)
+    write(ring, 600, padding=300)
+    found = seqs(drain(reader_at(tmp_path, BOOT, 0)))
+    assert found == list(range(found[0], 601))
+
+
+def test_the_segment_that_died_between_rename_and_header_is_passed_over(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    write(ring, 3)
+    number = segment.numbers(str(tmp_path))[-1]
+    (tmp_path / "spare-000002").rename(segment.path_of(str(tmp_path), number + 1)) if (
+        tmp_path / "spare-000002"
+    ).exists() else rings.allocate(segment.path_of(str(tmp_path), number + 1), MIN_SEGMENT)
+    reader = reader_at(tmp_path, BOOT, 0)
+    assert seqs(drain(reader)) == [1, 2, 3]
+    ring = open_ring(tmp_path)
+    write(ring, 2)
+    assert seqs(drain(reader)) == [4, 5]
+
+
+def test_numbers_that_a_client_has_seen_are_not_used_again(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    write(ring, 2)
+    ring.skip_to(50)
+    write(ring, 1)
+    assert drain(reader_at(tmp_path, BOOT, 50)) == [(BOOT, 51, 0)]
+
+
+def test_a_cursor_of_an_unknown_boot_gets_what_there_is(tmp_path: Path) -> None:
+    write(open_ring(tmp_path), 3)
+    assert seqs(drain(reader_at(tmp_path, "boot-0", 77))) == [1, 2, 3]
+
+
+def test_a_disk_that_fills_up_while_the_ring_grows_makes_a_smaller_ring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def allocate(path: str, size: int) -> None:
+        if len(made) >= 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        made.append(path)
+        Path(path).write_bytes(b"\0" * size)
+
+    monkeypatch.setattr(rings, "allocate", allocate)
+    ring = open_ring(tmp_path, size=16 * MIN_SEGMENT)
+    while ring.grow():
+        pass
+    write(ring, 1000, padding=300)
+    assert len(list(tmp_path.iterdir())) == 2
+    assert seqs(drain(reader_at(tmp_path, BOOT, 990))) == list(range(991, 1001))
+
+
+def test_no_room_for_even_one_segment_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def allocate(path: str, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rings, "allocate", allocate)
+    with pytest.raises(OSError, match="No space"):
+        open_ring(tmp_path)
+
+
+def test_a_frame_that_cannot_fit_is_refused(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    with pytest.raises(ValueError, match="does not fit"):
+        write(ring, 1, padding=MIN_SEGMENT)
+    write(ring, 1)
+    assert ring.last_seq == 1
+
+
+def test_a_foreign_or_broken_line_is_no_record() -> None:
+    good = segment.encode(7, segment.EVENT, 3, b"{}")
+    assert segment.decode(7, good[:-1]) == (segment.EVENT, 3, b"{}")
+    broken: list[Any] = [(8, good[:-1]), (7, good[:-2]), (7, b""), (7, b"zzzzzzzz S 1 {}"), (7, b"00000000")]
+    for number, line in broken:
+        assert segment.decode(number, line) is None
