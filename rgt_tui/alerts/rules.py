@@ -21,6 +21,7 @@ OOM_RECENT_S = 600.0
 METER_OLD_S = 600.0
 """A provider that could not be read for this long is an alert."""
 
+BAD = (Severity.FATAL, Severity.SILENT_WRONG)
 WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
 """A resource's word in a row; for other findings the id of the handbook entry stands there."""
 
@@ -28,14 +29,14 @@ Rule = Callable[[View], Iterator[Alert]]
 
 
 def findings(view: View) -> Iterator[Alert]:
-    """A diagnosis: fatal is an error until its cause is gone, anything else a warning."""
+    """A diagnosis: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
     for finding in view.box.findings:
-        fatal = finding.severity is Severity.FATAL and not finding.cleared
+        bad = finding.severity in BAD and not finding.cleared
         tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
         who = f" · {finding.run}" if finding.run else ""
         yield Alert(
             id=f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}",
-            level="error" if fatal else "warn",
+            level="error" if bad else "warn",
             text=f"{finding.resource}: {tail} · {finding.gotcha}{who}",
             word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
         )

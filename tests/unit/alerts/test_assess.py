@@ -211,6 +211,7 @@ FINDING = Finding(
     ("finding", "health"),
     [
         (FINDING, Health.TROUBLE),
+        (msgspec.structs.replace(FINDING, severity=Severity.SILENT_WRONG), Health.TROUBLE),
         (msgspec.structs.replace(FINDING, cleared=True), Health.WARN),
         (msgspec.structs.replace(FINDING, severity=Severity.DEGRADING), Health.WARN),
     ],
