@@ -221,9 +221,10 @@ def test_a_request_followed_elsewhere_locks() -> None:
     )
 
 
+ACTION = BillingAction("destroy", "Destroy", "destroy", True, False, False)
 SETTING = Setting(
     Meter(compute_per_hour=0.40, storage_per_hour=0.02),
-    BillingAction("destroy", "Destroy", "destroy", True, False, False),
+    ACTION,
     "Vast.ai",
     LATER,
     "https://console.example",
@@ -296,3 +297,21 @@ def test_the_platforms_own_word_is_used() -> None:
     assert label(Confirm(NAME, Verb.DESTROY, NOW), SETTING) == "Destroy"
     assert label(Confirm(NAME, Verb.PARK, NOW), replace(SETTING, action=None)) == "Park"
     assert width_of(course(state)) > 0
+
+
+def test_a_word_that_fits_no_button_is_replaced() -> None:
+    state = Confirm(NAME, Verb.DESTROY, NOW)
+    for word, shown in (
+        ("释放", "释放"),
+        ("the provider's own stop or destroy", "Destroy"),
+        ("\x1b[1mEnd", "End"),
+    ):
+        action = msgspec.structs.replace(ACTION, native_label=word)
+        assert label(state, replace(SETTING, action=action)) == shown
+
+
+def test_the_name_is_not_listed_as_failed_evidence() -> None:
+    items = (EvidenceItem("name", False, "not typed"), EvidenceItem("quiet", True, "nothing runs"))
+    shown = flat(facts(opened(items=items), SETTING, 80))
+    assert "not typed" not in shown
+    assert "nothing runs" in shown

@@ -26,7 +26,17 @@ from rgt_tui.ui.glyphs import glyphs, plain
 from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage
 from rgt_tui.ui.widgets.confirm_style import DIALOG_WIDTH, FIELD_WIDTH, STYLE
-from rgt_tui.ui.widgets.confirm_view import NAMES, Setting, course, facts, label, promise, status, title
+from rgt_tui.ui.widgets.confirm_view import (
+    NAMES,
+    Setting,
+    course,
+    facts,
+    label,
+    native_word,
+    promise,
+    status,
+    title,
+)
 from rgt_tui.ui.widgets.spans import dim
 
 REVIEW_SECONDS = 2.0
@@ -128,7 +138,7 @@ class TeardownScreen(ModalScreen[None]):
     def _called(self, verb: Verb) -> str:
         """Return our word for a verb with the platform's own."""
         action = self._described(verb)
-        native = clean(action.native_label) if action is not None else ""
+        native = native_word(action.native_label) if action is not None else ""
         return verb.value if native.lower() in {"", verb.value} else f"{verb.value}: {native}"
 
     def _setting(self) -> Setting:

@@ -101,9 +101,9 @@ class VerbChoice(LineWidget):
         """Ask for the verb under the pointer."""
         x = 0
         for verb, span in self._spans():
-            if x <= event.x < x + len(span.text) and verb is not None and verb is not self.chosen:
+            if x <= event.x < x + cell_len(span.text) and verb is not None and verb is not self.chosen:
                 self.post_message(self.Chosen(verb))
-            x += len(span.text)
+            x += cell_len(span.text)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show where the focus is."""

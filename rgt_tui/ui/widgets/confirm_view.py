@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
+
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
@@ -16,6 +18,7 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, li
 NAMES = 15
 """Width of the column of names at the left."""
 TWO_COLUMNS = 96
+LONGEST_WORD = 20
 MOST_LINES = 6
 """Of one list, before it is cut with a count."""
 
@@ -77,11 +80,17 @@ def title(state: Confirm, setting: Setting) -> str:
 
 def label(state: Confirm, setting: Setting) -> str:
     """Return the platform's own word for the chosen verb."""
+    native = setting.action.native_label if setting.action is not None else ""
     if state.review is not None and state.review.native_label:
-        return clean(state.review.native_label)
-    if setting.action is not None:
-        return clean(setting.action.native_label)
-    return state.verb.value.capitalize()
+        native = state.review.native_label
+    return native_word(native) or state.verb.value.capitalize()
+
+
+def native_word(native: str) -> str:
+    """Return a platform's own word if it can stand on a button here, else nothing."""
+    word = clean(native)
+    shown = word.isascii() or glyphs().braille
+    return word if shown and cell_len(word) <= LONGEST_WORD else ""
 
 
 def promise(state: Confirm) -> str:
@@ -206,10 +215,11 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
 
 
 def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Line]:
-    """Return the evidence, what fails first, in two columns where there is room."""
+    """Return the evidence but the name (the field is for that), what fails first, in two columns if they fit."""
+    shown = [item for item in items if item.key != "name"]
     across = 2 if width >= TWO_COLUMNS else 1
     room = (width - 3 * (across - 1)) // across
-    cells = [_item(item, now, room) for item in sorted(items, key=lambda item: item.ok)]
+    cells = [_item(item, now, room) for item in sorted(shown, key=lambda item: item.ok)]
     if across == 1:
         return cells
     half = (len(cells) + 1) // 2
