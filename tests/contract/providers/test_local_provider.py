@@ -202,3 +202,26 @@ async def test_stopping_ends_hanging_connections_and_pending_changes(world: Worl
 async def test_one_connection_serves_many_requests(world: World) -> None:
     one = f"GET /v2/pods HTTP/1.1\r\nAuthorization: Bearer {world.server.key}\r\n\r\n".encode()
     assert (await raw(world, one * 3)).count(b"HTTP/1.1 200 OK") == 3
+
+
+async def test_a_terminate_during_a_slow_stop_is_not_forgotten() -> None:
+    clock, seen, go = Clock(), [], asyncio.Event()
+
+    async def slow(change: Change) -> None:
+        seen.append(change.action)
+        if change.action == "stop":
+            await go.wait()
+
+    server = LocalProvider(clock=clock, sleep=clock.sleep, on_change=slow)
+    await server.start()
+    server.add_pod("p", "p", created=START)
+    world = World(clock, server, None, None, [])  # type: ignore[arg-type]
+    await ask(world, "POST", "/v2/pods/p/action", {"action": "stop"})
+    await clock.advance(2)
+    await ask(world, "DELETE", "/v2/pods/p")
+    go.set()
+    await clock.advance(2)
+    await server.settle()
+    assert seen == ["stop", "terminate"]
+    assert server.pods["p"].status == "TERMINATED"
+    await server.stop()

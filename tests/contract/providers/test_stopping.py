@@ -7,6 +7,7 @@ import pytest
 from rgt_tui.demo.provider import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers.base import PermitRefused
 from rgt_tui.providers.registry import Providers
 from tests.contract.providers.conftest import POD, World
@@ -197,3 +198,13 @@ async def test_a_timeout_after_the_server_acted_is_followed_up(world: World) -> 
     assert phases(steps) == [REQUESTED, CONFIRMED, METER_OFF]
     assert "ReadTimeout" in steps[0].text
     assert calls(world, DELETE) == 1
+
+
+async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stale(instance: str) -> Meter:
+        return Meter(MeterKind.NONE, Lifecycle.STOPPED, at=world.clock(), error="timed out")
+
+    monkeypatch.setattr(world.provider, "read", stale)
+    assert phases(await world.carry_out(Verb.PARK, timeout_s=4)) == [REQUESTED, UNCONFIRMED]

@@ -1,0 +1,64 @@
+"""Which tier a path lies on: the longest mount point, and the worst of several candidates."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgt_tui.gate.storage import action_for, path_survives, survives, tiers_of
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.profile import BillingAction, Profile, Tier
+from tests.unit.gate.builders import PROFILE
+
+
+def profile(*tiers: Tier, billing: tuple[BillingAction, ...] = ()) -> Profile:
+    return Profile("x", "X", "ssh-rental", "from-docs", "-", "tmux", tiers=tiers, billing=billing)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/workspace", "volume-disk"),
+        ("/workspace/a/b", "volume-disk"),
+        ("/workspace2", "container-disk"),
+        ("/", "container-disk"),
+        ("/net/./x", "network-volume"),
+    ],
+)
+def test_the_longest_mount_point_holds_the_path(path: str, name: str) -> None:
+    assert [tier.name for tier in tiers_of(path, PROFILE, {})] == [name]
+
+
+@pytest.mark.parametrize("path", ["", "x", "~/x", "/net/../root", "//net/x", "s3://bucket/x", "./net"])
+def test_a_path_that_is_not_plain_lies_nowhere(path: str) -> None:
+    assert tiers_of(path, PROFILE, {}) == ()
+    assert path_survives(path, PROFILE, {}, Verb.DESTROY) is None
+
+
+@pytest.mark.parametrize(
+    ("fates", "answer"),
+    [
+        ((True, True), True),
+        ((True, None), None),
+        ((True, False), False),
+        ((None, False), False),
+        ((None,), None),
+    ],
+)
+def test_the_worst_candidate_counts(fates: tuple[bool | None, ...], answer: bool | None) -> None:
+    tiers = [Tier(f"t{number}", ("/d",), survives_destroy=fate) for number, fate in enumerate(fates)]
+    assert path_survives("/d/x", profile(*tiers), {}, Verb.DESTROY) is answer
+
+
+def test_where_action_and_tier_disagree_the_worse_counts() -> None:
+    action = BillingAction("v", "V", "destroy", True, None, False, keeps=("a", "b"), loses=("c",))
+    assert survives(Tier("a", survives_destroy=False), Verb.DESTROY, action) is False
+    assert survives(Tier("b"), Verb.DESTROY, action) is True
+    assert survives(Tier("c", survives_destroy=True), Verb.DESTROY, action) is False
+
+
+def test_of_several_actions_the_one_that_stops_the_meter_is_taken() -> None:
+    pause = BillingAction("pause", "Pause", "park", False, False, True)
+    stop = BillingAction("stop", "Stop", "park", True, False, True)
+    assert action_for(profile(billing=(pause, stop)), Verb.PARK) is stop
+    assert action_for(profile(billing=(pause,)), Verb.PARK) is pause
+    assert action_for(profile(), Verb.DESTROY) is None
