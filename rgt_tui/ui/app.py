@@ -15,6 +15,7 @@ from textual.screen import Screen
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
+from rgt_tui.ui.format import clean
 from rgt_tui.ui.screens.base import StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.themes import DEFAULT, THEMES
@@ -102,8 +103,11 @@ class RgtApp(App[None]):
         """The line to print after leaving."""
         if self._farewell is not None:
             return self._farewell
-        names = ", ".join(box.spec.name for box in self._newest.boxes) if self._newest else ""
-        return f"rgt has left; the boxes go on: {names}" if names else "rgt has left"
+        names = [clean(box.spec.name) for box in self._newest.boxes] if self._newest else []
+        if not names:
+            return "rgt has left"
+        more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+        return f"rgt has left; the boxes go on: {', '.join(names[:6])}{more}"
 
     @work(exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet")
     async def begin(self) -> None:

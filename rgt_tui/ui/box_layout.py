@@ -49,7 +49,7 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
     out: dict[str, Region] = {}
     y = 0
     if wants.trouble:
-        tall = min(wants.trouble, max(4, height // 3))
+        tall = min(wants.trouble, max(4, height * 2 // 5))
         out["trouble"] = Region(0, 0, width, tall)
         y = tall
     log = max(5, (height - y) // 3)
@@ -64,8 +64,8 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
 def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
     """One below the other: trouble or the queue first, then vitals, then the log."""
     out: dict[str, Region] = {}
-    first, tall = ("trouble", min(wants.trouble, 6)) if wants.trouble else ("queue", min(wants.queue, 5))
-    tall = min(tall, max(3, height // 3))
+    first, tall = ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
+    tall = min(tall, max(3, height // 2 if wants.trouble else height // 3))
     out[first] = Region(0, 0, width, tall)
     log = max(3, height // 3)
     middle = max(0, min(wants.vitals, height - tall - log))

@@ -34,7 +34,7 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
     """Return the state of one box, its platform, its meter and its nearest danger clock."""
     glyph, tone = mark(verdict.health)
-    parts: Parts = [(1, line(Span(f"{glyph} {verdict.word}", tone)))]
+    parts: Parts = [(1, line(Span(f"{glyph} {clean(verdict.word)}", tone)))]
     if box.sample is not None:
         up = box.sample.session.uptime_s
         if up is not None:

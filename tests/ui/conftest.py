@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rgt_tui.ui import glyphs
+from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 
 
@@ -18,6 +19,7 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("RGT_ASCII", "0")
     glyphs.glyphs.cache_clear()
+    lines._safe.cache_clear()
     yield
     monkeypatch.undo()
     glyphs.glyphs.cache_clear()

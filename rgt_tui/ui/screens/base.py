@@ -104,6 +104,10 @@ class FleetAwareScreen(Screen[None]):
         yield EventLine()
         yield KeyLine(self.commands())
 
+    def on_mount(self) -> None:
+        """Say where we are, before there is anything to show."""
+        self.query_one(HeaderLine).show(self.crumbs(), [])
+
     def body(self) -> Iterable[Widget]:
         """Return the widgets between the header and the event line."""
         return ()

@@ -17,15 +17,8 @@ from rgt_tui.ui.format import compact_time
 from rgt_tui.ui.screens.follow import LogKeys
 from rgt_tui.ui.summary import box_parts
 from rgt_tui.ui.verdict import cells_of, current_cell
-from rgt_tui.ui.widgets.box_vitals import (
-    SURVIVAL_LEGEND,
-    disk_lines,
-    faded,
-    gpu_sections,
-    is_old,
-    memory_lines,
-    process_lines,
-)
+from rgt_tui.ui.widgets.box_sections import vitals_sections
+from rgt_tui.ui.widgets.box_vitals import SURVIVAL_LEGEND
 from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.frame import Section
 from rgt_tui.ui.widgets.headline import Parts
@@ -83,18 +76,10 @@ class BoxScreen(LogKeys):
             self.query_one("#vitals", Pane).show(lambda width: gone)
             return
         profile = self.fleet.profile(box.spec.name)
-        old = is_old(box, now)
         row = Row(box, self.verdict(box), None, profile.name)
 
         def vitals(width: int) -> list[Section]:
-            parts = [Section(p.title, faded(list(p.body), old=old), p.hint) for p in gpu_sections(box, width)]
-            version = box.sample.mem.cgroup if box.sample else None
-            memory = line("memory", dim(f" (cgroup v{version})" if version else ""))
-            parts.append(Section(memory, faded(memory_lines(box, width), old=old)))
-            disks = faded(disk_lines(box, profile, width), old=old)
-            parts.append(Section(line("disks"), disks, line(dim("bytes  inodes     "))))
-            parts.append(Section(line("processes"), faded(process_lines(box, width), old=old)))
-            return parts
+            return vitals_sections(box, profile, width, now, short=self.size.width < 110)
 
         self.query_one("#vitals", Pane).show(vitals, SURVIVAL_LEGEND)
         self.query_one("#queue", Pane).show(

@@ -71,10 +71,8 @@ def spark(
     g = glyphs()
     cells = resample(values, width * 2 if g.braille else width)
     known = [v for v in cells if v is not None and math.isfinite(v)]
-    if not known:
-        return "".join(g.bar_rest if v is None else "x" for v in cells)
-    bottom = min(known) if low is None else low
-    top = max(known) if high is None else high
+    bottom = low if low is not None else min(known, default=0.0)
+    top = high if high is not None else max(known, default=1.0)
     if g.braille:
         pairs = zip(cells[::2], cells[1::2], strict=True)
         return "".join(_dots(left, right, bottom, top) for left, right in pairs)

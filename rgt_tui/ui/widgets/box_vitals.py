@@ -61,7 +61,9 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
     vram = ratio(gpu.vram_used, gpu.vram_total)
     out = [
         spread(
-            line(dim("util  "), spark(history[-room:], room, low=0, high=100)), line(percent(gpu.util)), width
+            line(dim("util  "), spark(history[-2 * room :], room, low=0, high=100)),
+            line(percent(gpu.util)),
+            width,
         ),
         spread(
             line(dim("vram  "), *bar(vram, room)),
@@ -127,8 +129,8 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     kills = mem.oom_kills
     notes = [
         Span(f"oom kills {NONE if kills is None else kills}", Tone.TROUBLE if kills else Tone.TEXT),
-        dim(f"   cache {size(mem.cache)}"),
-        dim(f"   host {gib(mem.host_used)} of {gib(mem.host_total)} G") if mem.host_total else dim(""),
+        dim(f"  cache {size(mem.cache)}"),
+        dim(f"  host {gib(mem.host_used)}/{gib(mem.host_total)} G") if mem.host_total else dim(""),
     ]
     out.append(clip(tuple(notes), width))
     cpu = box.sample.cpu
@@ -200,5 +202,6 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
 
 def _process(proc: Proc, width: int) -> Line:
     state = Span(f" {proc.state}", Tone.TROUBLE) if proc.state in {"D", "Z", "T"} else Span("")
-    right = line(f"{size(proc.rss)}", dim(f"  {proc.threads or NONE} thr  {compact_time(proc.age_s)}"), state)
+    age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
+    right = line(size(proc.rss), dim(f"  {proc.threads or NONE} thr{age}"), state)
     return spread(line(dim(f"{proc.pid} "), clean(proc.cmd)), line("  ", right), width)

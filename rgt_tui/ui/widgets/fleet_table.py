@@ -106,7 +106,7 @@ class FleetTable(LineWidget):
         if index < len(self._rows):
             again = self._rows[index].name == self._picked
             self.pick(index)
-            if again and event.chain >= 2:
+            if again:
                 self.post_message(RowChosen(self._rows[index].name, opened=True))
 
     def on_mouse_scroll_down(self) -> None:

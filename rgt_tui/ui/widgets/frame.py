@@ -23,6 +23,8 @@ def border(
     """Return a horizontal border with a title near its left end and a hint near its right end."""
     flat = glyphs().frame[1]
     inner = max(0, width - 2)
+    if inner < 8:
+        return line(Span(left + flat * inner + right, tone))
     if width_of(title) > inner - 4:
         title, hint = clip(title, max(0, inner - 4)), EMPTY
     start = line(Span(flat, tone), " ", *title, " ") if title else EMPTY

@@ -17,6 +17,8 @@ STEP_ASIDE = 16
 class LogPane(LineWidget):
     """Shows a log in a frame; follows it until one scrolls up."""
 
+    DEFAULT_CSS = "LogPane { height: 1fr; }"
+
     can_focus = True
 
     def __init__(self, *, id: str, wrap: bool = False) -> None:  # noqa: A002

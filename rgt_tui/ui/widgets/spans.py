@@ -157,20 +157,17 @@ def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line
     return tuple(out)
 
 
-def differing(old: Line, new: Line, *, gap: int = 10) -> list[tuple[int, int]]:
-    """Return ``(first, last + 1)`` cell columns in which two lines differ; near neighbours are joined."""
+def differing(old: Line, new: Line) -> tuple[int, int] | None:
+    """Return the first cell column in which two lines differ and the one after the last; None for equal lines.
+
+    One run per line, not several: Textual writes a changed span from the widget's left edge on, so that a second
+    span of the same line would write the first one again.
+    """
     before, after = _cells(old), _cells(new)
     if before is None or after is None or len(before) != len(after):
-        return [(0, max(width_of(old), width_of(new)))]
-    runs: list[tuple[int, int]] = []
-    for column, (a, b) in enumerate(zip(before, after, strict=True)):
-        if a == b:
-            continue
-        if runs and column - runs[-1][1] < gap:
-            runs[-1] = (runs[-1][0], column + 1)
-        else:
-            runs.append((column, column + 1))
-    return runs
+        return (0, max(width_of(old), width_of(new)))
+    columns = [column for column, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
+    return (columns[0], columns[-1] + 1) if columns else None
 
 
 def _cells(spans: Line) -> list[tuple[str, Tone]] | None:

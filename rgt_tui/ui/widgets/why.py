@@ -24,7 +24,7 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
     if row.verdict.stale or row.verdict.health in {Health.UNREACHABLE, Health.STOPPED, Health.GONE}:
         out += _state(row, width, now)
     for finding in findings:
-        out += finding_lines(finding, width, now)
+        out += finding_lines(finding, width, now, proof_first=not brief)
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in findings}
     for alert in row.verdict.alerts:
         if alert.id not in named:
@@ -57,8 +57,11 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
     return out
 
 
-def finding_lines(finding: Finding, width: int, now: float) -> list[Line]:
-    """Return a diagnosis: what broke with its reading, the line that proves it, the fix, and what not to do."""
+def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool = True) -> list[Line]:
+    """Return a diagnosis: what broke with its reading, the line that proves it, the fix, and what not to do.
+
+    Where not all may fit, the proof goes last.
+    """
     fatal = finding.severity in {Severity.FATAL, Severity.SILENT_WRONG} and not finding.cleared
     glyph, tone = (glyphs().trouble, Tone.TROUBLE) if fatal else (glyphs().warn, Tone.WARN)
     age = compact_time(now - finding.since) + " ago" if finding.since else ""
@@ -74,7 +77,8 @@ def finding_lines(finding: Finding, width: int, now: float) -> list[Line]:
     if finding.reading:
         run = f"{clean(finding.run)}: " if finding.run else ""
         out += labelled("what", run + clean(finding.title), width, most=2)
-    out += labelled("proof", clean(finding.evidence), width, most=2)
+    if proof_first:
+        out += labelled("proof", clean(finding.evidence), width, most=2)
     if finding.cleared:
         out += labelled("now", "the cause is gone; the run has not shown yet that it goes on", width)
     for fix in finding.fixes:
@@ -83,6 +87,8 @@ def finding_lines(finding: Finding, width: int, now: float) -> list[Line]:
             out += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT)
     if finding.never:
         out += labelled("never", clean(finding.never), width, Tone.WARN)
+    if not proof_first:
+        out += labelled("proof", clean(finding.evidence), width, most=2)
     return out
 
 

@@ -1,0 +1,70 @@
+"""What is on screen as plain text, and its comparison with a file. RGT_UPDATE_SNAPSHOTS=1 writes the files anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.app import RgtApp
+from tests.ui.fakes import FakeFleet
+
+HERE = Path(__file__).parent / "snapshots"
+SIZES = ((60, 20), (80, 24), (120, 34), (200, 50))
+
+
+def screen_text(app: RgtApp) -> str:
+    """Return the cells of the screen on top, one line per row, without trailing spaces."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips) + "\n"
+
+
+def tones(app: RgtApp, widget: str, y: int) -> list[tuple[str, str]]:
+    """Return ``(tone, text)`` of one line of a widget."""
+    from rgt_tui.ui.widgets.lines import LineWidget
+
+    shown = app.screen.query_one(widget, LineWidget).shown_lines[y]
+    return [(span.tone.value, span.text) for span in shown]
+
+
+def check(app: RgtApp, name: str) -> None:
+    """Compare the screen with ``snapshots/NAME.txt``."""
+    path, text = HERE / f"{name}.txt", screen_text(app)
+    if os.environ.get("RGT_UPDATE_SNAPSHOTS"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    assert path.exists(), f"no snapshot {path.name}; RGT_UPDATE_SNAPSHOTS=1 writes it"
+    assert text == path.read_text(encoding="utf-8")
+
+
+async def settle(pilot: Pilot[None]) -> None:
+    """Wait until the fleet is there and everything that was asked for is drawn."""
+    app = pilot.app
+    assert isinstance(app, RgtApp)
+    await app.workers.wait_for_complete()
+    await pilot.pause()
+    app.tick(force=True)
+    await pilot.pause()
+
+
+@asynccontextmanager
+async def running(
+    source: FakeFleet | FleetState | Callable[[], FakeFleet] | None = None,
+    *,
+    size: tuple[int, int] = (120, 34),
+    keys: tuple[str, ...] = (),
+) -> AsyncIterator[tuple[RgtApp, Pilot[None], FakeFleet]]:
+    """Run the app on a fleet in memory, press some keys, and wait until it is quiet."""
+    fleet = FakeFleet(source) if isinstance(source, FleetState) or source is None else source
+    made = fleet if isinstance(fleet, FakeFleet) else FakeFleet()
+    app = RgtApp(fleet if callable(fleet) else lambda: made)
+    async with app.run_test(size=size) as pilot:
+        await settle(pilot)
+        for key in keys:
+            await pilot.press(key)
+            await settle(pilot)
+        yield app, pilot, made

@@ -1,0 +1,315 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import LogView
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
+from rgt_tui.ui.box_layout import Wants, place
+from rgt_tui.ui.screens.box import BoxScreen
+from rgt_tui.ui.screens.follow import choose_log
+from rgt_tui.ui.screens.log import LogScreen
+from rgt_tui.ui.widgets.box_sections import vitals_sections
+from rgt_tui.ui.widgets.box_vitals import disk_lines, gpu_sections, memory_lines
+from rgt_tui.ui.widgets.log_pane import LogPane
+from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.queue_lines import queue_lines
+from rgt_tui.ui.widgets.spans import Tone, text_of
+from tests.ui.fakes import (
+    LOG,
+    NOW,
+    FakeFleet,
+    cell,
+    disk,
+    gpu,
+    lost_box,
+    profile,
+    queue,
+    running_box,
+    sample,
+    trouble_box,
+)
+from tests.ui.snap import running, screen_text, settle
+
+
+def fleet_of(*boxes: object) -> FleetState:
+    return FleetState(boxes, (), NOW)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trouble", [0, 12])
+@pytest.mark.parametrize(
+    "size", [(60, 16), (76, 20), (80, 20), (110, 30), (120, 30), (200, 46), (40, 8), (300, 90)]
+)
+def test_panes_tile_the_screen_without_overlap(size: tuple[int, int], trouble: int) -> None:
+    regions = place(*size, Wants(18, trouble, 7))
+    assert "log" in regions
+    assert ("trouble" in regions) == bool(trouble)
+    cells = 0
+    for name, region in regions.items():
+        assert region.x >= 0
+        assert region.right <= size[0], name
+        assert region.bottom <= size[1], name
+        cells += region.area
+        others = [other for key, other in regions.items() if key != name]
+        assert not any(region.overlaps(other) for other in others)
+    assert cells == size[0] * size[1]
+
+
+async def test_the_box_screen_shows_every_pane() -> None:
+    async with running(keys=("G", "enter")) as (app, _, __):
+        text = screen_text(app)
+        for part in (
+            "rgt  fleet › autodl-demo",
+            "● running  up 3h07  AutoDL  RTX 4090 ×1  ¥1.98/h  spent ¥5.12",
+            "GPU 0  RTX 4090 ",
+            "SIM ",
+            "15.8/24 G",
+            "71 °C   398/450 W   2,520/2,610 MHz",
+            "memory (cgroup v2)",
+            "29 G of 100 G",
+            "oom kills 0",
+            "host 251/503 G",
+            "/root/autodl-fs",
+            "s survives stop  d destroy",
+            "2231 python -m rgt",
+            "verified on durable",
+            "step 655 of 2,400 (27%)",
+            "gpt-c.log",
+            "following",
+            "SIM GPU",
+        ):
+            assert part in text, part
+
+
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)])
+async def test_trouble_says_what_to_do_at_every_size(size: tuple[int, int]) -> None:
+    async with running(size=size, keys=("enter",)) as (app, _, __):
+        text = screen_text(app)
+        assert "✖ inodes of /workspace" in text
+        assert "58,204 files" in text
+        assert "lstm-b.log" in text
+
+
+def test_survival_badges_come_from_the_profile() -> None:
+    box = running_box()
+    rows = [text_of(row) for row in disk_lines(box, profile("autodl"), 42)]
+    assert rows[0].endswith("s ·")
+    assert rows[1].endswith("s d")
+    assert rows[2].endswith("s ·")
+    bare = msgspec.structs.replace(profile("runpod"), tiers=())
+    assert text_of(disk_lines(box, bare, 42)[0]).endswith("? ?"), "not known is not the same as lost"
+
+
+def test_inodes_near_the_cap_are_red_and_read_only_mounts_are_quiet() -> None:
+    full = msgspec.structs.replace(disk("/data", 10, 99), read_only=False)
+    quiet = msgspec.structs.replace(disk("/ro", 100, 100), read_only=True)
+    box = msgspec.structs.replace(running_box(), sample=sample(disks=(full, quiet)))
+    first, second = disk_lines(box, None, 40)
+    assert any(span.tone is Tone.TROUBLE and "99%" in span.text for span in first)
+    assert {span.tone for span in second} == {Tone.DIM}
+
+
+def test_a_mount_that_cannot_be_read_says_why() -> None:
+    broken = msgspec.structs.replace(disk("/nfs", 1, 1), error="stale NFS handle\x1b[31m")
+    box = msgspec.structs.replace(running_box(), sample=sample(disks=(broken,)))
+    assert "stale NFS handle" in text_of(disk_lines(box, None, 40)[0])
+
+
+def test_eight_gpus_take_a_line_each_and_throttling_is_named() -> None:
+    gpus = [gpu(50 + i, index=i) for i in range(8)]
+    box = msgspec.structs.replace(running_box(), sample=sample(gpus=gpus))
+    parts = gpu_sections(box, 50)
+    assert len(parts) == 1
+    assert len(parts[0].body) == 8
+    hot = msgspec.structs.replace(gpu(), throttle=("sw-thermal",))
+    box = msgspec.structs.replace(running_box(), sample=sample(gpus=(hot,)))
+    assert "throttled: sw-thermal" in "".join(text_of(row) for row in gpu_sections(box, 50)[0].body)
+
+
+def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
+    base = running_box()
+    assert base.sample is not None
+    for memory in (Memory(2, 5 << 30, 0, None), Memory()):
+        box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=memory))
+        text = " ".join(text_of(row) for row in memory_lines(box, 40))
+        assert "no limit" in text
+        assert "0 of" not in text
+
+
+def test_queue_lines_tell_each_state() -> None:
+    box = msgspec.structs.replace(
+        running_box(),
+        queues=(
+            queue(
+                cell("ok", "done", exit_code=0, started=NOW - 90, ended=NOW, durable="verified"),
+                cell("lost", "done", exit_code=0, started=NOW - 90, ended=NOW, durable="failed"),
+                cell("bad", "failed", exit_code=1, started=NOW - 90, ended=NOW, reason="CUDA out of memory"),
+                cell("cut", "interrupted", exit_code=75, signal="SIGTERM", started=NOW - 9, ended=NOW),
+                cell("next"),
+            ),
+        ),
+        runs=(),
+    )
+    text = [text_of(row) for row in queue_lines(box, 80, NOW)]
+    assert text[0].startswith("◆ ok")
+    assert "verified on durable" in text[0]
+    assert "NOT on durable" in text[1]
+    assert text[2].startswith("✖ bad")
+    assert "exit 1" in text[2]
+    assert "CUDA out of memory" in text[2]
+    assert text[3].startswith("▲ cut")
+    assert "SIGTERM" in text[3]
+    assert text[4].endswith("waiting")
+
+
+def test_checkpoints_and_the_link_are_told() -> None:
+    items = (Checkpoint("/c/1", 600, 38 << 20, NOW - 120), Checkpoint("/c/2", 640, 38 << 20, NOW - 60))
+    box = msgspec.structs.replace(running_box(), checkpoints=(Checkpoints("gpt-c", NOW, items),))
+    parts = {
+        text_of(p.title): [text_of(r) for r in p.body]
+        for p in vitals_sections(box, profile(), 40, NOW, short=False)
+    }
+    assert "step 640" in parts["checkpoints"][0]
+    assert "1m00 ago" in parts["checkpoints"][0]
+    assert "0 gaps" in parts["link"][1]
+
+
+async def test_a_lost_box_keeps_its_last_values_dim_and_says_how_old() -> None:
+    async with running(fleet_of(lost_box()), keys=("enter",)) as (app, _, __):
+        text = screen_text(app)
+        assert "◌ 3m20 old" in text
+        assert "88%" in text
+        assert "ssh: connection refused" in text
+        assert "tries again in 12s" in text
+        vitals = app.screen.query_one("#vitals", Pane).shown_lines
+        bright = [s.text for row in vitals for s in row if s.tone is Tone.TEXT and "88%" in s.text]
+        assert bright == []
+
+
+async def test_a_box_that_leaves_the_fleet_is_said_to_have_left() -> None:
+    async with running(fleet_of(running_box()), keys=("enter",)) as (app, pilot, fleet):
+        fleet.push(FleetState((), (), NOW))
+        app.tick()
+        await pilot.pause()
+        assert "no longer has this box" in screen_text(app)
+        await pilot.press("q")
+        await settle(pilot)
+
+
+def test_the_log_of_the_running_cell_is_chosen() -> None:
+    box = running_box()
+    chosen = choose_log(box, None)
+    assert chosen is not None
+    assert chosen.path.endswith("gpt-c.log")
+    other = choose_log(box, "/jobs/demo/master.log")
+    assert other is not None
+    assert other.path.endswith("master.log")
+    assert choose_log(msgspec.structs.replace(box, logs=()), None) is None
+
+
+async def test_a_log_that_is_not_followed_yet_is_asked_for_once() -> None:
+    box = msgspec.structs.replace(running_box(), logs=())
+    async with running(fleet_of(box), keys=("enter",)) as (app, _, fleet):
+        app.tick(force=True)
+        assert fleet.followed == [("autodl-demo", "/jobs/demo/logs/gpt-c.log")]
+        assert "no log is followed on this box" in screen_text(app)
+
+
+def grow(fleet: FakeFleet, count: int) -> None:
+    box = fleet.state.boxes[0]
+    log = box.logs[0]
+    lines = (*log.lines, *(f"new {i}" for i in range(count)))
+    fleet.change(box.spec.name, logs=(LogView(log.path, lines, 0, NOW), *box.logs[1:]))
+
+
+async def test_following_ends_when_one_scrolls_up_and_the_chip_counts() -> None:
+    async with running(fleet_of(running_box()), keys=("enter",)) as (app, pilot, fleet):
+        assert LOG[-1] in screen_text(app)
+        await pilot.press("k", "k", "k")
+        before = screen_text(app)
+        grow(fleet, 12)
+        app.tick()
+        await pilot.pause()
+        after = screen_text(app)
+        assert "+12 lines  F follows" in after
+        assert LOG[-4] in before
+        assert LOG[-4] in after
+        assert "new 11" not in after
+        await pilot.press("F")
+        await pilot.pause()
+        assert "new 11" in screen_text(app)
+        await pilot.press("k", "end")
+        assert app.screen.query_one("#log", LogPane).cursor.following
+
+
+async def test_errors_are_found_from_the_box_screen() -> None:
+    async with running(fleet_of(trouble_box()), keys=("enter",)) as (app, pilot, fleet):
+        grow(fleet, 60)
+        app.tick()
+        await pilot.press("E")
+        await pilot.pause()
+        pane = app.screen.query_one("#log", LogPane)
+        assert pane.cursor.mark == 40
+        await pilot.press("e")
+        await pilot.pause()
+        assert "no further error" in screen_text(app)
+
+
+async def test_another_log_can_be_shown() -> None:
+    async with running(fleet_of(running_box()), keys=("enter", "right_square_bracket")) as (app, pilot, _):
+        assert "master.log" in screen_text(app)
+        await pilot.press("left_square_bracket")
+        await settle(pilot)
+        assert "gpt-c.log" in screen_text(app)
+
+
+async def test_tab_gives_another_pane_the_keys() -> None:
+    async with running(fleet_of(running_box()), size=(80, 24), keys=("enter", "tab")) as (app, pilot, _):
+        assert isinstance(app.screen, BoxScreen)
+        assert isinstance(app.focused, Pane)
+        top = app.focused.shown_lines
+        await pilot.press("j")
+        await pilot.pause()
+        assert app.screen.query_one("#log", LogPane).cursor.following
+        assert isinstance(app.focused, Pane)
+        assert app.focused.shown_lines != top or app.focused.wanted_height(40) <= app.focused.size.height
+
+
+async def test_search_in_the_full_log() -> None:
+    async with running(fleet_of(running_box()), keys=("l", "slash", *"step 50")) as (app, pilot, _):
+        assert isinstance(app.screen, LogScreen)
+        pane = app.screen.query_one("#log", LogPane)
+        assert pane.cursor.matches() == 10
+        await pilot.press("enter")
+        await settle(pilot)
+        assert "step 509" in pane.cursor.lines[pane.cursor.mark or 0]
+        await pilot.press("N")
+        assert "step 508" in pane.cursor.lines[pane.cursor.mark or 0]
+        await pilot.press("n")
+        assert "step 509" in pane.cursor.lines[pane.cursor.mark or 0]
+        assert any(s.tone is Tone.MATCH for row in pane.shown_lines for s in row)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert isinstance(app.screen, LogScreen)
+        assert pane.cursor.searched == ""
+        await pilot.press("escape")
+        await settle(pilot)
+        assert not isinstance(app.screen, LogScreen)
+
+
+async def test_long_lines_are_cut_scrolled_or_wrapped() -> None:
+    long = "start " + "x" * 200 + " end"
+    box = msgspec.structs.replace(
+        running_box(), logs=(LogView("/jobs/demo/logs/gpt-c.log", (long,), 7, NOW),)
+    )
+    async with running(fleet_of(box), size=(80, 24), keys=("l",)) as (app, pilot, _):
+        assert " end" not in screen_text(app)
+        assert "7 before are on the box" in screen_text(app)
+        await pilot.press("w")
+        await pilot.pause()
+        assert " end" in screen_text(app)
+        await pilot.press("w", *["right"] * 10)
+        await pilot.pause()
+        assert " end" in screen_text(app)
+        assert "start" not in screen_text(app)

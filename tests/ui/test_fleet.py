@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import Link
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.ui.screens.fleet import FleetScreen, split_heights
+from rgt_tui.ui.sorting import SORTS, matches, ordered
+from rgt_tui.ui.verdict import assess
+from rgt_tui.ui.widgets.fleet_columns import COLUMNS, layout, row_line
+from rgt_tui.ui.widgets.fleet_row import Row
+from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.keyline import KeyLine, layout_keys
+from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from tests.ui.fakes import (
+    NOW,
+    demo_state,
+    lost_box,
+    many_boxes,
+    running_box,
+    stale_box,
+    trouble_box,
+    warn_box,
+)
+from tests.ui.snap import running, screen_text, settle, tones
+
+
+def rows(state: FleetState) -> list[Row]:
+    return [Row(box, assess(box, NOW), None, "AutoDL") for box in state.boxes]
+
+
+def test_the_worst_box_is_first_and_calm_rows_do_not_change_places() -> None:
+    state = FleetState(
+        (running_box("b"), running_box("a"), stale_box(), warn_box(), trouble_box(), lost_box())
+    )
+    names = [row.name for row in ordered(rows(state), "state")]
+    assert names == ["vast-demo", "lost-demo", "runpod-demo", "lab-a100-2", "a", "b"]
+    older = msgspec.structs.replace(
+        state.boxes[0], runs=(msgspec.structs.replace(state.boxes[0].runs[-1], progressed_at=NOW - 9),)
+    )
+    again = msgspec.structs.replace(state, boxes=(older, *state.boxes[1:]))
+    assert [row.name for row in ordered(rows(again), "state")] == names
+
+
+@pytest.mark.parametrize("sort", list(SORTS))
+def test_every_order_keeps_every_row(sort: str) -> None:
+    made = rows(many_boxes(20))
+    assert sorted(r.name for r in ordered(made, sort)) == sorted(r.name for r in made)
+
+
+def test_filter_words_must_all_match_and_can_be_inverted() -> None:
+    row = rows(FleetState((trouble_box(),)))[0]
+    assert matches(row, "")
+    assert matches(row, "VAST inodes")
+    assert matches(row, "trouble !runpod")
+    assert not matches(row, "!trouble")
+    assert not matches(row, "vast nothing")
+    assert matches(row, "!")
+
+
+@pytest.mark.parametrize("width", [40, 60, 79, 80, 119, 120, 138, 160, 200, 300])
+def test_columns_fit_and_a_wider_table_never_has_fewer(width: int) -> None:
+    columns = layout(width)
+    row = rows(FleetState((trouble_box(),)))[0]
+    made = row_line(row, columns)
+    assert width_of(made) <= max(width, 1 + sum(w + 1 for _, w in columns))
+    if width >= 60:
+        assert width_of(made) <= width
+        wider = {column.key for column, _ in layout(width + 20)}
+        assert {column.key for column, _ in columns} - {"why"} <= wider
+
+
+def test_eighty_columns_keep_what_matters() -> None:
+    keys = [column.key for column, _ in layout(80)]
+    assert keys == ["name", "state", "gpu", "inode", "cgroup", "cell", "age", "why"]
+    assert [c.key for c in COLUMNS][:-1] == [column.key for column, _ in layout(120)]
+
+
+def test_heights_of_table_and_pane() -> None:
+    assert split_heights(5, 30, 10) == (6, 10)
+    assert split_heights(200, 30, 10) == split_heights(200, 30, 4) == (18, 12)
+    assert split_heights(5, 7, 10) == (7, 0)
+
+
+def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values() -> None:
+    for box, age in ((stale_box(), "◌ 42s"), (lost_box(), "◌ 3m20")):
+        row = Row(box, assess(box, NOW), None, "lab")
+        made = row_line(row, layout(120))
+        text = text_of(made)
+        assert age in text
+        assert "88%" in text
+        assert "9,120" in text
+        dim = "".join(span.text for span in made if span.tone is Tone.DIM)
+        assert "88%" in dim
+        assert "0.441" in dim
+
+
+def test_a_healthy_row_has_no_colour() -> None:
+    box = running_box()
+    made = row_line(Row(box, assess(box, NOW), None, "AutoDL"), layout(160))
+    assert {span.tone for span in made} <= {Tone.TEXT, Tone.DIM}
+
+
+async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:
+    async with running(keys=("j", "j", "j")) as (app, pilot, fleet):
+        table = app.screen.query_one(FleetTable)
+        assert table.picked == "autodl-demo"
+        fleet.change("autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90)
+        app.tick()
+        await pilot.pause()
+        assert table.names[1] == "autodl-demo"
+        assert table.picked == "autodl-demo"
+        assert table.selected_line() == 2
+
+
+async def test_moving_stops_at_both_ends() -> None:
+    async with running(keys=("k",)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        assert table.picked == "vast-demo"
+        await pilot.press("G", "j", "down")
+        assert table.picked == table.names[-1]
+        await pilot.press("g")
+        assert table.picked == table.names[0]
+        await pilot.press("end", "home", "pagedown")
+        assert table.picked == table.names[-1]
+
+
+async def test_filter_as_one_types_and_clear_with_escape() -> None:
+    async with running(keys=("slash", "a", "u", "t", "o")) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        assert table.names == ["autodl-demo"]
+        await pilot.press("enter")
+        await settle(pilot)
+        assert table.names == ["autodl-demo"]
+        await pilot.press("j")
+        assert app.focused is None
+        await pilot.press("escape")
+        await settle(pilot)
+        assert len(table.names) == 4
+        assert isinstance(app.screen, FleetScreen)
+
+
+async def test_escape_in_the_filter_line_gives_it_up_and_an_empty_result_says_so() -> None:
+    async with running(keys=("slash", "z", "z")) as (app, pilot, _):
+        assert "no box matches zz" in screen_text(app)
+        await pilot.press("escape")
+        await settle(pilot)
+        assert len(app.screen.query_one(FleetTable).names) == 4
+        assert app.return_code is None
+
+
+async def test_an_empty_fleet_says_what_to_do() -> None:
+    async with running(FleetState()) as (app, pilot, _):
+        assert "the fleet has no boxes" in screen_text(app)
+        await pilot.press("enter", "l", "j", "G")
+        await pilot.pause()
+        assert "there is no box to act on yet" in screen_text(app)
+
+
+async def test_click_selects_a_second_click_opens_and_a_title_sorts() -> None:
+    async with running() as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        await pilot.click(FleetTable, offset=(10, 3))
+        await settle(pilot)
+        assert table.picked == table.names[2]
+        await pilot.click(FleetTable, offset=(5, 0))
+        await settle(pilot)
+        assert table.names[0] == "autodl-demo"
+        await pilot.click(FleetTable, offset=(10, 4))
+        assert table.picked == table.names[3]
+        await pilot.click(FleetTable, offset=(10, 4))
+        await settle(pilot)
+        assert "rgt  fleet › " + table.names[3] in screen_text(app)
+
+
+async def test_the_keys_in_the_key_line_can_be_clicked() -> None:
+    async with running() as (app, pilot, _):
+        places = layout_keys(app.screen.query_one(KeyLine)._commands, 120)
+        start = next(start for start, _, command in places if command.id == "app.help")
+        await pilot.click(KeyLine, offset=(start, 0))
+        await settle(pilot)
+        assert "keys of fleet" in screen_text(app)
+
+
+async def test_the_wheel_scrolls_and_keeps_the_selection() -> None:
+    async with running(many_boxes(60), size=(80, 24)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        first = table.picked
+        table.on_mouse_scroll_down()
+        await pilot.pause()
+        assert table.picked == first
+        assert table.selected_line() is None
+        assert "3-" in screen_text(app).splitlines()[1]
+        await pilot.press("j")
+        assert table.selected_line() is not None
+
+
+async def test_the_pane_names_the_reading_the_proof_and_the_fix() -> None:
+    async with running() as (app, _, __):
+        text = screen_text(app)
+        for part in (
+            "✖ inodes of /workspace",
+            "65,536 of 65,536 inodes used (bytes 63 %)",
+            "[Errno 28] No space left on device",
+            "U12 · 2m14 ago",
+            "58,204 files in /workspace/.cache can be made again",
+            "$ find /workspace/.cache -type f -delete",
+            "do not destroy the box",
+        ):
+            assert part in text
+
+
+async def test_the_pane_of_a_healthy_box_tells_its_run_and_its_queue() -> None:
+    async with running(keys=("G",)) as (app, _, __):
+        text = screen_text(app)
+        assert "gpt-c at step 655" in text
+        assert "step 655 of 2,400 (27%)" in text
+        assert "◆ gpt-a  ◆ gpt-b  ● gpt-c  · gpt-d" in text
+
+
+async def test_hostile_text_is_shown_as_text() -> None:
+    bad = "\x1b]0;pwned\x07\x1b[31m[bold red]evil[/]\x1b[2J\u202e\x9b5n"
+    box = trouble_box()
+    finding = msgspec.structs.replace(
+        box.findings[0], evidence=bad, resource=bad, title=bad, reading=bad, gotcha=bad
+    )
+    cells = tuple(msgspec.structs.replace(c, name=bad) for c in box.queues[0].cells)
+    box = msgspec.structs.replace(
+        box,
+        spec=msgspec.structs.replace(box.spec, name="a" + bad),
+        findings=(finding,),
+        queues=(msgspec.structs.replace(box.queues[0], cells=cells),),
+        reason=bad,
+    )
+    state = FleetState((box,), (FleetEvent(NOW, bad, bad, "error"),), NOW)
+    async with running(state, keys=("j",)) as (app, pilot, _):
+        for key in ("", "enter", "l"):
+            if key:
+                await pilot.press(key)
+                await settle(pilot)
+            text = screen_text(app)
+            assert "\x1b" not in text
+            assert "\x9b" not in text
+            assert "\u202e" not in text
+            assert "pwned" not in text
+            assert "[bold red]evil[/]" in text
+
+
+async def test_stopped_gone_unreachable_are_three_words() -> None:
+    stopped = msgspec.structs.replace(running_box("s"), link=Link.UNREACHABLE, sample_at=NOW - 500)
+    meter = msgspec.structs.replace(stopped.meter, lifecycle=Lifecycle.STOPPED, at=NOW)
+    stopped = msgspec.structs.replace(stopped, meter=meter)
+    gone = msgspec.structs.replace(
+        stopped,
+        spec=msgspec.structs.replace(stopped.spec, name="g"),
+        meter=msgspec.structs.replace(meter, lifecycle=Lifecycle.GONE),
+    )
+    async with running(FleetState((stopped, gone, lost_box("u")), (), NOW)) as (app, _, __):
+        text = screen_text(app)
+        assert "○ s" in text
+        for word in ("stopped", "gone", "unreachable"):
+            assert word in text
+
+
+async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
+    async with running() as (app, _, __):
+        head = screen_text(app).splitlines()[0]
+        assert "4 boxes  ✖ 1  ▲ 1  ◌ 1  ● 1" in head
+        assert "¥1.98 + $1.11 /h" in head
+        assert "1 without a meter" in head
+
+
+async def test_the_sim_badge_is_there_only_for_simulated_gpus() -> None:
+    async with running(FleetState((stale_box(),), (), NOW)) as (app, _, __):
+        assert "SIM" not in screen_text(app)
+    async with running(FleetState((running_box(),), (), NOW)) as (app, _, __):
+        assert "SIM GPU" in screen_text(app).splitlines()[-1]
+
+
+async def test_trouble_alone_is_red() -> None:
+    async with running() as (app, _, __):
+        red = [text for tone, text in tones(app, "#table", 1) if tone == "trouble"]
+        assert any("100%" in text for text in red)
+        assert not [text for tone, text in tones(app, "#table", 4) if tone in {"trouble", "warn"}]
+
+
+async def test_two_hundred_boxes_are_drawn_by_what_is_in_sight() -> None:
+    async with running(many_boxes(200), size=(160, 50)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        assert len(table.names) == 200
+        assert len(table.shown_lines) == table.size.height < 50
+        await pilot.press("G")
+        assert "of 200" in screen_text(app)
+
+
+def test_the_demo_state_is_what_the_sketch_has() -> None:
+    assert [box.spec.name for box in demo_state().boxes][2] == "vast-demo"

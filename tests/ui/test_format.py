@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.ui import format as f
+from rgt_tui.ui.glyphs import ASCII, UNICODE, choose
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (None, "–"),
+        (-3, "0s"),
+        (0, "0s"),
+        (42.9, "42s"),
+        (60, "1m00"),
+        (134, "2m14"),
+        (3599, "59m59"),
+        (11_220, "3h07"),
+        (14 * 86_400 + 6 * 3600 + 59, "14d 6h"),
+        (2000 * 86_400, "2000d"),
+        (math.nan, "–"),
+    ],
+)
+def test_compact_time(seconds: float | None, text: str) -> None:
+    assert f.compact_time(seconds) == text
+
+
+@given(st.floats(min_value=0, max_value=999 * 86_400))
+def test_compact_time_is_short(seconds: float) -> None:
+    assert len(f.compact_time(seconds)) <= 7
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (0, "0%"), (0.2, "<1%"), (40.6, "41%"), (99.7, "99%"), (100, "100%"), (math.inf, "–")],
+)
+def test_percent_never_rounds_to_full_or_empty(value: float | None, text: str) -> None:
+    assert f.percent(value) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (None, "–"),
+        (0, "0 B"),
+        (812, "812 B"),
+        (38 << 20, "38 M"),
+        (int(4.1 * (1 << 30)), "4.1 G"),
+        (1 << 50, "1.0 P"),
+    ],
+)
+def test_size(count: int | None, text: str) -> None:
+    assert f.size(count) == text
+
+
+def test_money_has_its_currency_and_unknown_is_not_free() -> None:
+    assert f.money(1.11) == "$1.11"
+    assert f.money(5.12, "CNY") == "¥5.12"
+    assert f.money(7, "PLN") == "7.00 PLN"
+    assert f.money(None) == "–"
+    assert f.money_sum([(1.0, "USD"), (None, "USD"), (2.0, "CNY"), (0.5, "USD")]) == "$1.50 + ¥2.00"
+    assert f.money_sum([(None, "USD")]) == "–"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "–"), (1.2844, "1.284"), (math.nan, "NaN"), (-math.inf, "-inf"), (3e-7, "3.0e-7")],
+)
+def test_number(value: float | None, text: str) -> None:
+    assert f.number(value) == text
+
+
+HOSTILE = (
+    ("\x1b[2J\x1b[31mred\x1b[0m", "red"),
+    ("\x1b]0;title\x07shown", "shown"),
+    ("\x1b]52;c;c2VjcmV0\x1b\\shown", "shown"),
+    ("\x1bP1$r0m\x1b\\x", "x"),
+    ("\x9b31mx\x9d0;t\x9cy", "xy"),
+    ("a\rb\nc\x00d\x7fe", "abcde"),
+    ("safe\u202egpj.exe", "safegpj.exe"),
+    ("zero\u200bwidth\ufeff", "zerowidth"),
+    ("[bold]not markup[/bold]", "[bold]not markup[/bold]"),
+    ("tab\tbed", "tab bed"),
+    ("训练 ok", "训练 ok"),
+    ("\x1b[", ""),
+)
+
+
+@pytest.mark.parametrize(("text", "cleaned"), HOSTILE)
+def test_clean(text: str, cleaned: str) -> None:
+    assert f.clean(text) == cleaned
+
+
+@given(st.text())
+def test_clean_leaves_no_control_character(text: str) -> None:
+    assert all(ord(c) >= 32 and not 0x7F <= ord(c) <= 0x9F for c in f.clean(text))
+
+
+@pytest.mark.parametrize(
+    ("environ", "encoding", "expected"),
+    [
+        ({}, "UTF-8", UNICODE),
+        ({}, "utf_8", UNICODE),
+        ({}, "ISO-8859-1", ASCII),
+        ({"RGT_ASCII": "1"}, "UTF-8", ASCII),
+        ({"RGT_ASCII": "0"}, "ascii", UNICODE),
+        ({"TERM": "dumb"}, "UTF-8", ASCII),
+    ],
+)
+def test_glyphs_are_chosen_by_the_terminal(environ: dict[str, str], encoding: str, expected: object) -> None:
+    assert choose(environ, encoding) is expected
+
+
+def test_ascii_glyphs_are_ascii_and_complete() -> None:
+    for name in UNICODE.__slots__ if hasattr(UNICODE, "__slots__") else vars(UNICODE):
+        value = getattr(ASCII, name)
+        assert not isinstance(value, str) or value.isascii(), name
+    for name in ("bar", "spark", "frame", "thin"):
+        assert len(getattr(ASCII, name)) == len(getattr(UNICODE, name)), name

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from textual.app import App, ComposeResult
+from textual.geometry import Region
+
+from rgt_tui.model.box import LogView
+from rgt_tui.ui import glyphs
+from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
+from rgt_tui.ui.widgets.frame import Section, framed, sections
+from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.log_model import LogCursor
+from rgt_tui.ui.widgets.spans import (
+    Line,
+    Span,
+    Tone,
+    clip,
+    differing,
+    fit,
+    line,
+    merged,
+    pick,
+    spread,
+    text_of,
+    width_of,
+)
+from rgt_tui.ui.widgets.wrap import wrapped
+from tests.ui.fakes import curve
+
+TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Mn", "Me", "Cf")), max_size=30)
+
+
+@given(TEXT, st.integers(0, 40))
+def test_fit_is_exact(text: str, width: int) -> None:
+    from rich.cells import cell_len
+
+    assert cell_len(fit(text, width)) == width
+    assert cell_len(fit(text, width, right=True)) == width
+
+
+@given(st.lists(TEXT, max_size=5), st.integers(0, 60))
+def test_clip_and_spread_are_exact(texts: list[str], width: int) -> None:
+    made = tuple(Span(text) for text in texts)
+    assert width_of(clip(made, width)) == width
+    assert width_of(spread(made, line("right"), width)) == width
+
+
+def test_pick_keeps_the_most_important_in_their_order() -> None:
+    parts = [(2, line("second")), (1, line("first")), (3, line("third"))]
+    assert text_of(pick(100, parts)) == "second  first  third"
+    assert text_of(pick(13, parts)) == "second  first"
+    assert text_of(pick(5, parts)) == "first"
+    assert pick(3, parts) == ()
+
+
+def test_merged_joins_neighbours_of_one_tone() -> None:
+    spans = (Span("a"), Span("b"), Span("", Tone.WARN), Span("c", Tone.DIM), Span("d", Tone.DIM))
+    assert merged(spans) == (Span("ab"), Span("cd", Tone.DIM))
+
+
+def test_differing_is_one_run() -> None:
+    assert differing(line("abcdef"), line("abcdef")) is None
+    assert differing(line("abcdef"), line("abXdeY")) == (2, 6)
+    assert differing(line("abc"), line(Span("abc", Tone.WARN))) == (0, 3)
+    assert differing(line("汉字"), line("汉子")) == (0, 4)
+
+
+@given(st.one_of(st.none(), st.floats(-10, 200), st.just(math.nan)), st.integers(1, 40))
+def test_bars_are_exact(value: float | None, width: int) -> None:
+    assert width_of(bar(value, width)) == width
+    assert width_of(bar(value, width, limit=90)) == width
+    assert width_of(thin_bar(value, width)) == width
+
+
+def test_a_bar_is_full_only_at_100_and_empty_only_at_0() -> None:
+    assert "·" not in text_of(bar(100, 10))
+    assert text_of(bar(99.99, 10)) != text_of(bar(100, 10))
+    assert text_of(bar(0.01, 10)) != text_of(bar(0, 10))
+
+
+def test_sparklines() -> None:
+    assert spark([], 3) == "···"
+    assert spark([0, 0, 100, 100], 2, low=0, high=100) == "⣀⣿"
+    assert spark([None, None, math.nan, 1.0], 2) == "·x"
+    assert resample([1.0, 3.0, None, None], 2) == [2.0, None]
+    long = curve(100_000)
+    assert len(curve_spark(long, 8)) == 8
+    assert curve_spark(None, 8) == ""
+
+
+@pytest.mark.parametrize("width", [4, 10, 33])
+@pytest.mark.parametrize("height", [2, 3, 9])
+def test_frames_have_their_size(width: int, height: int) -> None:
+    body = [line(f"line {i} with some text") for i in range(20)]
+    parts = [Section(line("a long title indeed"), body, line("hint")), Section(line("two"), body)]
+    for made in (
+        framed(body, width, height, title=line("t"), hint=line("h")),
+        sections(parts, width, height),
+    ):
+        assert len(made) == height
+        assert {width_of(row) for row in made} == {width}
+
+
+def test_wrapped_breaks_words_and_long_paths() -> None:
+    rows = [text_of(row) for row in wrapped("fix the path /workspace/very/long/name now", 12)]
+    assert all(len(row) <= 12 for row in rows)
+    assert "".join(rows).replace(" ", "") == "fixthepath/workspace/very/long/namenow"
+
+
+class _Two(LineWidget):
+    def __init__(self, rows: Sequence[Line]) -> None:
+        super().__init__(id="two")
+        self.rows = rows
+        self.asked: list[tuple[Region, ...]] = []
+        self.styles.height = 3
+
+    def make_lines(self, width: int, height: int) -> Sequence[Line]:
+        return self.rows
+
+    def refresh(self, *regions: Region, **options: bool) -> _Two:
+        if hasattr(self, "asked"):
+            self.asked.append(regions)
+        super().refresh(*regions, **options)
+        return self
+
+
+async def test_only_what_changed_is_drawn_again() -> None:
+    widget = _Two([line("gpu 41%"), line("vram 12"), line("same")])
+
+    class Small(App[None]):
+        def compose(self) -> ComposeResult:
+            yield widget
+
+    async with Small().run_test(size=(20, 3)) as pilot:
+        await pilot.pause()
+        widget.asked.clear()
+        widget.rows = [line("gpu 47%"), line("vram 12"), line("same")]
+        widget.redraw()
+        assert widget.asked == [(Region(5, 0, 1, 1),)]
+        widget.asked.clear()
+        widget.redraw()
+        assert widget.asked == []
+
+
+async def test_no_control_character_reaches_the_terminal() -> None:
+    widget = _Two([line("a\x1b[31mb\x9bc\u202ed")])
+
+    class Small(App[None]):
+        def compose(self) -> ComposeResult:
+            yield widget
+
+    async with Small().run_test(size=(20, 3)) as pilot:
+        await pilot.pause()
+        text = widget.render_line(0).text
+        assert not any(ord(c) < 32 or 0x7F <= ord(c) <= 0x9F or c == "\u202e" for c in text)
+
+
+def test_ascii_bars_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RGT_ASCII", "1")
+    glyphs.glyphs.cache_clear()
+    made = framed([bar(50, 6, limit=90), line(spark([1, 2, 3], 3))], 20, 5, title=line("t"))
+    assert all(text_of(row).isascii() for row in made)
+
+
+def _log(count: int, *, dropped: int = 0, path: str = "a.log") -> LogView:
+    return LogView(path, tuple(f"line {i}" for i in range(dropped, dropped + count)), dropped, 0.0)
+
+
+def test_a_log_follows_until_one_scrolls_up_and_then_stays() -> None:
+    cursor = LogCursor()
+    cursor.update(_log(100))
+    assert cursor.first(10) == 90
+    cursor.scroll(-5, 10)
+    assert not cursor.following
+    assert cursor.lines[cursor.first(10)] == "line 85"
+    cursor.update(_log(120))
+    assert cursor.lines[cursor.first(10)] == "line 85"
+    assert cursor.arrived == 20
+    cursor.update(_log(110, dropped=40))
+    assert cursor.lines[cursor.first(10)] == "line 85"
+    assert cursor.arrived == 50
+    cursor.follow()
+    assert cursor.first(10) == 100
+    assert cursor.arrived == 0
+
+
+def test_reaching_the_end_by_scrolling_follows_again() -> None:
+    cursor = LogCursor()
+    cursor.update(_log(100))
+    cursor.scroll(-20, 10)
+    cursor.scroll(19, 10)
+    assert not cursor.following
+    cursor.scroll(1, 10)
+    assert cursor.following
+
+
+def test_another_file_is_followed_from_its_end() -> None:
+    cursor = LogCursor()
+    cursor.update(_log(100))
+    cursor.to_top()
+    cursor.update(_log(5, path="b.log"))
+    assert cursor.following
+    cursor.to_top()
+    cursor.update(_log(2, path="b.log"))
+    assert cursor.following, "the file was replaced"
+
+
+def test_errors_and_matches() -> None:
+    lines = ["ok", "Traceback (most recent call last):", "ok", "RuntimeError: x", "ok"] + ["ok"] * 20
+    cursor = LogCursor()
+    cursor.update(LogView("a", tuple(lines)))
+    assert cursor.next_error(-1, 5)
+    assert cursor.mark == 3
+    assert cursor.next_error(-1, 5)
+    assert cursor.mark == 1
+    assert not cursor.next_error(-1, 5)
+    assert cursor.next_error(1, 5)
+    assert cursor.mark == 3
+    cursor.search("runtime")
+    assert cursor.matches() == 1
+    cursor.search("(.*")
+    assert cursor.matches() == 0
