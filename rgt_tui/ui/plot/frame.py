@@ -160,9 +160,9 @@ def _marks(canvas: Canvas, curve: Curve, frame: Frame, scale: Scale, ascii_only:
         column = frame.column_of(gap.first)
         beside = gap.beside if gap.beside is not None else scale.high
         row = min(max(_row(scale, beside, canvas.height), 0), canvas.height - 1)
-        canvas.put(column, row, "X" if ascii_only else "╳", GAP)
+        canvas.put(column, row, "X" if ascii_only else "╳", curve.style + 1 if gap.lost else GAP)
         note = f"{gap.kind} at {gap.first:,.0f}"
-        if curve.note_gaps and 0 <= column < canvas.width:
+        if curve.note_gaps and not gap.lost and 0 <= column < canvas.width:
             _beside(canvas, column, row, note)
 
 

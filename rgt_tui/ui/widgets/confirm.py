@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from rich.cells import cell_len
 from textual import events
@@ -17,6 +17,9 @@ from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
+
+DANGER = cast(Tone, "danger")
+"""Of the button that sends, while it has the focus; a component class of that button alone."""
 
 CHOOSE: tuple[Command, ...] = (
     Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
@@ -137,6 +140,8 @@ class DialogButton(LineWidget):
 
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{DANGER}"}
+    DEFAULT_CSS = f"DialogButton > .tone--{DANGER} {{ color: $error; text-style: bold reverse; }}"
 
     class Pressed(Message):
         """It was pressed while it was on."""
@@ -166,8 +171,8 @@ class DialogButton(LineWidget):
         """Draw it."""
         if self.disabled:
             return [(dim(f"( {self.text} )"),)]
-        tone = Tone.TROUBLE if self._dangerous else Tone.TEXT
-        return [(Span(f"[ {self.text} ]", Tone.MATCH if self.has_focus else tone),)]
+        tones = (Tone.TROUBLE, DANGER) if self._dangerous else (Tone.TEXT, Tone.MATCH)
+        return [(Span(f"[ {self.text} ]", tones[self.has_focus]),)]
 
     def action_press(self) -> None:
         """Press it, if it is on."""

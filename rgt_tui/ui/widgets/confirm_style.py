@@ -31,7 +31,6 @@ TeardownScreen #name {
 TeardownScreen #name:focus { background: $rgt-raised; background-tint: $accent 20%; }
 TeardownScreen DialogButton { width: auto; height: 1; margin: 0 0 0 2; }
 TeardownScreen DialogButton:hover > .tone--text { color: $accent; }
-TeardownScreen #ok:focus > .tone--match { color: $error; }
 TeardownScreen #status, TeardownScreen #course { height: 1; }
 TeardownScreen #status { padding: 0; }
 """

@@ -18,6 +18,8 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, li
 NAMES = 15
 """Width of the column of names at the left."""
 TWO_COLUMNS = 96
+AGE = 9
+"""Width of an age."""
 LONGEST_WORD = 20
 MOST_LINES = 6
 """Of one list, before it is cut with a count."""
@@ -96,7 +98,7 @@ def native_word(native: str) -> str:
 def promise(state: Confirm) -> str:
     """Return what stands at the right end of the frame."""
     if state.stage is Stage.REVIEW:
-        return "nothing is sent until you type the name"
+        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type the name'}"
     return {Stage.SENDING: "sent", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
 
 
@@ -115,8 +117,8 @@ def status(state: Confirm, setting: Setting) -> Line:
         return line(Span(f"{glyphs().warn} {clean(wrong)}", Tone.WARN))
     missing = state.blockers(setting.now)
     if not missing:
-        undo = "there is no undo" if state.review is not None and state.review.irreversible else "ready"
-        return line(dim(undo))
+        final = state.review is not None and state.review.irreversible
+        return line("ready: the button sends it", Span("; there is no undo" if final else "", Tone.STRONG))
     more = f"  and {len(missing) - 1} more" if len(missing) > 1 else ""
     return line(dim(f"locked: {clean(missing[0])}{more}"))
 
@@ -217,15 +219,17 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
 def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Line]:
     """Return the evidence but the name (the field is for that), what fails first, in two columns if they fit."""
     shown = [item for item in items if item.key != "name"]
-    across = 2 if width >= TWO_COLUMNS else 1
-    room = (width - 3 * (across - 1)) // across
+    half = (width - 3) // 2
+    fits = all(cell_len(clean(item.text)) <= half - NAMES - AGE for item in shown)
+    across = 2 if width >= TWO_COLUMNS and fits else 1
+    room = half if across == 2 else width
     cells = [_item(item, now, room) for item in sorted(shown, key=lambda item: item.ok)]
     if across == 1:
         return cells
-    half = (len(cells) + 1) // 2
+    count = (len(cells) + 1) // 2
     lines = []
-    for row in range(half):
-        right = cells[half + row] if half + row < len(cells) else EMPTY
+    for row in range(count):
+        right = cells[count + row] if count + row < len(cells) else EMPTY
         lines.append(line(clip(cells[row], room), dim("   "), right))
     return lines
 
@@ -235,7 +239,7 @@ def _item(item: EvidenceItem, now: float, width: int) -> Line:
     mark = Span(f"{g.check} ", Tone.PROVED) if item.ok else Span(f"{g.trouble} ", Tone.TROUBLE)
     age = f"{compact_time(max(0.0, now - item.at))} ago" if item.at is not None else ""
     name = Span(fit(clean(item.key), NAMES - 3) + " ", Tone.TEXT if item.ok else Tone.STRONG)
-    room = max(4, width - NAMES - 9)
+    room = max(4, width - NAMES - AGE)
     body = Span(fit(clean(item.text), room), Tone.TEXT if item.ok else Tone.STRONG)
     made = line(mark, name, body, dim(f"{age:>9}"))
     return made if width_of(made) <= width else clip(made, width)
