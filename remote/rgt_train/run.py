@@ -112,7 +112,13 @@ class Run:
         return self.progress.step
 
     def epochs(self) -> Iterator[int]:
-        """Yield the epochs that are left, from 0; the first may be half done."""
+        """Yield the epochs that are left, from 0; the first may be half done.
+
+        Raises:
+            Stop: A signal asked for the end before the first step (exit code 75).
+        """
+        if not self.finished:
+            self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
             yield self.progress.epoch
             self.progress.next_epoch()

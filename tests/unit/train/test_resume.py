@@ -151,6 +151,24 @@ def test_images_with_batch_norm_and_augmentation(trainers: Zygote, tmp_path: Pat
     assert_equal_runs(out, plain, 40)
 
 
+def test_a_loss_that_stays_nan_stops_the_run(trainers: Zygote, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    trainer = trainers.launch(out, {"lr": 1e30, "clip": 0, "warmup": 0, "max_bad_steps": 3})
+    assert trainer.wait() == exits.FAILED
+    assert "stopping: 3 steps in a row were not finite, the last is step " in trainer.text()
+    assert [event["row"] for event in events(out, "nonfinite")][-3:] == [1, 2, 3]
+    assert all(step == sorted(losses(out))[i] for i, step in enumerate(losses(out)))
+
+
+def test_a_signal_before_the_first_step(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
+    trainer = trainers.launch(tmp_path / "run")
+    trainer.wait_line("^char_lm on ")  # handlers are installed before torch is even imported
+    trainer.signal(signal.SIGTERM)
+    assert trainer.wait() == exits.PREEMPTED
+    assert trainers.launch(tmp_path / "run").wait() == 0
+    assert_equal_runs(tmp_path / "run", reference)
+
+
 def test_the_real_command(tmp_path: Path) -> None:
     argv = [part for key, value in TINY.items() for part in ("--set", f"{key}={value}")]
     command = [sys.executable, "-m", "rgt_train", "--out", str(tmp_path / "run"), "--epochs", "1", *argv]
