@@ -1,6 +1,7 @@
-"""Kills a writer before each of its file operations in turn, and looks at what is left. Run by a test.
+"""Stops a writer at each of its file operations in turn, and looks at what is left. Run by a test.
 
-``every_call.py DIR`` prints one JSON line: how many operations a save has, and the first thing that went wrong.
+``every_call.py DIR kill`` kills it there, ``every_call.py DIR 28`` lets the operation fail with that errno. Prints one
+JSON line: how many operations a save has, and the first thing that went wrong.
 Needs no torch: the commit protocol is the standard library alone.
 """
 
@@ -37,15 +38,17 @@ def parts(step: int) -> dict[str, Callable[[HashingFile], None]]:
     return {"model.pt": write, "trainer.pt": write}
 
 
-def arm(deadly: int) -> list[int]:
-    """Make the `deadly`-th file operation from now on kill the process before it happens; return the counter."""
+def arm(deadly: int, how: str) -> list[int]:
+    """Make the `deadly`-th file operation from now on kill the process, or fail; return the counter."""
     count = [0]
 
     def wrap(call: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
             count[0] += 1
-            if count[0] == deadly:
+            if count[0] == deadly and how == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if count[0] == deadly:
+                raise OSError(int(how), os.strerror(int(how)))
             return call(*args, **kwargs)
 
         return counted
@@ -68,8 +71,14 @@ def prepare(out: str) -> None:
 def save(out: str) -> None:
     """Do what is killed: publish step 3 (which prunes step 1) and a new best."""
     store = Store(out, 2)
-    store.commit(3, parts(3), {})
-    store.commit_best(3, parts(3), {})
+    try:
+        store.commit(3, parts(3), {})
+        store.commit_best(3, parts(3), {})
+    except OSError:
+        found, complaints = store.newest_good()  # the same process goes on: what it has must be good already
+        if found is None or complaints or not os.path.isdir(store.best):
+            os._exit(2)
+        os._exit(3)
 
 
 def look(out: str) -> str | None:
@@ -105,22 +114,25 @@ def in_child(work: Callable[[], None]) -> int:
 
 
 def main() -> None:
-    """Kill before operation 1, 2, … until the save gets through."""
+    """Stop at operation 1, 2, … until the save gets through."""
     out = os.path.join(sys.argv[1], "run")
+    how = sys.argv[2]
     os.fsync = lambda fd: None  # counted like the others, but a killed process loses no page: only time
     for deadly in range(1, 10_000):
         prepare(out)
 
         def attempt(deadly: int = deadly) -> None:
-            arm(deadly)
+            count = arm(deadly, how)
             save(out)
+            os._exit(0 if count[0] < deadly else 3)
 
         status = in_child(attempt)
         wrong = look(out)
         if wrong is None and status == 0:
             print(json.dumps({"calls": deadly - 1, "wrong": None}))
             return
-        if wrong is not None or not os.WIFSIGNALED(status):
+        told = os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3
+        if wrong is not None or not (told or os.WIFSIGNALED(status)):
             print(json.dumps({"calls": deadly, "wrong": wrong or f"ended with status {status}"}))
             return
 
