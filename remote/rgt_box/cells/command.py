@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import jsonline, lock, options, procstat
+from rgt_box import files, jsonline, lock, options, procstat
 from rgt_box.cells import jobfile, states
 
 TYPE_CHECKING = False
@@ -94,9 +94,9 @@ def load_environment(path: str) -> None:
     try:
         with open(path, "rb") as pipe:
             sent = jsonline.loads_dict(pipe.read())
-        os.unlink(path)
     except OSError:
         return
+    files.unlink(path)
     if sent:
         os.environ.clear()
         os.environ.update({str(key): str(value) for key, value in sent.items()})

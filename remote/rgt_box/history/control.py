@@ -108,9 +108,7 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
             return found
         if found is not None and not stop(folder):
             return found  # an old recorder that does not go is better than none
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-    except OSError:
+    if unwritable(folder):
         return None
     words = place.command("record", "--foreground")
     if idle_hours is not None:
@@ -118,6 +116,17 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     files.unlink(os.path.join(folder, layout.STATUS))
     detach(words)
     return _await_status(folder)
+
+
+def unwritable(folder: str) -> str | None:
+    """Return why nothing can be written into the state directory, if so."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        files.replace(os.path.join(folder, "probe"), b"probe\n")
+        files.unlink(os.path.join(folder, "probe"))
+    except OSError as error:
+        return "the ring in %s cannot be written: %s" % (folder, error.strerror)
+    return None
 
 
 def _await_status(folder: str) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import files, jsonline, place, procstat
+from rgt_box import jsonline, place, procstat
 from rgt_box.cells import jobfile
 from rgt_box.history import control, layout
 from rgt_box.history.reader import Record, RingReader
@@ -14,8 +14,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-CHECK = 5.0
-"""Seconds between two looks whether the recorder still lives."""
+CHECK = 1.0
+"""Seconds between two looks whether the recorder still lives (three system calls each)."""
 
 
 class RingSource:
@@ -116,18 +116,7 @@ def open_source(
     status = control.ensure(folder)
     if status is not None:
         return RingSource(folder, after), status, None
-    why = control.failure(folder) or unwritable(folder) or "the recorder does not start"
+    why = control.unwritable(folder) or control.failure(folder) or "the recorder does not start"
     local = LocalSource(folder, config, after)
     limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]
     return local, {"gpu_source": local.gpu_source, "limited": limited}, why
-
-
-def unwritable(folder: str) -> str | None:
-    """Return why nothing can be written into the state directory, if so."""
-    try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        files.replace(os.path.join(folder, "probe"), b"probe\n")
-        files.unlink(os.path.join(folder, "probe"))
-    except OSError as error:
-        return "the ring in %s cannot be written: %s" % (folder, error.strerror)
-    return None

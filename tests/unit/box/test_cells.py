@@ -1,0 +1,170 @@
+"""The pure and the file-level parts below the cell runner."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box import files, lock
+from rgt_box.cells import durable, jobfile, outcome, states
+from rgt_box.cells.jobfile import Job
+
+from tests.unit.box.harness import make_job
+
+
+def test_queue_lines() -> None:
+    lines, problems = jobfile.parse_queue(b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q")
+    assert [(line.name, line.cfg, line.task, line.epochs) for line in lines] == [
+        ("a", "c/a.toml", "lm", 3),
+        ("b", "c/b.yaml", "seg", None),
+        ("plain", "plain", "det", None),
+    ]
+    assert problems == []
+
+
+def test_the_command_is_filled_in_and_other_braces_stay(tmp_path: Path) -> None:
+    command = ["{py}", "{cfg}", "{task}:{epochs}", "{name}", "{out}", "{durable}", '{"json": 1}']
+    job = Job(str(make_job(tmp_path, command, ["a"], durable="fs/{name}", py="/opt/py", out="out/{name}")))
+    ((line,), _) = job.lines()
+    assert job.command(line) == [
+        "/opt/py", "a.toml", "lm:20", "a", f"{tmp_path}/out/a", f"{tmp_path}/fs/a", '{"json": 1}',
+    ]  # fmt: skip
+
+
+def test_the_default_command_is_the_trainer(tmp_path: Path) -> None:
+    make_job(tmp_path, [], ["a"])
+    (tmp_path / "job.json").write_text('{"out": "/o/{name}", "py": null}')
+    job = Job(str(tmp_path))
+    ((line,), _) = job.lines()
+    words = "-m rgt_train --config a.toml --task lm --epochs 20 --out /o/a"
+    assert " ".join(job.command(line)[1:]) == words
+
+
+@pytest.mark.parametrize("text", ["", "[]", "nonsense", '{"command": "x"}', '{"out": 5}', '{"out": "/x"}'])
+def test_a_broken_job_file_is_a_problem_not_a_crash(tmp_path: Path, text: str) -> None:
+    (tmp_path / "job.json").write_text(text)
+    assert Job(str(tmp_path)).problems
+
+
+@pytest.mark.parametrize(
+    ("status", "stopped", "state", "reason"),
+    [
+        (0, None, "done", None),
+        (0, "SIGTERM", "done", None),
+        (75, None, "interrupted", "preempted"),
+        (75, "SIGTERM", "interrupted", "stopped by SIGTERM"),
+        (-9, None, "failed", "killed by SIGKILL (9), most often by the kernel for lack of memory"),
+        (
+            -15,
+            "SIGTERM",
+            "interrupted",
+            "the queue was stopped by SIGTERM; the cell ended: killed by SIGTERM (15)",
+        ),
+        (1, None, "failed", "exit 1"),
+        (137, None, "failed", "exit 137: a process inside was killed by SIGKILL (9)"),
+        (255, None, "failed", "exit 255"),
+    ],
+)
+def test_outcomes(status: int, stopped: str | None, state: str, reason: str | None) -> None:
+    found = outcome.judge(status, stopped)
+    assert found["state"] == state
+    assert reason is None or reason in found["reason"]
+
+
+def test_signals_without_a_name() -> None:
+    assert outcome.signal_name(63) == "signal 63"
+    assert (outcome.shown_exit(-9), outcome.shown_exit(3)) == (137, 3)
+
+
+def run_directory(folder: Path) -> Path:
+    (folder / "best").mkdir(parents=True)
+    (folder / "best" / "model").write_text("weights")
+    (folder / "metrics.jsonl").write_text("{}\n")
+    (folder / "scratch").write_text("not kept")
+    return folder
+
+
+def test_a_durable_copy_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
+    out, target = run_directory(tmp_path / "out"), tmp_path / "fs" / "a"
+    for text in ("weights", "better"):
+        (out / "best" / "model").write_text(text)
+        assert durable.copy_verified(str(out), jobfile.KEEP, str(target)) == ["best", "metrics.jsonl"]
+        assert (target / "best" / "model").read_text() == text
+    assert sorted(os.listdir(target)) == ["best", "metrics.jsonl"]
+    assert os.listdir(tmp_path / "fs") == ["a"]
+
+
+def test_a_link_is_kept_as_what_it_points_to(tmp_path: Path) -> None:
+    out = run_directory(tmp_path / "out")
+    (out / "best").rename(out / "step-1")
+    (out / "best").symlink_to("step-1")
+    durable.copy_verified(str(out), ["best"], str(tmp_path / "fs"))
+    assert (tmp_path / "fs" / "best" / "model").read_text() == "weights"
+    assert not (tmp_path / "fs" / "best").is_symlink()
+
+
+def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, target = run_directory(tmp_path / "out"), tmp_path / "fs"
+    durable.copy_verified(str(out), ["best"], str(target))
+    (out / "best" / "model").write_text("newer")
+    monkeypatch.setattr(durable, "_digest", lambda _: "0")
+    with pytest.raises(durable.CopyFailed, match="reads back different"):
+        durable.copy_verified(str(out), ["best"], str(target))
+    assert (target / "best" / "model").read_text() == "weights"
+    assert sorted(os.listdir(tmp_path)) == ["fs", "out"]
+
+
+def test_a_run_that_the_runner_lost_is_shown_as_interrupted(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path, ["true"], ["a", "b"])))
+    state: dict[str, Any] = {"cells": [{"name": "a", "state": "running"}, {"name": "gone", "state": "done"}]}
+    assert states.store(job.path("state.json"), state) is None
+    frame = states.frame(job, "as/given")
+    assert [(cell["name"], cell["state"]) for cell in frame["cells"]] == [
+        ("a", "interrupted"),
+        ("b", "waiting"),
+    ]
+    assert frame["path"] == "as/given"
+
+
+def test_a_state_is_overwritten_in_place_when_there_is_no_room_for_a_second(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "state.json"
+    assert states.store(str(path), {"n": 1}) is None
+    inode, size = path.stat().st_ino, path.stat().st_size
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "replace", full)
+    assert states.store(str(path), {"n": 2, "more": "x" * 1000}) is None
+    assert json.loads(path.read_bytes())["n"] == 2
+    assert (path.stat().st_ino, path.stat().st_size) == (inode, size)
+    path.unlink()
+    assert states.store(str(path), {"n": 3}) == "state.json: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[]", b'{"cells": 5}', b'{"cells": [1, {"name": 4}]}', b"\0" * 100]
+)
+def test_a_broken_state_counts_as_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "state.json").write_bytes(content)
+    assert states.load(Job(str(tmp_path)))["cells"] == []
+
+
+def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    first, second = lock.Lock(path), lock.Lock(path)
+    assert not lock.is_held(path)
+    assert first.acquire()
+    first.write({"pid": 1})
+    assert (second.acquire(0.0), lock.is_held(path), lock.holder(path)) == (False, True, {"pid": 1})
+    first.release()
+    assert second.acquire(0.0)
+    second.release()

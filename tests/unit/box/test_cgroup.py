@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rgt_box.sampling import cgroup
+from rgt_box.sampling.cpu import CpuSampler, parse_max, throttled_pct
+from rgt_box.sampling.memory import MemorySampler, oom_event
+
+V1_MOUNTS = """
+30 20 0:26 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory
+31 20 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+32 20 0:28 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+"""
+V2_MOUNTS = "25 20 0:22 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n"
+
+
+def test_version_1_wins_where_the_controller_is_mounted_there() -> None:
+    own = cgroup.parse_own("4:memory:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/x\n")
+    mounts = cgroup.parse_mounts(V1_MOUNTS)
+    memory, cpu = cgroup.find("memory", own, mounts), cgroup.find("cpu", own, mounts)
+    assert memory is not None and cpu is not None
+    assert (memory.version, cpu.version) == (1, 1)
+    assert memory.levels == ["/sys/fs/cgroup/memory"] or memory.levels[-1] == "/sys/fs/cgroup/memory"
+    assert cgroup.find("pids", own, [mounts[0]]) is None
+
+
+@pytest.mark.parametrize(
+    ("root", "path", "expected"),
+    [
+        ("/", "/a/b", ["/m/a/b", "/m/a", "/m"]),
+        ("/", "/", ["/m"]),
+        ("/docker/abc", "/docker/abc", ["/m"]),
+        ("/docker/abc", "/docker/abc/child", ["/m/child", "/m"]),
+        ("/docker/abc", "/", ["/m"]),
+        ("/", "/../../user.slice", ["/m"]),
+        ("/docker/ab", "/docker/abc", ["/m"]),
+    ],
+)
+def test_levels_from_the_own_cgroup_up_to_the_mount(root: str, path: str, expected: list[str]) -> None:
+    assert cgroup.levels(root, "/m", path) == expected
+
+
+def test_escapes_of_the_mount_tables() -> None:
+    assert cgroup.unescape(r"/with\040blank\134and") == "/with blank\\and"
+    assert cgroup.parse_mounts("garbage\n\n") == []
+
+
+def write(folder: Path, **contents: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in contents.items():
+        (folder / name.replace("__", ".")).write_text(text)
+
+
+def test_memory_of_version_2_takes_the_tightest_level(tmp_path: Path) -> None:
+    write(tmp_path, memory__current="900\n", memory__max="1000\n", memory__stat="anon 1\ninactive_file 50\n",
+          memory__events="low 0\noom 3\noom_kill 2\n", memory__peak="950\n")  # fmt: skip
+    write(tmp_path / "leaf", memory__current="10\n", memory__max="max\n", memory__stat="", memory__events="")
+    place = cgroup.Place(2, [str(tmp_path / "leaf"), str(tmp_path)])
+    found = MemorySampler(place).read()
+    expected = {"cgroup": 2, "used": 900, "limit": 1000, "cache": 50, "peak": 950, "oom_kills": 2}
+    assert {key: found[key] for key in expected} == expected
+    assert found["host_total"] > found["host_used"] > 0
+
+
+def test_memory_of_version_1_and_its_way_to_say_no_limit(tmp_path: Path) -> None:
+    write(tmp_path, memory__usage_in_bytes="77", memory__limit_in_bytes="9223372036854771712",
+          memory__stat="inactive_file 1\ntotal_inactive_file 5\n", memory__max_usage_in_bytes="99",
+          memory__oom_control="oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")  # fmt: skip
+    found = MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()
+    assert (found["used"], found["cache"], found["peak"], found["oom_kills"]) == (77, 5, 99, 4)
+    assert "limit" not in found
+
+
+def test_no_cgroup_still_gives_the_host() -> None:
+    found = MemorySampler(None).read()
+    assert set(found) == {"host_total", "host_used"}
+
+
+def test_an_oom_kill_is_an_event_only_when_the_counter_rises() -> None:
+    assert oom_event(None, {"oom_kills": 3}) is None
+    assert oom_event(3, {"oom_kills": 3}) is None
+    assert oom_event(3, {}) is None
+    text = oom_event(3, {"oom_kills": 5, "limit": 2**31})
+    assert text == "the kernel killed 2 processes: out of memory at the container's limit of 2.0 GiB"
+
+
+@pytest.mark.parametrize(
+    ("data", "cores"), [(b"200000 100000\n", 2.0), (b"max 100000\n", None), (b"", None), (b"1 0", None)]
+)
+def test_cpu_max(data: bytes, cores: float | None) -> None:
+    assert parse_max(data) == cores
+
+
+def test_throttling_is_a_share_of_the_periods_since_the_last_reading() -> None:
+    assert throttled_pct(None, (10, 5)) is None
+    assert throttled_pct((10, 5), (30, 10)) == 25.0
+    assert throttled_pct((10, 5), (10, 5)) is None
+
+
+def test_cpu_quota_is_the_smallest_of_all_levels(tmp_path: Path) -> None:
+    write(tmp_path, cpu__cfs_quota_us="400000", cpu__cfs_period_us="100000")
+    write(tmp_path / "leaf", cpu__cfs_quota_us="-1", cpu__cfs_period_us="100000",
+          cpu__stat="nr_periods 10\nnr_throttled 5\n")  # fmt: skip
+    sampler = CpuSampler(cgroup.Place(1, [str(tmp_path / "leaf"), str(tmp_path)]))
+    first = sampler.read()
+    assert (first["quota"], "throttled_pct" in first) == (4.0, False)
+    assert first["cores"] >= 1 and first["load1"] >= 0
+    write(tmp_path / "leaf", cpu__stat="nr_periods 20\nnr_throttled 6\n")
+    assert sampler.read()["throttled_pct"] == 10.0

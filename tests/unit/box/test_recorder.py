@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from rgt_box.history import layout, watchers
+
+from rgt_tui.model import protocol
+from tests.unit.box.harness import Agent, private_mount, until
+
+
+def status(agent: Agent) -> dict[str, object]:
+    done = agent.run("record", "--status")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None:
+    starts = [
+        subprocess.Popen(agent.command("record"), stdout=subprocess.PIPE, env=agent.env) for _ in range(4)
+    ]
+    pids = {json.loads(process.communicate(timeout=30)[0])["pid"] for process in starts}
+    assert pids == {status(agent)["pid"]}
+    assert agent.start("record", "--foreground").wait(20) == 3
+
+
+def test_it_is_a_daemon_of_its_own_session(agent: Agent) -> None:
+    agent.run("record")
+    pid = agent.recorder_pid()
+    assert pid is not None
+    assert os.getsid(pid) != os.getsid(0)
+    assert os.path.samefile(f"/proc/{pid}/cwd", "/")
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+
+
+def test_stop_ends_it_and_is_no_error_without_one(agent: Agent) -> None:
+    agent.run("record")
+    pid = agent.recorder_pid()
+    assert agent.run("record", "--stop").returncode == 0
+    assert not Path(f"/proc/{pid}").exists() or agent.recorder_pid() is None
+    assert agent.run("record", "--stop").returncode == 0
+    assert agent.run("record", "--status").returncode == 1
+
+
+def test_a_recorder_of_another_agent_is_replaced(agent: Agent, tmp_path: Path) -> None:
+    agent.run("record")
+    old = agent.recorder_pid()
+    other_file = tmp_path / "rgt-box-00000000deadbeef.pyz"
+    other_file.write_bytes(agent.path.read_bytes())
+    other = Agent(other_file, agent.state)
+    channel = other.watch(interval=0.05)
+    assert channel.expect(lambda frame: isinstance(frame, protocol.Sample))
+    assert status(other)["digest"] == "00000000deadbeef"
+    assert status(other)["pid"] != old
+    channel.close()
+
+
+def test_a_stale_lock_file_with_a_foreign_pid_harms_nobody(agent: Agent) -> None:
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        agent.state.mkdir()
+        (agent.state / layout.LOCK).write_text(json.dumps({"pid": bystander.pid, "ticks": 1}))
+        agent.run("record")
+        agent.stop()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_it_ends_by_itself_when_nobody_watches(agent: Agent) -> None:
+    agent.run("record", "--idle-hours", "0.00001")
+    until(lambda: agent.run("record", "--status").returncode == 1, "the end")
+
+
+def test_what_no_longer_watches_is_forgotten(agent: Agent) -> None:
+    channel = agent.watch(interval=0.05)
+    channel.sync()
+    assert len(list(agent.state.glob("watch-*.json"))) == 1
+    channel.process.send_signal(signal.SIGKILL)
+    channel.kill()
+    until(lambda: not list(agent.state.glob("watch-*.json")))
+
+
+def run_in(agent: Agent, mounts: list[str], folder: Path, config: str = '{"interval": 0.05}') -> list[bytes]:
+    """Watch for a moment in a mount namespace whose `folder` is the state directory; returns the frames."""
+    script = f'(echo \'{config}\'; sleep 1.5) | "$@" watch; "$@" record --stop; true'
+    words = private_mount(*mounts) + ["sh", "-c", script, "sh", *agent.command()]
+    env = agent.env | {"RGT_STATE_DIR": str(folder)}
+    done = subprocess.run(words, env=env, capture_output=True, timeout=60, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"), [("size=40k", b"No space left on device"), ("size=1m,ro", b"Read-only file system")]
+)
+def test_without_room_for_the_ring_the_watch_samples_by_itself_and_says_so(
+    agent: Agent, tmp_path: Path, options: str, why: bytes
+) -> None:
+    mount = tmp_path / "state"
+    mount.mkdir()
+    frames = [
+        json.loads(line) for line in run_in(agent, [f"mount -t tmpfs -o {options} none {mount}"], mount)
+    ]
+    (event,) = [frame for frame in frames if frame["t"] == "event"]
+    assert (event["kind"], why.decode() in event["text"]) == ("no-recorder", True)
+    numbers = [frame["seq"] for frame in frames if frame["t"] == "sample"]
+    assert len(numbers) > 3
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert any("no recorder" in text for text in frames[0]["limited"])
+
+
+def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path: Path) -> None:
+    mount = tmp_path / "state"
+    mount.mkdir()
+    config = json.dumps({"interval": 0.05, "mounts": [str(mount)]})
+    feed = f"(echo '{config}'; sleep 0.7; cat /dev/zero > fill; sleep 0.7) 2>/dev/null"
+    script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
+    enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
+    env = agent.env | {"RGT_STATE_DIR": str(mount)}
+    subprocess.run([*enter, "sh", "-c", script, "sh", *agent.command()], env=env, timeout=60, check=True)
+    frames = [json.loads(line) for line in (tmp_path / "frames").read_bytes().splitlines()]
+    numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    disks = [disk for frame in frames for disk in frame.get("disks", []) if disk["mount"] == str(mount)]
+    assert len([disk for disk in disks if disk["bytes_free"] == 0]) > 5
+
+
+def test_configurations_of_all_watchers_are_merged() -> None:
+    entries = [
+        {"config": {"interval": 5, "mounts": ["/a"], "jobs": [], "pattern": "x", "gpu_trace": "t"}},
+        {
+            "config": {
+                "interval": 0.001,
+                "mounts": ["/b", "/a"],
+                "jobs": ["j"],
+                "pattern": "y",
+                "gpu_trace": None,
+            }
+        },
+    ]
+    assert watchers.merge(entries, {}) == {
+        "interval": watchers.MIN_INTERVAL,
+        "mounts": ["/a", "/b"],
+        "jobs": ["j"],
+        "pattern": "y",
+        "gpu_trace": "t",
+    }
+    assert watchers.merge([], {"interval": 3}) == {"interval": 3}
+
+
+@pytest.mark.parametrize(
+    ("due", "interval", "now", "expected"),
+    [(10, 1, 10.2, 11), (10, 1, 13.5, 14), (10, 1, 4.0, 5.0), (10, 1, 11, 11)],
+)
+def test_ticks_keep_their_grid_and_missed_ones_are_left_out(
+    due: float, interval: float, now: float, expected: float
+) -> None:
+    assert layout.next_tick(due, interval, now) == expected
