@@ -132,7 +132,8 @@ def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
 
 
 def _event(state: BoxState, frame: Event, now: float) -> BoxState:
-    counted = count(state.counters, frame.boot, frame.seq, 0)
+    # An event without a number comes from a file that has a cursor of its own, such as the metrics.
+    counted = count(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
     event = replace(frame, text=clean(frame.text), kind=clean(frame.kind))

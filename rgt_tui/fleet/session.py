@@ -77,6 +77,9 @@ class BoxSession:
         if seconds != self._interval:
             self._interval = seconds
             self._send(Control(op="interval", seconds=seconds))
+            if self.state.hello is not None:
+                # What counts as old follows from the interval in effect.
+                self._set(replace(self.state, hello=replace(self.state.hello, interval=seconds)))
 
     def retry_now(self) -> None:
         """Do not wait for the backoff to end."""

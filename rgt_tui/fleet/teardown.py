@@ -12,6 +12,7 @@ from rgt_tui.fleet.source import GateClosed
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLog
 from rgt_tui.gate.evaluate import digest, evaluate
 from rgt_tui.gate.gather import gather
+from rgt_tui.gate.review import changes
 from rgt_tui.gate.review import review as make_review
 from rgt_tui.gate.storage import action_for
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb
@@ -36,6 +37,8 @@ class Teardown:
         self._meters = meters
         self._audit = AuditLog(audit)
         self._clock = clock
+        self._shown: dict[tuple[str, Verb], Review] = {}
+        """What a person saw last, by box and verb."""
 
     async def review(self, box: str, verb: Verb) -> Review:
         """Say what the action would do, and what stands against it.
@@ -44,8 +47,12 @@ class Teardown:
             GateClosed: the box has no control plane that rgt could ask.
         """
         provider = self._provider(box)
+        # The box may be sampled slowly; the gate wants to see it as it is now.
+        self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
         evidence = await self._gather(box, verb, provider, typed="")
-        return self._review(box, verb, provider, evidence)
+        review = self._review(box, verb, provider, evidence)
+        self._shown[box, verb] = review
+        return review
 
     async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
         """Carry the action out, if the gate allows it on evidence of this very moment.
@@ -55,11 +62,16 @@ class Teardown:
         """
         provider = self._provider(box)
         evidence = await self._gather(box, verb, provider, typed)
-        shown = digest(self._review(box, verb, provider, evidence))
+        fresh = self._review(box, verb, provider, evidence)
+        seen = self._shown.get((box, verb))
+        shown = digest(seen or fresh)
         verdict = evaluate(evidence, self._clock())
-        if isinstance(verdict, Refusal):
-            await self._note(evidence, AuditEvent.REFUSED, "; ".join(verdict.reasons), shown, required=False)
-            raise GateClosed(verdict.reasons)
+        reasons = changes(seen, fresh) if seen is not None else ()
+        if isinstance(verdict, Refusal) or reasons:
+            refused = verdict.reasons if isinstance(verdict, Refusal) else ()
+            reasons = tuple(dict.fromkeys((*refused, *reasons)))
+            await self._note(evidence, AuditEvent.REFUSED, "; ".join(reasons), shown, required=False)
+            raise GateClosed(reasons)
         call = provider.describe(verb, evidence.instance)
         await self._note(evidence, AuditEvent.REQUESTED, call, shown, required=True)
         async for step in self._carry_out(box, provider, verdict):

@@ -248,6 +248,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
 
     boot: str
     seq: int
+    """Its place in the one sequence that it shares with the samples; 0 = outside of it (from a run's metrics)."""
     at: float
     kind: str
     text: str

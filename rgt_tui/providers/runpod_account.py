@@ -170,6 +170,10 @@ class RunPodAccount:
         else:
             kind, storage, per_hour, compute = MeterKind.UNKNOWN, None, None, pod.cost or None
         source, since = f"RunPod REST v2 at {self.http.host}", pod.created
+        booked = self._spend.get(pod.id)
+        if spent is not None and booked is not None and on and per_hour is not None:
+            # The books are read once a minute; between two readings the meter runs on.
+            spent += max(0.0, now - booked.at) / 3600.0 * per_hour
         if spent is None and on and pod.started is not None and per_hour is not None:
             spent = max(0.0, now - pod.started) / 3600.0 * per_hour
             source, since = f"{source}; spent is an estimate: cost × uptime", pod.started

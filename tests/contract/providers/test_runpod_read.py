@@ -179,6 +179,15 @@ async def test_without_the_books_the_spend_is_a_marked_estimate(world: World) ->
     assert "estimate" not in (await world.read()).source
 
 
+async def test_between_two_readings_of_the_books_the_spend_runs_on(world: World) -> None:
+    before = (await world.read()).spent
+    world.clock.now += 30
+    after = (await world.read()).spent
+    assert sum(what.startswith(BILLING) for what in world.server.requests) == 1
+    assert before is not None
+    assert after == pytest.approx(before + 30 / 3600 * (1.38 + 14 / 730), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     "records", [[], "x", None, [{"podId": POD, "totalAmount": None}], [{"podId": "other"}]]
 )

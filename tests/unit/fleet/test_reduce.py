@@ -68,6 +68,13 @@ def test_events_share_the_sequence_of_the_samples() -> None:
     assert [e.kind for e in state.events] == ["k"]
 
 
+def test_an_event_from_a_run_s_metrics_stands_outside_the_sequence() -> None:
+    event = Event(boot="b1", seq=0, at=1.0, kind="done", text="t")
+    state = feed(HELLO, sample(1), event, sample(2))
+    assert (state.counters.gaps, state.counters.duplicates, state.counters.seq) == (0, 0, 2)
+    assert [e.kind for e in state.events] == ["done"]
+
+
 def test_a_reboot_begins_a_new_sequence() -> None:
     state = feed(HELLO, sample(7), sample(1, boot="b2"), sample(2, boot="b2"))
     assert (state.counters.gaps, state.counters.duplicates, state.counters.boot) == (0, 0, "b2")
