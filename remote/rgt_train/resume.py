@@ -12,7 +12,7 @@ from rgt_train.ledger import Ledger
 from rgt_train.manifest import Damaged
 from rgt_train.progress import Progress
 from rgt_train.report import Report
-from rgt_train.state import RunState
+from rgt_train.state import Restored, RunState
 from rgt_train.store import Checkpoint, Store
 
 
@@ -35,11 +35,11 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
 
 def load_latest(
     store: Store, state: RunState, report: Report
-) -> Tuple[Optional[Checkpoint], Optional[Dict[str, Any]]]:
+) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
     """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
 
     Returns:
-        The checkpoint and the random state that is still to be put back; None twice for a fresh start.
+        The checkpoint and what was restored from it; None twice for a fresh start.
 
     Raises:
         UsageError: The checkpoint is intact but does not belong to this run.
@@ -60,12 +60,7 @@ def load_latest(
     remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
     if found is None:
         return None, None
-    restored = state.restore(found.path)
-    report.say(f"resume: restored {', '.join(restored.parts)}")
-    if restored.changed:
-        report.say(f"resume: settings changed: {restored.changed}")
-    report.say(f"resume: {restored.guarantee()}")
-    return found, restored.rng
+    return found, state.restore(found.path)
 
 
 def announce(
@@ -73,6 +68,7 @@ def announce(
     ledger: Ledger,
     progress: Progress,
     loaded: Optional[Checkpoint],
+    restored: Optional[Restored],
     logged: Optional[int],
     total_steps: int,
 ) -> None:
@@ -83,6 +79,7 @@ def announce(
         ledger: Knows how the last incarnation ended.
         progress: Where it goes on.
         loaded: The checkpoint it goes on from.
+        restored: What was restored from it.
         logged: Last step that was logged before, as far as known.
         total_steps: Steps in all.
     """
@@ -97,6 +94,11 @@ def announce(
         f"the last one ended by: {cause or 'unknown'}; work lost: {lost} steps"
         + (f" (logged up to step {logged})" if lost else "")
     )
+    if restored is not None:
+        report.say(f"resume: restored {', '.join(restored.parts)}")
+        if restored.changed:
+            report.say(f"resume: settings changed: {restored.changed}")
+        report.say(f"resume: {restored.guarantee()}")
     report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
 
 

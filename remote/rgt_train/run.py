@@ -256,9 +256,10 @@ class Run:
         store = Store(self.out, self._ledger.attempt, o.keep)
         store.check = check_loadable
         store.expect(self._state.estimate(), 2)
-        loaded, self._rng = resume.load_latest(store, self._state, self._report)
+        loaded, restored = resume.load_latest(store, self._state, self._report)
+        self._rng = restored.rng if restored else None
         p = self.progress
-        resume.announce(self._report, self._ledger, p, loaded, logged, self.total_steps)
+        resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
         resume.mend_best(self.out, loaded, store)
         cadence = Cadence(o.save_every, self._ledger.past.mtbf_s())
         self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
