@@ -73,9 +73,13 @@ CURVES: tuple[Command, ...] = (
     ),
     Command("curves.previous-run", ("k", "up"), "run before", "Select the run before.", "select_run(-1)"),
     Command(
-        "curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run", footer=6
+        "curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run", footer=0
     ),
     Command("curves.only", ("v",), "only this", "Show the selected run alone, or all of them.", "only_run"),
-    *(replace(command, footer=0) for command in BOX_TARGET if command.id != "box.curves"),
+    *(
+        replace(command, footer={"box.phases": 6, "box.teardown": 7}.get(command.id, 0))
+        for command in BOX_TARGET
+        if command.id != "box.curves"
+    ),
 )
 """Keys of the curves; those of the box are there, too."""
