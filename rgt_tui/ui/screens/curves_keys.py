@@ -72,9 +72,7 @@ CURVES: tuple[Command, ...] = (
         "select_run(1)",
     ),
     Command("curves.previous-run", ("k", "up"), "run before", "Select the run before.", "select_run(-1)"),
-    Command(
-        "curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run", footer=0
-    ),
+    Command("curves.hide", ("space",), "hide", "Hide the selected run, or show it again.", "hide_run"),
     Command("curves.only", ("v",), "only this", "Show the selected run alone, or all of them.", "only_run"),
     *(
         replace(command, footer={"box.phases": 6, "box.teardown": 7}.get(command.id, 0))
