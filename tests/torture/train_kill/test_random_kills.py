@@ -15,8 +15,8 @@ from tests.unit.train.harness import Zygote, assert_same, events, final_state, l
 
 KILLS = 24
 INSIDE = 8
-VALUES = {"epochs": 4, "steps_per_epoch": 125, "save_every": 1}
-LAST = 500
+VALUES = {"epochs": 4, "steps_per_epoch": 250, "save_every": 1}
+LAST = 1000
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,8 @@ from tests.unit.train.harness import (
     steps_kept,
 )
 
-VALUES = {"epochs": 1, "steps_per_epoch": 60, "save_every": 5, "pace_ms": 10}
-LAST = 60
+VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 10}
+LAST = 120
 
 
 @pytest.fixture(scope="module")
@@ -180,10 +180,10 @@ def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> N
     assert mounts.zygote is not None
     place = mounts.outside("hold")
     out, inside = place / "end", mounts.inside("hold") + "/end"
-    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "steps_per_epoch": 60})
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000})
     trainer.wait_line(r"^checkpoint 10 ")
     filler = fill_inodes(place)
-    trainer.wait_line(r"^holding at step 60: ")
+    trainer.wait_line(r"^holding at step 120: ")
     assert not (out / "result.json").exists()
     for path in filler:
         path.unlink()

@@ -25,6 +25,8 @@ from tests.unit.train.harness import (
 )
 
 LAST = 80
+SLOW = {"pace_ms": 20}
+"""For launches that are to be interrupted: time enough for the signal to arrive before the end, on any machine."""
 IMAGES = {
     "task": "image_classifier",
     "images": 200,
@@ -63,8 +65,8 @@ def test_two_uninterrupted_runs_are_equal(trainers: Zygote, reference: Path, tmp
 def test_sigkilled_several_times(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     out, draw = tmp_path / "run", random.Random(5)
     for _ in range(5):
-        trainer = trainers.launch(out)
-        trainer.wait_line(r"^step ", count=draw.randint(8, 16))
+        trainer = trainers.launch(out, SLOW)
+        trainer.wait_line(r"^step ", count=draw.randint(8, 14))
         assert trainer.kill() == -signal.SIGKILL
     assert trainers.launch(out).wait() == 0
     assert_equal_runs(out, reference)
@@ -81,7 +83,7 @@ def test_a_signal_saves_and_exits_75(
     trainers: Zygote, reference: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out)
+    trainer = trainers.launch(out, SLOW)
     trainer.wait_line(r"^step 10 ")
     trainer.signal(number)
     assert trainer.wait() == exits.PREEMPTED
@@ -99,7 +101,7 @@ def test_a_signal_saves_and_exits_75(
 
 def test_killed_before_the_first_checkpoint(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    trainer = trainers.launch(out, {"save_every": 1000, "pace_ms": 5})
+    trainer = trainers.launch(out, {"save_every": 1000, **SLOW})
     trainer.wait_line(r"^step 5 ")
     trainer.kill()
     again = trainers.launch(out)
@@ -144,7 +146,7 @@ def test_images_with_batch_norm_and_augmentation(trainers: Zygote, tmp_path: Pat
     tiny = {key: value for key, value in TINY.items() if key in ("epochs", "batch", "warmup")} | IMAGES
     argv = [part for key, value in tiny.items() for part in ("--set", f"{key}={value}")]
     assert trainers.launch_raw(["--out", str(plain), *argv]).wait() == 0
-    trainer = trainers.launch_raw(["--out", str(out), *argv])
+    trainer = trainers.launch_raw(["--out", str(out), *argv, "--set", "pace_ms=20"])
     trainer.wait_line(r"^step 11 ")
     trainer.kill()
     assert trainers.launch_raw(["--out", str(out), *argv]).wait() == 0
@@ -161,7 +163,7 @@ def test_a_loss_that_stays_nan_stops_the_run(trainers: Zygote, tmp_path: Path) -
 
 
 def test_a_signal_before_the_first_step(trainers: Zygote, reference: Path, tmp_path: Path) -> None:
-    trainer = trainers.launch(tmp_path / "run")
+    trainer = trainers.launch(tmp_path / "run", SLOW)
     trainer.wait_line("^char_lm on ")  # handlers are installed before torch is even imported
     trainer.signal(signal.SIGTERM)
     assert trainer.wait() == exits.PREEMPTED
