@@ -20,6 +20,9 @@ CELL_FIELDS = (
     "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
     "durable", "durable_path", "out", "log", "best",
 )  # fmt: skip
+READS = 4
+"""Looks at a state.json that is not legible: on a full disk it is overwritten in place, which takes an instant."""
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -53,7 +56,15 @@ def merge(job: Job, known: dict[str, dict[str, Any]], lines: list[Line]) -> list
 
 def load(job: Job) -> dict[str, Any]:
     """Return what ``state.json`` holds; {} when it is missing or (for an instant, on a full disk) half written."""
-    found = files.read_json(job.path("state.json")) or {}
+    found: dict[str, Any] = {}
+    for _ in range(READS):
+        read = files.read_json(job.path("state.json"))
+        if read is not None:
+            found = read
+            break
+        if not os.path.exists(job.path("state.json")):
+            break
+        time.sleep(0.005)
     cells = found.get("cells")
     if not isinstance(cells, list):
         found["cells"] = []

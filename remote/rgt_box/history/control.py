@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 
 from rgt_box import files, lock, place, procstat
 from rgt_box.history import layout
@@ -24,6 +25,8 @@ def detach(words: list[str], log: str | None = None) -> None:
         words: The command line.
         log: File to append its output to; discarded by default.
     """
+    # Python 3.12 warns of forks beside threads; this child does nothing but exec.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
     child = os.fork()
     if child:
         os.waitpid(child, 0)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
+JOBS_EVERY = 15.0
+"""Seconds between two looks into job.json: a job may be made after its watcher has asked for it."""
+
 STOP, WAKE = (signal.SIGTERM, signal.SIGINT), signal.SIGHUP
 
 OK, ALREADY, UNUSABLE = 0, 3, 4
@@ -45,6 +48,7 @@ class Recorder:
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._boot = place.boot_id()
+        self._looked = 0.0
 
     def run(self) -> None:
         """Sample until told to stop, or until nobody has watched for too long."""
@@ -63,17 +67,19 @@ class Recorder:
             if self._sleep_until(due):
                 self.event("agent-stopped", "the recorder was asked to stop")
                 return
-            if self._adopt():
-                due = min(due, time.monotonic())
+            due = min(due, time.monotonic())
             if time.monotonic() - self._watched > self._idle_hours * 3600.0:
                 self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
                 return
 
     def _sleep_until(self, due: float) -> bool:
-        """Wait for the next tick or a wake-up; True when told to stop."""
-        delay = max(0.0, due - time.monotonic())
-        got = signal.sigtimedwait(set(STOP) | {WAKE}, delay)
-        return got is not None and got.si_signo in STOP
+        """Wait for the next tick, or until the watchers want something else; True when told to stop."""
+        while True:
+            got = signal.sigtimedwait(set(STOP) | {WAKE}, max(0.0, due - time.monotonic()))
+            if got is not None and got.si_signo in STOP:
+                return True
+            if self._adopt() or got is None:
+                return False
 
     def _adopt(self, first: bool = False) -> bool:
         """Take over what the live watchers ask for; True when it changed."""
@@ -85,11 +91,15 @@ class Recorder:
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
                 self._ring.skip_to(after["seq"])
         merged = watchers.merge(self._live, self._config)
-        if merged == self._config and not first:
+        changed = first or merged != self._config
+        now = time.monotonic()
+        if not changed and now - self._looked < JOBS_EVERY:
             return False
-        self._config = merged
+        self._looked, self._config = now, merged
         written = [path for job in merged["jobs"] for path in jobfile.written_dirs(job)]
         self._sampler.configure(merged, written)
+        if not changed:
+            return False
         try:
             files.write_json(os.path.join(self._folder, CONFIG), merged)
         except OSError:
@@ -113,7 +123,10 @@ class Recorder:
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
         frame["agent_rss"] = sum(map(procstat.resident, pids))
-        self._ring.append(segment.SAMPLE, frame, jsonline.dumps)
+        try:
+            self._ring.append(segment.SAMPLE, frame, jsonline.dumps)
+        except ValueError:  # larger than the ring takes: better without the lists than no sample
+            self._ring.append(segment.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]), jsonline.dumps)
 
     def event(self, kind: str, text: str, level: str = "info") -> None:
         """Record an event."""

@@ -20,6 +20,9 @@ LOCAL = frozenset(
 PERIOD, TIMEOUT = 2.0, 5.0
 """Seconds between two statvfs of a mount that may hang, and when it counts as hung."""
 
+RESCAN = 120.0
+"""Seconds between two looks for hogs: one takes up to two seconds of a core."""
+
 SCAN_AT = 0.90
 """Use of bytes or inodes from which on the hogs are looked for."""
 
@@ -92,7 +95,7 @@ class Mount:
             self._scan = None
             return [], False
         if self._scan is None:
-            self._scan = background.Background(lambda: hogs.scan(self.path), 60.0, 30.0)
+            self._scan = background.Background(lambda: hogs.scan(self.path), RESCAN, 30.0)
         return self._scan.poll(wait)[0] or [], inodes < SCAN_AT
 
 

@@ -21,7 +21,9 @@ YOUNG = 2
 FULL = 12
 """Every so many scans all pids are looked at again: a script may `exec` the trainer after a long download."""
 
-MOST = 64
+MOST, MAX_CMD = 32, 300
+"""How many processes, and how much of each command line, a sample tells: it has to fit the ring."""
+
 WRAPPERS = frozenset(
     (
         "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl",
@@ -93,7 +95,7 @@ class ProcSampler:
             {
                 "pid": stat.pid,
                 "started": round(started, 2),
-                "cmd": " ".join(words)[:512],
+                "cmd": " ".join(words)[:MAX_CMD],
                 "rss": stat.rss,
                 "threads": stat.threads,
                 "state": stat.state,

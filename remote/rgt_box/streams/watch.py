@@ -7,10 +7,12 @@ import select
 import signal
 import sys
 import time
+from functools import partial
 
 from rgt_box import PROTO, jsonline, place
 from rgt_box.history import control, watchers
 from rgt_box.streams import config as configs
+from rgt_box.streams.collector import Collector
 from rgt_box.streams.follows import Follows
 from rgt_box.streams.inbox import Inbox
 from rgt_box.streams.lagging import Coalescer
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 READ = 256 << 10
 FRAMES = 32
 MIN_TICK, MAX_TICK = 0.1, 2.0
+FILES_WAIT = 0.1
+"""Seconds that files get to answer before the samples go first."""
+
 HURRY, HURRY_FOR = 0.02, 3.0
 
 
@@ -45,6 +50,7 @@ class Watch:
         self._source, status, why = open_source(self._folder, config, after)
         self._coalescer = Coalescer(after["boot"] if after else self._boot, after["seq"] if after else 0)
         self._follows = Follows(config)
+        self._collector = Collector(lambda: self._follows.poll(FRAMES))
         self._lagging = self._live = self._seen_sample = False
         self._hurry_until = time.monotonic() + HURRY_FOR
         self._hello(status)
@@ -82,7 +88,7 @@ class Watch:
         if self._outbox.full:
             self._lagging = True
             return False
-        frames, more = self._follows.poll(FRAMES)
+        frames, more = self._collector.take(FILES_WAIT)
         for frame in frames:
             if frame["t"] == "event":
                 self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
@@ -137,9 +143,9 @@ class Watch:
                 self._config["interval"] = control_line["seconds"]
                 self._register({"boot": self._coalescer.boot, "seq": self._coalescer.seq})
             elif op == "follow":
-                self._follows.follow(control_line["path"])
+                self._collector.order(partial(self._follows.follow, control_line["path"]))
             else:
-                self._follows.unfollow(control_line["path"])
+                self._collector.order(partial(self._follows.unfollow, control_line["path"]))
 
     def _hello(self, status: dict[str, Any]) -> None:
         hello = {

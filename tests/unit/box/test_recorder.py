@@ -90,7 +90,7 @@ def test_what_no_longer_watches_is_forgotten(agent: Agent) -> None:
 def run_in(agent: Agent, mounts: list[str], folder: Path, config: str = '{"interval": 0.05}') -> list[bytes]:
     """Watch for a moment in a mount namespace whose `folder` is the state directory; returns the frames."""
     script = f'(echo \'{config}\'; sleep 1.5) | "$@" watch; "$@" record --stop; true'
-    words = private_mount(*mounts) + ["sh", "-c", script, "sh", *agent.command()]
+    words = [*private_mount(*mounts), "sh", "-c", script, "sh", *agent.command()]
     env = agent.env | {"RGT_STATE_DIR": str(folder)}
     done = subprocess.run(words, env=env, capture_output=True, timeout=60, check=True)
     return done.stdout.splitlines()

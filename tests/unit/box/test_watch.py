@@ -192,8 +192,10 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
 def test_a_slow_reader_gets_the_newest_and_an_exact_count(agent: Agent, tmp_path: Path) -> None:
     channel = agent.watch(interval=0.05)
     first = channel.expect(is_sample)
+    (tmp_path / "flood.log").write_text("first\n")
     channel.send({"op": "follow", "path": str(tmp_path / "flood.log")})
-    with (tmp_path / "flood.log").open("w") as file:
+    channel.expect(lambda frame: isinstance(frame, protocol.LogLines))
+    with (tmp_path / "flood.log").open("a") as file:
         file.writelines(f"line {n} {'x' * 80}\n" for n in range(200000))
         file.flush()
         # Nobody reads: the pipe, then the bounded buffer fill up, while the recorder goes on.

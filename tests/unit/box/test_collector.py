@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from rgt_box.streams import collector
+from rgt_box.streams.collector import Collector
+
+from tests.unit.box.harness import until
+
+
+def test_rounds_come_one_after_the_other_and_orders_before_them() -> None:
+    done: list[str] = []
+
+    def collect() -> tuple[list[dict[str, Any]], bool]:
+        done.append("round")
+        return [{"n": len(done)}], True
+
+    each = Collector(collect)
+    assert each.take(5.0) == ([{"n": 1}], True)
+    each.order(lambda: done.append("order"))
+    assert each.take(5.0) == ([{"n": 3}], True)
+    assert done == ["round", "order", "round"]
+
+
+def test_files_that_hang_are_told_once_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collector, "HUNG_AFTER", 0.01)
+    gate = threading.Event()
+    rounds: list[int] = []
+
+    def collect() -> tuple[list[dict[str, Any]], bool]:
+        gate.wait()
+        rounds.append(1)
+        return [{"late": True}], False
+
+    each = Collector(collect)
+    told = until(lambda: each.take(0.0)[0], "the news of the hang")
+    assert told[0]["kind"] == "files-hang"
+    assert each.take(0.0) == ([], False)
+    gate.set()
+    assert until(lambda: each.take(0.01)[0]) == [{"late": True}]
+    assert rounds == [1]
+
+
+def test_a_failing_follower_is_an_event() -> None:
+    def collect() -> tuple[list[dict[str, Any]], bool]:
+        raise ValueError("broken")
+
+    ((event,), more) = Collector(collect).take(5.0)
+    assert (event["kind"], event["text"], more) == ("follow-failed", "ValueError: broken", False)
