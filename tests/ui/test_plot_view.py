@@ -113,7 +113,12 @@ def test_ticks_of_a_broken_range_are_harmless() -> None:
 
 def test_metrics_in_a_stable_order() -> None:
     points = Series().extended([(0, 1.0)])
-    runs = [RunState("a", series={"zeta": points, "lr": points, "loss": points, "empty": Series()})]
+    runs = [
+        RunState(
+            "a",
+            series={"zeta": points, "lr": points, "loss": points, "empty": Series(), "total_steps": points},
+        )
+    ]
     assert metrics_of(runs) == ["loss", "lr", "zeta"]
 
 

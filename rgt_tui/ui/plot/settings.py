@@ -10,6 +10,8 @@ from rgt_tui.ui.plot.view import View
 
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 PREFERRED = ("loss", "val_loss", "lr", "grad_norm", "tok_s")
+NO_CURVE = frozenset({"step", "epoch", "total_steps"})
+"""Logged beside the metrics, but nothing to look at."""
 LOG_BY_DEFAULT = frozenset({"loss", "val_loss", "lr"})
 TAGS = "123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -72,5 +74,5 @@ class Settings:
 
 def metrics_of(runs: Iterable[RunState]) -> list[str]:
     """Return the metrics that any run has points of, the usual ones first."""
-    found = {name for run in runs for name, series in run.series.items() if len(series)}
+    found = {name for run in runs for name, series in run.series.items() if len(series)} - NO_CURVE
     return [name for name in PREFERRED if name in found] + sorted(found - set(PREFERRED))
