@@ -102,21 +102,31 @@ def announce(
     report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
 
 
-def mend_best(out: StrPath, loaded: Optional[Checkpoint], store: Store) -> None:
-    """Make ``best.json`` agree with ``best`` after a kill between the two."""
-    if loaded is None or not os.path.isdir(store.best):
+def mend_best(store: Store, progress: Progress, report: Report) -> None:
+    """Make ``best``, ``best.json`` and the counters agree: a kill fell between them, or ``best`` was damaged.
+
+    A best that is gone is forgotten, loudly: the next validation publishes one, which is better than none at all.
+    """
+    if progress.best is None:
         return
-    path = os.path.join(out, "best.json")
     try:
-        best = manifest.read(store.best)["best"]
+        best = manifest.verify(store.best)["best"]
+    except (Damaged, KeyError) as error:
+        report.say(
+            f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
+        )
+        store.set_best_aside()
+        progress.best = progress.best_step = None
+        return
+    best = {key: best[key] for key in ("step", "metric", "value")}  # the manifest sorts its keys
+    path = os.path.join(store.out, "best.json")
+    try:
         with open(path, encoding="utf-8") as file:
             if json.load(file) == best:
                 return
-    except (Damaged, KeyError):
-        return
     except (OSError, ValueError):
         pass
     try:
         replace_file(path, (json.dumps(best) + "\n").encode())
-    except OSError:
-        return
+    except OSError as error:
+        report.say(f"best.json could not be mended: {error}")

@@ -260,7 +260,7 @@ class Run:
         self._rng = restored.rng if restored else None
         p = self.progress
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
-        resume.mend_best(self.out, loaded, store)
+        resume.mend_best(store, p, self._report)
         cadence = Cadence(o.save_every, self._ledger.past.mtbf_s())
         self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
         self._guard = Guard(self._report, p, o.max_bad_steps)

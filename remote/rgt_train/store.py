@@ -109,6 +109,11 @@ class Store:
                 return _published(path, facts), complaints
         return None, complaints
 
+    def set_best_aside(self) -> None:
+        """Keep a damaged ``best`` for an inspection, under another name."""
+        if os.path.isdir(self.best):
+            self._set_aside(self.best, first=False, keep=True)
+
     def commit(self, step: int, parts: Mapping[str, Writer], about: Mapping[str, Any]) -> Checkpoint:
         """Publish ``step-XXXXXXXX`` and prune.
 
@@ -211,7 +216,7 @@ class Store:
             except (Damaged, OSError):
                 continue
 
-    def _set_aside(self, path: str, *, first: bool) -> None:
+    def _set_aside(self, path: str, *, first: bool, keep: bool = False) -> None:
         if first:
             for name in _names(self.root):
                 if name.startswith(".damaged-"):
@@ -221,7 +226,7 @@ class Store:
             os.rename(path, aside)
         except OSError:
             return
-        if not first:
+        if not (first or keep):
             remove(aside)
 
 

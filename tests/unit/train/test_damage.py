@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
-from rgt_train import exits
+from rgt_train import exits, manifest
 
 from tests.unit.train.harness import Zygote, assert_same, events, final_state, losses
 
@@ -103,6 +104,28 @@ def test_a_swap_of_best_cut_in_two(trainers: Zygote, whole: Path, tmp_path: Path
     for name in FILES[:2]:
         assert (out / "best" / name).exists()
     assert not list(root.glob(".[to]*"))
+
+
+def test_best_is_made_again_or_mended(trainers: Zygote, tmp_path: Path) -> None:
+    values, out = {**VALUES, "epochs": 2}, tmp_path / "run"
+    assert trainers.launch(out, values).wait() == 0
+    (out / "result.json").unlink()  # killed after the last save, which knows the best of the first epoch
+    before = (out / "best.json").read_text()
+    (out / "best.json").write_text("{}")
+    mended = trainers.launch(out, values)
+    assert mended.wait() == 0, mended.text()
+    assert (out / "best.json").read_text() == before
+    (out / "result.json").unlink()
+    flip(out / "best" / "model.pt", 0.5)
+    again = trainers.launch(out, values)
+    assert again.wait() == 0, again.text()
+    assert "best of step 20 is damaged: model.pt: " in again.text()
+    assert (
+        manifest.verify(out / "best")["best"]
+        == json.loads((out / "best.json").read_text())
+        == json.loads(before)
+    )
+    assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [".damaged-best-3"]
 
 
 def test_another_model_is_refused_not_overwritten(trainers: Zygote, whole: Path, tmp_path: Path) -> None:

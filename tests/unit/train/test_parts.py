@@ -8,6 +8,7 @@ import math
 import os
 import signal
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from rgt_train import durable, exits, manifest, space
@@ -159,6 +160,28 @@ class TestStore:
             (path / manifest.NAME).write_bytes(data)
             with pytest.raises(manifest.Damaged):
                 manifest.verify(path)
+
+
+@pytest.mark.parametrize("fits", [0, 100, 3000])
+def test_torch_save_to_a_full_disk_ends_with_the_errno(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fits: int
+) -> None:
+    import torch
+
+    real, written = os.write, [0]
+
+    def write(fd: int, data: memoryview) -> int:
+        written[0] += len(data)
+        if written[0] > fits:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(fd, data)
+
+    file = HashingFile(tmp_path / "a")
+    monkeypatch.setattr(os, "write", write)
+    torch.save({"x": torch.zeros(1000)}, cast(Any, file))
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a'$") as caught:
+        file.close()
+    assert caught.value.errno == errno.ENOSPC
 
 
 class TestSpace:
