@@ -134,7 +134,9 @@ async def shoot(out: Path, *, png: bool) -> None:
 
 async def stop_the_meter(camera: Camera, name: str) -> None:
     """Type the name, press the button, and wait for the provider."""
-    await camera.press("tab", *name, "tab", "tab", "enter")
+    await camera.press(*name)
+    await camera.take("teardown-unlocked")
+    await camera.press("enter", "enter")
     await camera.until(
         lambda state: (box := state.box(name)) is not None and box.meter.lifecycle.value == "stopped"
     )

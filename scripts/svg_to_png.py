@@ -17,6 +17,8 @@ import resvg_py
 FAMILY = "DejaVu Sans Mono"
 FILES = ("DejaVuSansMono.ttf", "DejaVuSansMono-Bold.ttf", "DejaVuSans.ttf")
 """The last one has the braille patterns, which the monospaced face lacks."""
+CHINESE = ("wqy-microhei.ttc", "NotoSansCJK-Regular.ttc", "DroidSansFallbackFull.ttf", "wqy-zenhei.ttc")
+"""Any of these draws the labels of Chinese platforms; without one they are boxes, and a warning says so."""
 DIRECTORIES = (
     "/usr/share/fonts/truetype/dejavu",
     "/usr/share/fonts/dejavu",
@@ -47,7 +49,7 @@ def find_fonts() -> list[str]:
         listed = subprocess.run(["fc-list", ":", "file"], capture_output=True, text=True, check=False).stdout
         for entry in listed.splitlines():
             path = Path(entry.split(":")[0].strip())
-            if path.name in FILES:
+            if path.name in (*FILES, *CHINESE):
                 found.setdefault(path.name, str(path))
     for directory in DIRECTORIES:
         for name in FILES:
@@ -56,7 +58,9 @@ def find_fonts() -> list[str]:
                 found.setdefault(name, str(path))
     if FILES[0] not in found:
         raise FileNotFoundError(MISSING)
-    return [found[name] for name in FILES if name in found]
+    if not any(name in found for name in CHINESE):
+        sys.stderr.write("no font for Chinese labels; on Debian: apt-get install fonts-wqy-microhei\n")
+    return [found[name] for name in (*FILES, *CHINESE) if name in found]
 
 
 def localise(svg: str) -> str:

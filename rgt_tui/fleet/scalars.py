@@ -15,6 +15,9 @@ _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LATEST = (("loss", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("throughput", "tok_s"))
 BEST_OF = "val_loss"
 """The metric whose lowest finite value is a run's best."""
+TOTAL = "total_steps"
+"""Not a curve: how many steps the run will have, said once at its start."""
+MANY_STEPS = 1e15
 
 
 def number(value: float | str | None) -> float | None:
@@ -35,10 +38,13 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
     """
     new: dict[str, list[tuple[int, float]]] = {}
     latest: dict[str, float] = {}
+    total = run.total_steps
     for point in frame.points:
         for name, raw in point.values.items():
             value = number(raw)
-            if value is not None:
+            if name == TOTAL:
+                total = int(value) if value is not None and 0 < value < MANY_STEPS else total
+            elif value is not None:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
     series = dict(run.series)
@@ -50,6 +56,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         series=series,
         resumes=run.resumes + _resumes(run, frame),
         best=_best(run.best, new.get(BEST_OF, ())),
+        total_steps=total,
         **changes,
         **_progress(run, frame.points, now, skew),
     )

@@ -355,3 +355,26 @@ async def test_every_key_is_declared() -> None:
     ids = [command.id for command in TeardownScreen.commands()]
     assert len(ids) == len(set(ids))
     assert {"teardown.close", "teardown.press", "teardown.other-verb"} <= set(ids)
+
+
+async def test_typing_goes_into_the_name_field_wherever_the_focus_is() -> None:
+    fleet = ParkFleet()
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        assert screen.focused is not None
+        assert screen.focused.id == "cancel"
+        await pilot.press(*BOX)
+        assert screen.query_one(Input).value == BOX
+        assert screen.state.typed == BOX
+
+
+async def test_the_key_that_opened_the_dialog_is_not_typed_when_it_repeats() -> None:
+    fleet = ParkFleet()
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        screen = await open_dialog(pilot, fleet, guarded=True)
+        await pilot.press("D", "D", "space")
+        assert screen.query_one(Input).value == ""
+        assert screen.focused is not None
+        assert screen.focused.id == "cancel"

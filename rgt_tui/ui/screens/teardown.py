@@ -196,6 +196,16 @@ class TeardownScreen(ModalScreen[None]):
         else:
             self._set(self.state.reviewed(review, self.now))
 
+    def on_key(self, event: events.Key) -> None:
+        """Let typing begin at once: a letter goes into the name field, whatever has the focus."""
+        field = self.query_one(NameField)
+        letter = event.character if event.is_printable else None
+        if letter is None or letter == " " or field.has_focus or field.disabled or not self.listens():
+            return
+        event.stop()
+        field.focus()
+        field.insert_text_at_cursor(letter)
+
     def on_input_changed(self, event: Input.Changed) -> None:
         """Take the name as it stands."""
         self._set(self.state.enter(event.value))
