@@ -38,9 +38,11 @@ def load_binding(state_dir: str) -> Any:
         if spec is not None:
             try:
                 module = importlib.util.module_from_spec(spec)
+                sys.modules["pynvml"] = module  # it looks itself up there
                 loader.exec_module(module)
                 return module
             except (ImportError, EOFError, ValueError):
+                sys.modules.pop("pynvml", None)
                 files.unlink(cached)
     return __import__("pynvml")
 

@@ -47,15 +47,15 @@ class Watch:
         after = config["samples_after"]
         self._boot = place.boot_id()
         self._register(after)
-        self._source, status, why = open_source(self._folder, config, after)
+        self._source, status, self._why = open_source(self._folder, config, after)
         self._coalescer = Coalescer(after["boot"] if after else self._boot, after["seq"] if after else 0)
         self._follows = Follows(config)
         self._collector = Collector(lambda: self._follows.poll(FRAMES))
         self._lagging = self._live = self._seen_sample = False
         self._hurry_until = time.monotonic() + HURRY_FOR
         self._hello(status)
-        if why:
-            self._event("no-recorder", "warn", why)
+        if self._why:
+            self._event("no-recorder", "warn", self._why)
 
     def run(self) -> None:
         """Stream until the client goes away.
@@ -119,7 +119,10 @@ class Watch:
         after = {"boot": self._coalescer.boot, "seq": self._coalescer.seq}
         self._register(after)
         self._source.close()
-        self._source, _, _ = open_source(self._folder, self._config, after)
+        self._source, _, why = open_source(self._folder, self._config, after)
+        if why and why != self._why:
+            self._event("no-recorder", "warn", why)
+        self._why = why
 
     def _register(self, after: dict[str, Any] | None) -> None:
         try:
