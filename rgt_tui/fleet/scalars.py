@@ -12,7 +12,14 @@ from rgt_tui.model.protocol import ScalarPoint, Scalars
 from rgt_tui.model.run import Resume, RunState, Series
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
-_LATEST = (("loss", "loss"), ("lr", "lr"), ("grad_norm", "grad_norm"), ("throughput", "tok_s"))
+_LATEST = (
+    ("loss", "loss"),
+    ("lr", "lr"),
+    ("grad_norm", "grad_norm"),
+    ("throughput", "tok_s"),
+    ("throughput", "img_s"),
+    ("throughput", "sample_s"),
+)
 BEST_OF = "val_loss"
 """The metric whose lowest finite value is a run's best."""
 TOTAL = "total_steps"
