@@ -100,16 +100,20 @@ async def launch(spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, 
         python: The interpreter that has torch.
         prepared: Whether the job is on the box already.
     """
-    async with await connect(spec) as connection:
+    connection = await connect(spec)
+    try:
         deployed = await deploy(connection, bundle, (python,))
         if not prepared:
             await prepare(connection, box, python)
-        said = await run(connection, deployed.command("detach", "--job", box.job))
-    return said
+        return await run(connection, deployed.command("detach", "--job", box.job))
+    finally:
+        connection.close()
 
 
 async def shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
     """Run one command on a box over a connection of its own."""
-    async with await connect(spec) as connection:
-        said = await run(connection, command, data)
-    return said
+    connection = await connect(spec)
+    try:
+        return await run(connection, command, data)
+    finally:
+        connection.close()

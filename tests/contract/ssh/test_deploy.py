@@ -46,5 +46,5 @@ async def test_a_folder_that_cannot_be_made_is_said_in_the_box_s_words(real_sshd
     blocked.parent.mkdir(parents=True, exist_ok=True)
     blocked.write_text("a file where a folder should be")
     async with await connect(real_sshd.spec) as connection:
-        with pytest.raises(DeployFailed, match="File exists|Not a directory"):
+        with pytest.raises(DeployFailed, match=r"File exists|Not a directory"):
             await deploy(connection, bundle, (real_sshd.spec.python or "",))

@@ -192,7 +192,9 @@ def test_the_best_is_the_lowest_finite_validation_loss() -> None:
 
 
 def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
-    start = msgspec.structs.replace(scalars([]), points=(ScalarPoint(0, 1010.0, None, {"total_steps": 400.0}),))
+    start = msgspec.structs.replace(
+        scalars([]), points=(ScalarPoint(0, 1010.0, None, {"total_steps": 400.0}),)
+    )
     run = feed(HELLO, start).runs[0]
     assert run.total_steps == 400
     assert run.series == {}
