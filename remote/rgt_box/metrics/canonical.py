@@ -1,0 +1,179 @@
+"""Tags → the few metrics that every screen knows.
+
+The names were collected from frameworks run or read in source (transformers 5, lightning 2.6, tensorboard 2.21,
+wandb 0.31, mlflow 3, ultralytics 8.4, keras 3, mmengine, detectron2, Megatron-LM, torchtitan, torchtune, verl, kohya).
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Collection, Iterable
+
+METRICS = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "epoch")
+
+NAMES = {
+    "loss": (
+        "loss",
+        "train/loss",
+        "train_loss",
+        "train_loss_step",
+        "lm loss",
+        "loss_metrics/global_avg_loss",
+        "total_loss",
+        "loss/current",
+        "loss/loss",
+        "step_loss",
+        "train/gpt_loss",
+        "gpt_loss",
+        "avr_loss",
+        "actor/pg_loss",
+        "policy_loss",
+        "train/samples/train_loss",
+        "batch_loss",
+        "epoch_loss",
+    ),
+    "eval_loss": (
+        "eval_loss",
+        "eval/loss",
+        "val_loss",
+        "valid_loss",
+        "val/loss",
+        "validation_metrics/loss",
+        "lm loss validation",
+        "loss/validation/step_average",
+    ),
+    "lr": (
+        "learning_rate",
+        "train/learning_rate",
+        "lr",
+        "learning-rate",
+        "lr-*",
+        "lr/*",
+        "actor/lr",
+        "train/samples/lr",
+    ),
+    "grad_norm": (
+        "grad_norm",
+        "train/grad_norm",
+        "grad-norm",
+        "grad norm",
+        "gnorm",
+        "actor/grad_norm",
+    ),
+    "throughput": (
+        "tok_s",
+        "*tokens_per_second*",
+        "throughput*",
+        "tps",
+        "tok/sec",
+        "wps",
+        "samples/sec",
+        "perf/throughput",
+        "*samples_per_second",
+    ),
+    "epoch": ("epoch", "train/epoch"),
+}
+"""Lower-case names by preference; ``*`` stands for anything."""
+
+NEVER = ("*loss?scale*", "* vs samples", "system/*")
+"""What looks like a metric and is none: the scaler's factor, and Megatron's copies over another axis."""
+
+STEP_KEYS = (
+    "train/global_step",
+    "trainer/global_step",
+    "global_step",
+    "current_steps",
+    "iter",
+    "iteration",
+    "num_updates",
+    "step",
+    "_step",
+)
+"""Keys of a row that say its step, the surest first."""
+
+EVALUATION = ("val", "eval", "test", "dev")
+"""How the names of evaluation metrics begin."""
+
+
+def rank(tag: str, metric: str) -> int | None:
+    """Return how well `tag` names `metric` (0 is best); None when it does not."""
+    name = tag.strip().lower()
+    if any(fnmatchcase(name, pattern) for pattern in NEVER):
+        return None
+    if metric == "throughput" and name.startswith(EVALUATION):
+        return None
+    for place, pattern in enumerate(NAMES[metric]):
+        if name == pattern or ("*" in pattern and fnmatchcase(name, pattern)):
+            return place
+    return None
+
+
+def canonical(tag: str, tags: Collection[str] = (), directory: str = "") -> str | None:
+    """Return the metric that `tag` is, or None.
+
+    Args:
+        tag: The name as the file has it.
+        tags: All tags of the same file (or directory); they tell twins and summaries apart.
+        directory: Base name of the directory of the file (Keras: ``train`` and ``validation``).
+    """
+    name = tag.strip().lower()
+    if directory == "validation" and name == "epoch_loss":
+        return "eval_loss"
+    if name == "train_loss" and "train_runtime" in tags:
+        return None  # transformers: the mean over the whole run, written once at its end
+    if _is_twin(name, tags):
+        return None
+    for metric in METRICS:
+        if rank(tag, metric) is not None:
+            return metric
+    return _by_its_sound(name, tags)
+
+
+def _is_twin(name: str, tags: Collection[str]) -> bool:
+    """Tell whether `name` is the per-epoch mean of a metric that also exists per step."""
+    if name.endswith("_epoch"):
+        base = name[: -len("_epoch")]
+        return base in tags or base + "_step" in tags
+    if name.startswith("epoch_"):
+        base = name[len("epoch_") :]
+        return base in tags or "batch_" + base in tags
+    return False
+
+
+def _by_its_sound(name: str, tags: Collection[str]) -> str | None:
+    """Name the one loss of a file whose author chose the names (Lightning: ``x``, ``x_step``, ``x_epoch``)."""
+    if not name.endswith(("loss", "loss_step", "loss_epoch")) or any(
+        fnmatchcase(name, each) for each in NEVER
+    ):
+        return None
+    wanted = "eval_loss" if name.startswith(EVALUATION) else "loss"
+    for other in tags:
+        if rank(other, wanted) is not None:
+            return None
+    rivals = sorted(
+        each
+        for each in tags
+        if "loss" in each.lower()
+        and not _is_twin(each.lower(), tags)
+        and each.lower().startswith(EVALUATION) == (wanted == "eval_loss")
+    )
+    return wanted if rivals == [name] or not rivals else None
+
+
+def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
+    """Return metric → the one tag that shows it best."""
+    every = list(tags)
+    siblings = frozenset(every)
+    found: dict[str, tuple[int, str]] = {}
+    for tag in every:
+        metric = canonical(tag, siblings, directory)
+        if metric is None:
+            continue
+        place = rank(tag, metric)
+        order = (len(NAMES[metric]) if place is None else place, tag)
+        if metric not in found or order < found[metric]:
+            found[metric] = order
+    return {metric: order[1] for metric, order in found.items()}

@@ -1,0 +1,70 @@
+"""JSON Lines: our own ``metrics.jsonl``, several frameworks, and anything with a step in every row.
+
+Sources read: LLaMA-Factory ``trainer_log.jsonl``, detectron2 ``metrics.json``, verl file logger, torchtune JSONL (by
+their source); mmengine ``vis_data/*.json`` (run).
+"""
+
+from __future__ import annotations
+
+import json
+
+from rgt_box.metrics import rows
+from rgt_box.metrics.appended import Lines
+from rgt_box.metrics.base import MAX_TAGS
+from rgt_box.metrics.numbers import flatten, position, whole
+from rgt_box.metrics.rows import Layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rgt_box.metrics.base import Batch
+
+decode = json.JSONDecoder(parse_int=whole).decode
+
+LAYOUTS = {
+    "rgt": Layout(("step",)),
+    "jsonl": Layout(),
+    "llamafactory": Layout(("current_steps",)),
+    # A validation row has no iter, and its step is its epoch; it comes after the last iteration of that epoch.
+    "mmengine": Layout(("iter",), carry=True, drop=("step",), once=("time", "data_time")),
+    "detectron2": Layout(("iteration",)),
+    "verl": Layout(("step",), null_is_nan=True),
+}
+"""Source → how its rows are read."""
+
+
+class JsonLines(Lines):
+    """One row a line. `source` is a key of `LAYOUTS`."""
+
+    def __init__(self, path: str, source: str = "jsonl") -> None:
+        super().__init__(path)
+        self.source = source
+        self._layout = LAYOUTS[source]
+
+    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        row = decode_row(raw)
+        if row is None:
+            if raw.strip():
+                batch.problem(offset, "not a JSON object")
+            return
+        if self.source == "rgt" and "event" in row:
+            if row["event"] == "resume":
+                batch.start(position(row.get("step")), str(row.get("reason", ""))[:500])
+            return
+        if self.source == "verl" and isinstance(row.get("data"), dict):
+            row = dict(row["data"], step=row.get("step"))
+        if dict in map(type, row.values()):
+            row = flatten(row, MAX_TAGS)
+        where = rows.place(row, self._layout, state)
+        if where is not None:
+            rows.add(row, where, self._layout, batch, offset)
+
+
+def decode_row(raw: bytes) -> dict[str, Any] | None:
+    """Decode a JSON object, NaN and Infinity included; None for anything else, however broken."""
+    try:
+        row = decode(raw.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
