@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import background, jsonline
+from rgt_box import background, jsonline, procstat
 from rgt_box.sampling.kept import KeptFile
 
 TYPE_CHECKING = False
@@ -19,15 +19,17 @@ class SessionSampler:
 
     def __init__(self) -> None:
         self._uptime = KeptFile("/proc/uptime", 128)
+        first = procstat.read_stat(1)
+        # A container is as old as its first process, however long the host has been up.
+        self._began = first.start / procstat.CLOCK_TICKS if first else 0.0
         self._tmux = background.Background(tmux_sessions, PERIOD, TIMEOUT * 2)
 
     def read(self, wait: float = 0.0) -> dict[str, Any]:
         """Return the ``session`` object of a sample."""
         words = (self._uptime.read() or b"").split()
         names, error = self._tmux.poll(wait)
-        return jsonline.compact(
-            {"tmux": [] if error else names or [], "uptime_s": float(words[0]) if words else None}
-        )
+        up = max(0.0, float(words[0]) - self._began) if words else None
+        return jsonline.compact({"tmux": [] if error else names or [], "uptime_s": up})
 
 
 def tmux_sessions() -> list[str]:

@@ -51,8 +51,9 @@ class ScalarFollower:
                 return None, []
             end = len(data)  # the rest of an absurd line fails to parse and is left out as well
         lines = data[:end].split(b"\n")[:-1] if data[end - 1 : end] == b"\n" else []
-        if len(lines) > POINTS:
-            lines = lines[:POINTS]
+        count = min(len(lines), POINTS, next_resume(lines))
+        if count < len(lines):
+            lines = lines[:count]
             end = sum(len(line) + 1 for line in lines)
         return self._frame(lines, end)
 
@@ -92,3 +93,11 @@ class ScalarFollower:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def next_resume(lines: list[bytes]) -> int:
+    """Return how many lines come before the next resume, which begins a frame of its own."""
+    for index, line in enumerate(lines):
+        if index and b'"resume"' in line and points.parse([line]).resumes:
+            return index
+    return len(lines)

@@ -168,9 +168,9 @@ class Watch:
         self._outbox.flush()
 
     def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:
-        """Say something that is not in the ring; it carries the last sent number, so that it moves no cursor."""
+        """Say something that is not in the ring; its number 0 says that it moves no cursor."""
         when = at if isinstance(at, (int, float)) else round(time.time(), 3)
-        frame = {"t": "event", "boot": self._coalescer.boot, "seq": self._coalescer.seq, "at": when}
+        frame = {"t": "event", "boot": self._boot, "seq": 0, "at": when}
         frame.update(kind=kind, text=text, level=level)
         self._outbox.put(jsonline.line(frame))
 

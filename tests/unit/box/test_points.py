@@ -119,3 +119,19 @@ def test_an_absurd_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path.write_text("x" * 1000 + "\n")
     write(path, 1, 2)
     assert steps(drain(ScalarFollower("a", str(path), None))) == [1, 2]
+
+
+def test_a_resume_begins_a_frame_of_its_own(tmp_path: Path) -> None:
+    def point(step: int) -> str:
+        return json.dumps({"step": step, "loss": 1.0})
+
+    def resume(step: int) -> str:
+        return json.dumps({"event": "resume", "step": step, "reason": "killed"})
+
+    rows = [point(1), point(2), resume(1), point(2), point(3), resume(3), resume(3), point(4)]
+    (tmp_path / "m").write_text("\n".join(rows) + "\n")
+    follower = ScalarFollower("r", str(tmp_path / "m"), None)
+    frames = []
+    while (frame := follower.poll()[0]) is not None:
+        frames.append((len(frame.get("resumes", [])), [row[0] for row in frame["points"]]))
+    assert frames == [(0, [1, 2]), (1, [2, 3]), (1, []), (1, [4])]

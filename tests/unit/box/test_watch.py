@@ -180,6 +180,7 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
         frame for frame in frames if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"
     )
     assert event.text == "a: step 812: OSError (inodes of /w)"
+    assert event.seq == 0, "it stands outside the sequence of the ring"
     (checkpoint,) = next(frame for frame in frames if isinstance(frame, protocol.Checkpoints)).items
     assert (checkpoint.step, checkpoint.bytes, checkpoint.best) == (320, 42, False)
     with (job / "queue.txt").open("a") as file:
