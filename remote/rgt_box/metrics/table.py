@@ -1,0 +1,97 @@
+"""CSV tables with a header: Lightning, Fabric, Ultralytics, Keras, DeepSpeed, and anything with a step or epoch.
+
+Run: lightning 2.6.6 (sparse rows; a new metric rewrites the file under another header), ultralytics 8.4 (older
+versions pad names and cells with blanks), keras 3.15. Read in source: DeepSpeed's csv_monitor (repeats its header
+at every restart; its step counts samples).
+"""
+
+from __future__ import annotations
+
+from rgt_box.metrics import rows
+from rgt_box.metrics.appended import Lines
+from rgt_box.metrics.base import SAMPLES
+from rgt_box.metrics.numbers import number
+from rgt_box.metrics.rows import Layout
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rgt_box.metrics.appended import Window
+    from rgt_box.metrics.base import Batch
+
+LAYOUTS = {
+    "csv": Layout(),
+    "lightning": Layout(("step",)),
+    "ultralytics": Layout(()),
+    "keras": Layout(()),
+    "deepspeed": Layout(("step",)),
+}
+"""Source → how its rows are read; no step keys: one row an epoch."""
+
+SUMS = {"ultralytics": (("train/loss", "train/"), ("val/loss", "val/"))}
+"""Source → totals that it does not write: name, and how the names begin of the losses to add up."""
+
+DELIMITERS = ",\t;"
+
+
+class Table(Lines):
+    """One row a line. `source` is a key of `LAYOUTS`."""
+
+    def __init__(self, path: str, source: str = "csv") -> None:
+        super().__init__(path)
+        self.source = source
+        self._layout = LAYOUTS[source]
+        self._header = b""
+        self._names: list[str] = []
+        self._delimiter = ","
+
+    def _begin(self, window: Window, state: dict[str, Any], batch: Batch) -> None:
+        self._header, found, _ = window.head.partition(b"\n")
+        self._header = self._header.rstrip(b"\r") if found else b""
+        text = self._header.decode("utf-8-sig", "replace")
+        self._delimiter = next((each for each in DELIMITERS if each in text), ",")
+        self._names = [name.strip() for name in cells(text, self._delimiter)]
+
+    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        if not self._header:
+            if offset == 0:
+                batch.problem(0, "no header that could be read")
+            return
+        if raw == self._header:
+            if offset:
+                batch.start(None, "header repeated")
+            return
+        values = cells(raw.decode("utf-8", "replace"), self._delimiter)
+        if len(values) != len(self._names):
+            batch.problem(offset, "%d cells under %d names" % (len(values), len(self._names)))
+            return
+        row: dict[str, Any] = dict(zip(self._names, values))  # noqa: B905 (3.10)
+        for name, prefix in SUMS.get(self.source, ()):
+            add_sum(row, name, prefix)
+        where = rows.place(row, self._layout, state)
+        if where is None:
+            return
+        if self.source == "deepspeed":
+            where = SAMPLES, where[1]
+        rows.add(row, where, self._layout, batch, offset)
+
+
+def cells(text: str, delimiter: str) -> list[str]:
+    """Split one line of a table."""
+    if '"' not in text:
+        return text.split(delimiter)
+    import csv
+
+    try:
+        return next(csv.reader([text], delimiter=delimiter), [])
+    except csv.Error:
+        return []
+
+
+def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
+    """Put the sum of all ``<prefix>*_loss`` into `row` unless it has `name` already."""
+    parts = [number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
+    known = [part for part in parts if part is not None]
+    if known and len(known) == len(parts) and name not in row:
+        row[name] = sum(known)

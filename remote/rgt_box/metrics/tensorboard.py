@@ -1,0 +1,126 @@
+"""TensorBoard event files ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, run with tensorboard 2.21).
+
+A record is ``u64 length, u32 masked CRC of these 8 bytes, data, u32 masked CRC of the data``, little endian. A writer
+may stop anywhere inside (tensorboardX cuts at 4 KiB): a short tail is not there yet.
+"""
+
+from __future__ import annotations
+
+import os
+from struct import unpack_from
+
+from rgt_box.metrics import events
+from rgt_box.metrics.appended import BUDGET, Appended
+from rgt_box.metrics.base import MAX_TAGS, Point
+from rgt_box.metrics.crc32c import masked
+from rgt_box.metrics.hidden import Held
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rgt_box.metrics.appended import Window
+    from rgt_box.metrics.base import Batch
+
+WINDOW = 256 << 10
+LARGE = 64 << 10
+"""A longer record is a graph or an image, and is passed over unread."""
+ABSURD = 1 << 31
+"""No record is longer; TensorFlow itself refuses it."""
+FRAME = 16
+_lengths: dict[bytes, int] = {}
+"""Headers whose checksum was found right: their number is small, as lengths repeat."""
+
+
+def length_of(header: bytes) -> int | None:
+    """Return the data length that a 12-byte record header tells; None when its checksum is wrong."""
+    length = _lengths.get(header)
+    if length is None:
+        length, crc = unpack_from("<QI", header)
+        if masked(header[:8]) != crc:
+            return None
+        if len(_lengths) < 2048:
+            _lengths[header] = length
+    return length
+
+
+class EventFile(Appended):
+    """One event file."""
+
+    source = "tensorboard"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._axes: dict[str, str] = {}
+
+    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        offset = first = state["offset"]
+        held = Held(state, batch)
+        base, data = offset, b""
+        while window.size - offset >= 12:
+            if (len(batch.points) >= limit or offset - first >= BUDGET) and not held.waiting:
+                batch.more = True
+                break
+            at = offset - base
+            if len(data) - at < 12:
+                base, at, data = offset, 0, window.at(offset, WINDOW)
+            length = length_of(data[at : at + 12])
+            if length is None or length > ABSURD:
+                batch.problem(
+                    offset, "record header damaged" if length is None else "record of %d bytes" % length
+                )
+                found = resync(window, offset)
+                if found is None:
+                    break
+                offset, base, data = found, found, b""
+                continue
+            after = offset + FRAME + length
+            if after > window.size:
+                break
+            if length <= LARGE:
+                if after - base > len(data):
+                    base, at, data = offset, 0, window.at(offset, WINDOW)
+                record = data[at + 12 : at + 12 + length]
+                if masked(record) == unpack_from("<I", data, at + 12 + length)[0]:
+                    self._record(record, offset, batch, held)
+                else:
+                    batch.problem(offset, "record damaged")
+            offset = after
+        state["offset"] = held.settle(offset)
+
+    def _record(self, record: bytes, offset: int, batch: Batch, held: Held) -> None:
+        try:
+            event = events.decode(record)
+        except (ValueError, IndexError) as error:
+            batch.problem(offset, "no event: %s" % error)
+            return
+        if event.start:
+            batch.start(float(event.step), "session started again")
+        x = float(event.step)
+        for tag, y in event.values[:MAX_TAGS]:
+            kind = self._axes.get(tag)
+            if kind is None:
+                kind = events.axis(tag)
+                if len(self._axes) < MAX_TAGS:
+                    self._axes[tag] = kind
+            batch.points.append(Point(tag, kind, x, held.see(tag, x, y, offset), event.wall or None))
+
+
+def resync(window: Window, offset: int) -> int | None:
+    """Return the place of the next record behind damage at `offset`; None when none is found nearby."""
+    data = window.at(offset + 1, BUDGET)
+    at = data.find(b"\0\0\0\0\0", 3)
+    while 0 <= at <= len(data) - 9:
+        place = at - 3
+        length = length_of(data[place : place + 12])
+        if length is not None and offset + 1 + place + FRAME + length <= window.size:
+            return offset + 1 + place
+        at = data.find(b"\0\0\0\0\0", at + 1)
+    return None
+
+
+def order(path: str) -> tuple[int, str]:
+    """Sort key of the event files of one directory: by the time in the name, then by name."""
+    name = os.path.basename(path)
+    stamp = name.partition("tfevents.")[2].partition(".")[0]
+    return (int(stamp) if stamp.isdigit() and len(stamp) < 20 else 0), name
