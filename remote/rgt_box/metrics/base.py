@@ -94,9 +94,18 @@ class Batch:
         if len(self.problems) < PROBLEMS:
             self.problems.append(Problem(self.path, offset, reason[:200]))
 
+    def take_problems(self, other: Batch) -> None:
+        """Take over the problems of a part."""
+        self.problem_count += other.problem_count
+        self.problems += other.problems[: PROBLEMS - len(self.problems)]
+
     def start(self, x: float | None, why: str) -> None:
         """Note a restart before the next point."""
         self.starts.append(Start(len(self.points), x, why))
+
+    def forget(self) -> None:
+        """Take back what was read: it turned out to be no consistent state. The cursor stays."""
+        self.points, self.starts, self.reset, self.more = [], [], False, False
 
 
 class Reader:

@@ -35,11 +35,8 @@ else:
 
     Event = namedtuple("Event", "wall step start values")
 
-CONTENT = {
-    **{1: "<f", 2: "<d", 19: "<e", 10: "<?"},
-    **{6: "<b", 5: "<h", 3: "<i", 9: "<q"},
-    **{4: "<B", 17: "<H", 22: "<I", 23: "<Q"},
-}
+_FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
+CONTENT = {int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())}
 """dtype → one element of ``tensor_content``."""
 BFLOAT16, HALF = 14, 19
 FLOATS, DOUBLES, HALVES = 5, 6, 13

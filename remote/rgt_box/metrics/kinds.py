@@ -20,12 +20,13 @@ KINDS = {
     "deepspeed": ("table", "Table"),
     "torchtune": ("torchtune", "TorchtuneLog"),
     "tensorboard": ("tensorboard", "EventFile"),
+    "tensorboard_dir": ("event_dir", "EventDirectory"),
     "hf_trainer": ("trainer_state", "TrainerState"),
     "wandb": ("wandb", "WandbFile"),
     "mlflow_files": ("mlruns", "MetricFile"),
-    "mlflow": ("databases", "MlflowDatabase"),
-    "trackio": ("databases", "TrackioDatabase"),
-    "aitoolkit": ("databases", "AiToolkitDatabase"),
+    "mlflow": ("mlflow_db", "MlflowDatabase"),
+    "trackio": ("trackio", "TrackioDatabase"),
+    "aitoolkit": ("aitoolkit", "AiToolkitDatabase"),
 }
 """Kind → module of this package and class in it. Readers of several kinds take the kind as second argument."""
 
@@ -37,7 +38,7 @@ def open_reader(kind: str, path: str) -> Reader:
 
     Args:
         kind: A key of `KINDS`.
-        path: The file; for ``tensorboard`` one event file.
+        path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one event file of it.
     """
     from importlib import import_module
 

@@ -1,0 +1,168 @@
+"""SQLite files of other programs, read without leaving anything behind and without holding their writer up.
+
+Opening a database in WAL mode creates ``-wal`` and ``-shm`` files, even read-only, and whoever closes last may leave
+them (seen with trackio 0.43). So, by what lies beside the file:
+
+- rollback journal mode, no journal: opened read-only; SQLite creates nothing then.
+- WAL mode without a log: nobody is writing; opened as immutable, and refused if it changed meanwhile.
+- a log or a journal: copied to a private directory together with it, and read there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from types import TracebackType
+    from typing import Callable
+
+MAGIC = b"SQLite format 3\x00"
+MAX_COPY = 256 << 20
+"""A larger database is read when its writer has put its log away."""
+REST = 20.0
+"""After a copy, this many times its duration passes before the next one: at most 5 % of the time."""
+STEPS = 20000
+"""Thousands of SQLite instructions that one reading may take, whatever the schema does."""
+
+
+class BusyError(Exception):
+    """The database cannot be read now without disturbing it: next time."""
+
+
+class Snapshot:
+    """A consistent view of one database; use it as a context manager.
+
+    Args:
+        path: The database.
+        rested: Whether a copy may be made now.
+
+    Raises:
+        OSError: when the file cannot be read.
+        ValueError: when it is no database, or too large to copy.
+        BusyError: when it is being written right now.
+    """
+
+    def __init__(self, path: str, rested: Callable[[], bool] = lambda: True) -> None:
+        self._path = path
+        self._directory = ""
+        self._immutable = False
+        self.copy_seconds = 0.0
+        self.before = version(path)
+        self.db = self._open(rested)
+
+    def __enter__(self) -> Snapshot:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.db.close()
+        self._remove()
+
+    def check(self) -> None:
+        """Make sure that what was read is one state of the database.
+
+        Raises:
+            BusyError: when a writer came meanwhile.
+        """
+        if self._immutable and version(self._path) != self.before:
+            raise BusyError
+
+    def _open(self, rested: Callable[[], bool]) -> sqlite3.Connection:
+        with open(self._path, "rb") as file:
+            head = file.read(100)
+        if head[:16] != MAGIC or len(head) < 100:
+            raise ValueError("not a SQLite database")
+        wal = head[18] == 2
+        beside = self._path + ("-wal" if wal else "-journal")
+        if size(beside):
+            if not rested():
+                raise BusyError
+            return self._copied(beside)
+        self._immutable = wal
+        return connect(self._path, "immutable=1" if wal else "mode=ro")
+
+    def _copied(self, beside: str) -> sqlite3.Connection:
+        import shutil
+        import tempfile
+
+        if size(self._path) + size(beside) > MAX_COPY:
+            raise ValueError("being written, and too large to copy")
+        began = time.monotonic()
+        self._directory = tempfile.mkdtemp(prefix="rgt-db-")
+        copy = os.path.join(self._directory, "db")
+        try:
+            for _ in range(3):
+                before = generation(self._path, beside)
+                shutil.copyfile(self._path, copy)
+                shutil.copyfile(beside, copy + beside[len(self._path) :])
+                if generation(self._path, beside) == before:
+                    self.copy_seconds = time.monotonic() - began
+                    return connect(copy, "mode=rw")
+        except FileNotFoundError:
+            pass  # the log was put away right now
+        except BaseException:
+            self._remove()
+            raise
+        self._remove()
+        raise BusyError
+
+    def _remove(self) -> None:
+        if self._directory:
+            import shutil
+
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def connect(path: str, options: str) -> sqlite3.Connection:
+    """Open a database by URI; reading is all it can do, and not for long."""
+    import sqlite3
+    from urllib.parse import quote
+
+    db = sqlite3.connect("file:%s?%s" % (quote(os.path.abspath(path)), options), uri=True, timeout=0.2)
+    left = [STEPS]
+
+    def tick() -> int:
+        left[0] -= 1
+        return left[0] < 0
+
+    db.set_progress_handler(tick, 1000)
+    db.execute("PRAGMA query_only=1")
+    db.execute("PRAGMA cache_size=-2000")
+    db.text_factory = lambda data: data.decode("utf-8", "replace")
+    return db
+
+
+def size(path: str) -> int:
+    """Return the size of a file; 0 when there is none."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def version(path: str) -> list[int]:
+    """Return what changes whenever the database or its log does.
+
+    Raises:
+        OSError: when there is no database.
+    """
+    found = os.stat(path)
+    result = [found.st_ino, found.st_size, found.st_mtime_ns]
+    for beside in ("-wal", "-journal"):
+        try:
+            found = os.stat(path + beside)
+            result += [found.st_size, found.st_mtime_ns]
+        except OSError:
+            result += [0, 0]
+    return result
+
+
+def generation(path: str, beside: str) -> tuple[int, int, bytes]:
+    """Return what changes when pages move between database and log; appending to a log changes nothing."""
+    found = os.stat(path)
+    with open(beside, "rb") as file:
+        return found.st_size, found.st_mtime_ns, file.read(32)

@@ -1,0 +1,154 @@
+"""W&B run files ``run-<id>.wandb``: the history records in them (run, wandb 0.31; fields by wandb_internal.proto).
+
+Files appear 15 s late and in whole chunks. ``_step`` only counts log calls: where the trainer logs its own step, that
+one is the axis of the whole file.
+"""
+
+from __future__ import annotations
+
+from rgt_box.metrics import rows
+from rgt_box.metrics.appended import BUDGET, Appended
+from rgt_box.metrics.base import MAX_TAG, MAX_TAGS
+from rgt_box.metrics.jsonl import decode_row
+from rgt_box.metrics.numbers import flatten
+from rgt_box.metrics.rows import Layout, Upgrade
+from rgt_box.metrics.wandb_log import DAMAGED, EMPTY, FIRST, FULL, LAST, MAGIC, MIDDLE, chunk
+from rgt_box.metrics.wire import BYTES, VARINT, fields, varint
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rgt_box.metrics.appended import Window
+    from rgt_box.metrics.base import Batch
+
+LAYOUT = Layout(carry=True, call_counter="_step", drop=("_runtime",))
+HISTORY = 2
+"""Field of Record that holds a row of metrics."""
+WINDOW = 256 << 10
+MAX_RECORD = 1 << 20
+MAX_VALUE = 64 << 10
+
+
+class WandbFile(Appended):
+    """One run."""
+
+    source = "wandb"
+
+    def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        if window.size < len(MAGIC):
+            return
+        if window.head[: len(MAGIC)] != MAGIC:
+            batch.problem(0, "not a W&B file")
+            return
+        while True:
+            try:
+                self._records(window, state, batch, limit)
+                return
+            except Upgrade as upgrade:
+                state.clear()
+                state.update(offset=0, key=upgrade.key)
+                batch.reset, batch.points = True, []
+
+    def _records(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        """Read records; ``state["skip"]`` says that the rest of one is passed over."""
+        offset = first = max(state["offset"], len(MAGIC))
+        base, data, size = offset, b"", 0
+        parts: list[bytes] = []
+        while True:
+            if len(batch.points) >= limit or offset - first >= BUDGET:
+                batch.more = True
+                break
+            piece = chunk(data, base, offset)
+            if piece is None and base + len(data) < window.size:
+                base, data = offset, window.at(offset, WINDOW)
+                piece = chunk(data, base, offset)
+            if piece is None:
+                break
+            kind, payload = piece.kind, piece.payload
+            if kind == DAMAGED:
+                batch.problem(offset, "chunk damaged")
+            if kind in (DAMAGED, EMPTY) or (kind in (MIDDLE, LAST) and not parts):
+                parts, size = [], 0
+            elif kind in (FULL, FIRST):
+                parts, size = ([payload], len(payload)) if peek(payload) == HISTORY else ([], 0)
+            else:
+                parts.append(payload)
+                size += len(payload)
+                if size > MAX_RECORD:
+                    batch.problem(offset, "record longer than 1 MiB")
+                    parts = []
+            offset = piece.end
+            if parts and kind in (FULL, LAST):
+                self._record(b"".join(parts), offset, state, batch)
+                parts = []
+            if not parts:
+                state["offset"] = offset
+
+    @staticmethod
+    def _record(data: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        try:
+            row = history(data)
+        except (ValueError, IndexError) as error:
+            batch.problem(offset, "no record: %s" % error)
+            return
+        where = rows.place(row, LAYOUT, state)
+        if where is not None:
+            rows.add(row, where, LAYOUT, batch, offset)
+
+
+def peek(data: bytes) -> int:
+    """Return the number of the first field that is a message; 0 when there is none in sight."""
+    at = 0
+    try:
+        while at < len(data):
+            key, at = varint(data, at)
+            if key & 7 == BYTES:
+                return key >> 3
+            if key & 7 != VARINT:
+                return 0
+            _, at = varint(data, at)
+    except (ValueError, IndexError):
+        pass
+    return 0
+
+
+def history(data: bytes) -> dict[str, Any]:
+    """Decode the row of a Record.
+
+    Raises:
+        ValueError, IndexError: when this is none.
+    """
+    row: dict[str, Any] = {}
+    for number, kind, at, stop in fields(data, 0, len(data)):
+        if number != HISTORY or kind != BYTES:
+            continue
+        for inner, inner_kind, first, last in fields(data, at, stop):
+            if inner == 1 and inner_kind == BYTES and len(row) < MAX_TAGS:
+                item(data, first, last, row)
+            elif inner == 2 and inner_kind == BYTES:
+                for step, step_kind, value, _ in fields(data, first, last):
+                    if step == 1 and step_kind == VARINT:
+                        row.setdefault("_step", value)
+    return row
+
+
+def item(data: bytes, at: int, end: int, row: dict[str, Any]) -> None:
+    """Put one HistoryItem into `row`: its key, or its nested keys joined by dots, and its value."""
+    keys, value = [], ""
+    for number, kind, start, stop in fields(data, at, end):
+        if kind != BYTES or stop - start > MAX_VALUE:
+            continue
+        if number in (1, 2):
+            keys.append(data[start:stop].decode("utf-8", "replace"))
+        elif number == 16:
+            value = data[start:stop].decode("utf-8", "replace")
+    key = ".".join(each for each in keys if each)
+    if not key or len(key) > MAX_TAG or (key[0] == "_" and key not in ("_step", "_timestamp")):
+        return
+    if value[:1] == "{":
+        nested = decode_row(value.encode("utf-8", "replace")) or {}
+        if "_type" not in nested:
+            row.update(flatten({key: nested}, 100, "."))
+    else:
+        row[key] = value.strip('"')
