@@ -16,6 +16,23 @@ MAX_FRAME_BYTES = 1 << 20
 """A line longer than this is dropped and counted, never buffered without bound."""
 
 
+class GpuProc(msgspec.Struct, frozen=True):
+    """A process that holds memory of a GPU, as the driver lists it."""
+
+    pid: int
+    """The driver's number: only where `mapped` is it a pid of the agent's namespace."""
+    bytes: int | None = None
+    mapped: bool = False
+
+
+class GpuHolder(msgspec.Struct, frozen=True):
+    """A process that has a GPU's device open although the driver does not list it: its memory may be orphaned."""
+
+    pid: int
+    started: float
+    cmd: str
+
+
 class Gpu(msgspec.Struct, frozen=True):
     """One accelerator as its driver (NVML, nvidia-smi, sysfs) or a replayed trace reports it."""
 
@@ -33,6 +50,20 @@ class Gpu(msgspec.Struct, frozen=True):
     sim: bool = False
     """True when the numbers are replayed from a trace: every screen marks them ``SIM``."""
     error: str | None = None
+    bus: str | None = None
+    """PCI address, ``0000:3b:00.0``: the kernel log names a GPU by it."""
+    ecc_corrected: int | None = None
+    """Memory errors since the driver was loaded."""
+    ecc_uncorrected: int | None = None
+    pcie_gen: int | None = None
+    """Generation of the link now; an idle GPU lowers it to save power, which is no fault."""
+    pcie_gen_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    xid: int | None = None
+    """Number of the last Xid that the kernel log tells of this GPU."""
+    procs: tuple[GpuProc, ...] = ()
+    orphans: tuple[GpuHolder, ...] = ()
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -50,6 +81,11 @@ class Memory(msgspec.Struct, frozen=True):
     oom_kills: int | None = None
     host_used: int | None = None
     host_total: int | None = None
+    swap_used: int | None = None
+    """Bytes of the cgroup that were swapped out."""
+    swap_limit: int | None = None
+    host_swap_used: int | None = None
+    host_swap_total: int | None = None
 
 
 class Cpu(msgspec.Struct, frozen=True):
@@ -61,6 +97,12 @@ class Cpu(msgspec.Struct, frozen=True):
     """Cores this process may run on (affinity)."""
     load1: float | None = None
     throttled_pct: float | None = None
+    usable: float | None = None
+    """Cores that can really be used: the smaller of quota and affinity."""
+    throttled_s: float | None = None
+    """Seconds for which the quota held the cgroup's threads back, since it was made."""
+    oversubscribed: bool = False
+    """True while the training has many times more threads than usable cores, and they are in each other's way."""
 
 
 class InodeHog(msgspec.Struct, frozen=True):
@@ -86,6 +128,8 @@ class Disk(msgspec.Struct, frozen=True):
     hogs: tuple[InodeHog, ...] = ()
     error: str | None = None
     """Why this mount could not be read (missing, stale NFS handle, timed out)."""
+    kind: str | None = None
+    """Type of the file system, as the mount table says."""
 
 
 class Proc(msgspec.Struct, frozen=True):
@@ -101,6 +145,24 @@ class Proc(msgspec.Struct, frozen=True):
     """One letter of /proc/PID/stat: R S D T Z."""
     cpu_pct: float | None = None
     age_s: float | None = None
+    fds: int | None = None
+    """Open file descriptors; None where they are another user's."""
+    run: str | None = None
+    """Name of the queue's cell that it belongs to."""
+
+
+class SlurmJob(msgspec.Struct, frozen=True):
+    """A job of this user in Slurm's queue."""
+
+    id: str
+    name: str
+    state: str
+    """Slurm's word: RUNNING, PENDING, …"""
+    elapsed_s: float | None = None
+    left_s: float | None = None
+    """Until the time limit ends it."""
+    reason: str | None = None
+    """Why it waits, or where it runs."""
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -109,6 +171,9 @@ class Session(msgspec.Struct, frozen=True):
     tmux: tuple[str, ...] = ()
     """Names of the tmux sessions of this user."""
     uptime_s: float | None = None
+    slurm: tuple[SlurmJob, ...] = ()
+    slurm_error: str | None = None
+    """Why Slurm's queue could not be read, on a box that has Slurm."""
 
 
 class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
@@ -124,7 +189,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
     pid: int
     at: float
     gpu_source: str = "none"
-    """nvml, smi, amd, sim or none."""
+    """nvml, smi, amd, ascend, sim or none."""
     interval: float = 1.0
     limited: tuple[str, ...] = ()
     """What this agent cannot do here, in words."""
