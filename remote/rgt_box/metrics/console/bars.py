@@ -1,0 +1,177 @@
+"""tqdm bars that show a loss: Lightning, torchtune, kohya, diffusers, ai-toolkit, and any loop of one's own."""
+
+from __future__ import annotations
+
+import re
+
+from rgt_box.metrics.console.numbers import NUM, number
+from rgt_box.metrics.console.row import BAR, Format, Row
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, NamedTuple, Optional
+
+    class Bar(NamedTuple):
+        """One drawn state of a bar."""
+
+        start: int
+        desc: str
+        n: float
+        total: float
+        rate: str
+        post: str
+else:
+    from collections import namedtuple
+
+    Bar = namedtuple("Bar", "start desc n total rate post")
+
+_BAR = re.compile(
+    r"\d{1,3}%\|[^|]{0,400}\|\s{0,20}(?P<n>[\d.]{1,20}[kMGT]?)/(?P<total>[\d.]{1,20}[kMGT]?)\s{1,4}"
+    r"\[[\d:]{1,20}<(?:[\d:]{1,20}|\?),\s{0,9}(?P<rate>[^,\]]{1,40})(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
+)
+_BARE = re.compile(
+    r"(?:^|(?<=[:\s]))(?P<n>[\d.]{1,20}[kMGT]?)it \[[\d:]{1,20},\s{0,9}(?P<rate>[^,\]]{1,40})"
+    r"(?:,\s{0,9}(?P<post>[^\]]{0,2000}))?\]"
+)
+"""A bar without a total."""
+_PAIR = re.compile(
+    r"(?:^|,\s{0,9}|\s)([A-Za-z_][\w/.\-]{0,80}(?: [A-Za-z_][\w/.\-]{0,80}){0,3})\s{0,9}[=:]\s{0,9}(%s)"
+    % NUM,
+    re.I,
+)
+_SCALE = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_NOT_TRAINING = re.compile(
+    r"^\W*(?:val|test|eval|predict|sanity|map|filter|download|load|writ|generat|tokeni|sav|fetch|convert|shard|sampl)",
+    re.I,
+)
+_NOT_STEPS = ("examples/s", "B/s", "files/s", "tokens/s")
+_EPOCH = re.compile(r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(/\d{1,9})?\]?", re.I)
+_TUNE = re.compile(r"^(\d{1,9})\|(\d{1,15})\|Loss: (%s)" % NUM, re.I)
+_NUMBER = re.compile(NUM, re.I)
+_WORDLESS = re.compile(r"[\W\d_]+")
+MOST_BARS = 8
+"""Titles that are told apart at a time."""
+_DROP = ("v_num", "step", "epoch")
+
+
+def bar_at(line: str) -> Optional[Bar]:
+    """Return the last bar in a piece of a console, with the title before it."""
+    if "%|" in line:
+        pattern = _BAR
+    elif "it [" in line:
+        pattern = _BARE
+    else:
+        return None
+    found, before = None, 0
+    for match in pattern.finditer(line):
+        before = 0 if found is None else found.end()
+        found = match
+    if found is None:
+        return None
+    n, total = _count(found.group("n")), _count(found.group("total")) if pattern is _BAR else 0.0
+    if n is None or total is None:
+        return None
+    desc = line[before : found.start()].strip().rstrip(":").strip()[-200:]
+    return Bar(found.start(), desc, n, total, found.group("rate"), found.group("post") or "")
+
+
+def _count(text: str) -> Optional[float]:
+    try:
+        return float(text[:-1]) * _SCALE[text[-1]] if text[-1] in _SCALE else float(text)
+    except ValueError:
+        return None
+
+
+def _values(bar: Bar, state: Dict[str, Any]) -> Dict[str, float]:
+    """Return what a training bar shows; {} when it shows no loss."""
+    if bar.desc.lower().startswith(("val", "eval")):
+        state.pop("eval", None)  # what the training bar shows next is fresh
+    if _NOT_TRAINING.match(bar.desc) or bar.rate.endswith(_NOT_STEPS):
+        return {}
+    values = {}
+    for source in (bar.desc, bar.post):
+        for tag, text in _PAIR.findall(source):
+            tag = tag.strip()
+            if tag.lower() not in _DROP:
+                values[tag] = number(text)
+    if not any("loss" in tag.lower() for tag in values):
+        return {}
+    return _changed(values, state)
+
+
+def _changed(values: Dict[str, float], state: Dict[str, Any]) -> Dict[str, float]:
+    """Drop the results of an evaluation that a bar repeats until the next one."""
+    last = state.setdefault("eval", {})
+    fresh = {}
+    for tag, value in values.items():
+        if tag.lower().startswith(("val", "eval", "test")):
+            text = repr(value)
+            if last.get(tag) == text or len(last) > 100:
+                continue
+            last[tag] = text
+        fresh[tag] = value
+    return fresh
+
+
+def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read a bar that begins anew each epoch: its step counts on over the epochs."""
+    bar = bar_at(line)
+    if bar is None:
+        return []
+    found = _EPOCH.match(bar.desc)
+    if found is None:
+        _values(bar, state)
+        return []
+    if not bar.total:
+        return []
+    epoch = int(found.group(1))
+    first = 1 if found.group(2) else 0  # "Epoch 1/3" counts from 1, Lightning's "Epoch 0" from 0
+    values = _values(bar, state)
+    if not values or bar.n < 1 or epoch < first:
+        return []
+    step = (epoch - first) * bar.total + bar.n
+    return [Row(values, int(step))] if step < 1e15 else []
+
+
+def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read any other bar; one that begins anew after it was full counts on."""
+    bar = bar_at(line)
+    if bar is None or _EPOCH.match(bar.desc):
+        return []
+    tune = _TUNE.match(bar.desc)
+    if tune is not None:
+        return [Row({"loss": number(tune.group(3))}, int(tune.group(2)))]
+    values = _values(bar, state)
+    if not values:
+        return []
+    stream = _WORDLESS.sub(" ", _NUMBER.sub(" ", bar.desc)).strip()[:60]
+    bars = state.setdefault("bars", {})
+    last, total, base = bars.pop(stream, (0.0, bar.total, 0.0))
+    if bar.n < last and total == bar.total:
+        base = base + total if total and last >= total else 0.0
+    elif total != bar.total:
+        base = 0.0
+    while len(bars) >= MOST_BARS:
+        del bars[next(iter(bars))]
+    bars[stream] = [bar.n, bar.total, base]
+    step = base + bar.n
+    return [Row(values, int(step), stream=stream)] if step < 1e15 else []
+
+
+LIGHTNING = Format(
+    "lightning",
+    "lightning 2.6 TQDMProgressBar",
+    ("%|",),
+    "Epoch 2:  40%|████      | 4/10 [00:00<00:00, 418.51it/s, v_num=2, train_loss=0.485]",
+    _lightning,
+    tier=BAR,
+)
+
+TQDM = Format(
+    "tqdm",
+    "tqdm 4.67: kohya sd-scripts, diffusers, torchtune, ai-toolkit",
+    ("%|", "it ["),
+    "steps:   2%|▏         | 5/300 [00:00<00:06, 49.04it/s, loss=2e-6, lr=0.0001]",
+    _tqdm,
+    tier=BAR,
+)

@@ -1,0 +1,167 @@
+"""Which format a console speaks: chosen by its first hits, kept until another clearly takes over."""
+
+from __future__ import annotations
+
+from rgt_box.metrics.console.row import BAR, GENERIC, Row
+from rgt_box.metrics.console.table import BY_NAME, FORMATS
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from rgt_box.metrics.console.row import Format
+
+FIRST = 3
+"""Hits that choose a format while none is chosen, and with which a surer kind of format takes over."""
+OTHER = 20
+"""Hits in a row with which another format takes over."""
+OTHER_RANK = 60
+"""The same for another rank: block-buffered ranks print in turns."""
+HELD = 60
+"""Rows of a challenger that are kept until it is decided."""
+CHALLENGERS = 6
+RANKS = 64
+
+JOINT = "\n"
+"""Between the names of format, rank and stream; no piece of a console holds one."""
+
+
+class Chooser:
+    """Offers each piece to the formats and lets through the rows of one format, rank and stream.
+
+    Args:
+        state: What `pack` returned, to go on from there.
+
+    Attributes:
+        chosen: Format, rank and stream, joined by newlines; "" while undecided.
+    """
+
+    def __init__(self, state: dict[str, Any] | None = None) -> None:
+        state = state or {}
+        self.chosen: str = state.get("chosen", "")
+        self._ranks: dict[str, dict[str, dict[str, Any]]] = state.get("ranks", {})
+        self._votes: dict[str, int] = state.get("votes", {})
+        self._held: dict[str, list[Row]] = {
+            key: [Row.unpack(row) for row in rows] for key, rows in state.get("held", {}).items()
+        }
+
+    def pack(self) -> dict[str, Any]:
+        """Return the state, fit for JSON; empty parts are left out."""
+        ranks = {rank: {k: v for k, v in states.items() if v} for rank, states in self._ranks.items()}
+        state = {
+            "chosen": self.chosen,
+            "ranks": {rank: states for rank, states in ranks.items() if states},
+            "votes": self._votes,
+            "held": {key: [row.pack() for row in rows] for key, rows in self._held.items()},
+        }
+        return {key: value for key, value in state.items() if value}
+
+    @property
+    def format(self) -> str:
+        """Name of the chosen format, "" while undecided."""
+        return self.chosen.partition(JOINT)[0]
+
+    def feed(self, rank: str, text: str) -> tuple[list[Row], bool]:
+        """Take the next piece.
+
+        Returns:
+            Rows of the chosen format, and whether it was chosen over another just now.
+        """
+        found = self._offer(rank, text)
+        return ([], False) if found is None else self._hit(_key(found[0].name, rank, found[1]), found[1])
+
+    def _offer(self, rank: str, text: str) -> tuple[Format, list[Row]] | None:
+        low = text.lower()
+        states: dict[str, dict[str, Any]] | None = None
+        for each in FORMATS:
+            for hint in each.hints:
+                if hint in low:
+                    break
+            else:
+                continue
+            if states is None:
+                states = self._states(rank)
+            rows = each.parse(text, states.setdefault(each.name, {}))
+            if rows:
+                return each, rows
+        return None
+
+    def _states(self, rank: str) -> dict[str, dict[str, Any]]:
+        states = self._ranks.get(rank)
+        if states is None:
+            while len(self._ranks) >= RANKS:
+                del self._ranks[next(iter(self._ranks))]
+            states = self._ranks[rank] = {}
+        return states
+
+    def _hit(self, key: str, rows: list[Row]) -> tuple[list[Row], bool]:
+        if key == self.chosen:
+            self._drop_challengers()
+            return rows, False
+        held = self._held.get(key)
+        if held is None:
+            if len(self._held) >= CHALLENGERS:
+                self._forget(next(iter(self._held)))
+            held = self._held[key] = []
+        if _tier(key) == GENERIC and held and _place(rows[0]) <= _place(held[-1]):
+            self._votes[key] = 0
+            del held[:]
+        held.extend(rows)
+        del held[:-HELD]
+        self._votes[key] = self._votes.get(key, 0) + any(not row.weak for row in rows)
+        if self._votes[key] < self._needed(key):
+            return [], False
+        return self._take(key)
+
+    def _needed(self, key: str) -> int:
+        if not self.chosen or _tier(key) > _tier(self.chosen):
+            return FIRST
+        (name, _, stream), (chosen, _, now) = key.split(JOINT), self.chosen.split(JOINT)
+        return OTHER_RANK if (name, stream) == (chosen, now) else OTHER
+
+    def _take(self, key: str) -> tuple[list[Row], bool]:
+        rows, over = self._held[key], bool(self.chosen)
+        self.chosen = key
+        self._held, self._votes = {}, {}
+        return rows, over
+
+    def _drop_challengers(self) -> None:
+        """A hit of the chosen one ends the rows of those that are not surer than it."""
+        for key in [key for key in self._held if _tier(key) <= _tier(self.chosen)]:
+            self._forget(key)
+
+    def _forget(self, key: str) -> None:
+        del self._held[key]
+        self._votes.pop(key, None)
+
+    def settle(self) -> list[Row]:
+        """At the end of what there is: choose by what was seen so far, if nothing is chosen yet."""
+        if self.chosen:
+            return []
+        best = [key for key in self._held if self._votes.get(key) and _tier(key) >= BAR]
+        best.sort(key=lambda key: (-_tier(key), -self._votes[key]))
+        return self._take(best[0])[0] if best else []
+
+    def flush(self) -> list[Row]:
+        """At the very end: give out what the formats hold back, then `settle`."""
+        rows: list[Row] = []
+        for rank, states in self._ranks.items():
+            for name, state in states.items():
+                flush = BY_NAME[name].flush if name in BY_NAME else None
+                late = flush(state) if flush is not None else []
+                if late:
+                    rows += self._hit(_key(name, rank, late), late)[0]
+        return rows + self.settle()
+
+
+def _key(name: str, rank: str, rows: list[Row]) -> str:
+    return JOINT.join((name, rank, rows[0].stream))
+
+
+def _tier(key: str) -> int:
+    each = BY_NAME.get(key.partition(JOINT)[0])
+    return GENERIC if each is None else each.tier
+
+
+def _place(row: Row) -> tuple[str, float]:
+    return row.place() or ("", 0.0)

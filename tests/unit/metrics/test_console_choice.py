@@ -1,0 +1,98 @@
+"""Which format a log speaks: the first hits choose, a stray line changes nothing, a clear majority does."""
+
+from __future__ import annotations
+
+import json
+
+from rgt_box.metrics.console.choose import FIRST, OTHER, OTHER_RANK, Chooser
+
+NANOGPT = "iter {}: loss 2.5, time 1.0ms"
+TUNE = "Step {} | loss:2.1 lr:4e-05"
+PLAIN = "step {} loss 0.5"
+
+
+def steps(chooser: Chooser, line: str, *at: int, rank: str = "") -> list[int | None]:
+    return [row.step for n in at for row in chooser.feed(rank, line.format(n))[0]]
+
+
+def test_three_hits_choose_and_none_is_lost() -> None:
+    chooser = Chooser()
+    assert steps(chooser, NANOGPT, 1, 2) == []
+    assert chooser.format == ""
+    assert steps(chooser, NANOGPT, 3, 4) == [1, 2, 3, 4]
+    assert chooser.format == "nanogpt"
+
+
+def test_the_end_of_what_there_is_chooses_a_named_format_but_not_the_fallback() -> None:
+    chooser = Chooser()
+    steps(chooser, NANOGPT, 1)
+    assert [row.step for row in chooser.settle()] == [1]
+    guess = Chooser()
+    steps(guess, PLAIN, 1, 2)
+    assert guess.settle() == guess.flush() == []
+    assert steps(guess, PLAIN, 3) == [1, 2, 3]
+
+
+def test_the_fallback_needs_steps_that_rise() -> None:
+    chooser = Chooser()
+    assert steps(chooser, PLAIN, 5, 5, 5, 4, 3, 2, 1) == []
+    assert steps(chooser, PLAIN, 2, 3) == [1, 2, 3]
+    assert steps(chooser, PLAIN, 1) == [1], "once it is chosen, a step that goes back is a restart"
+
+
+def test_a_stray_line_changes_nothing_and_a_clear_run_takes_over() -> None:
+    chooser = Chooser()
+    steps(chooser, NANOGPT, 1, 2, 3)
+    assert steps(chooser, TUNE, *range(OTHER - 1)) == []
+    assert steps(chooser, NANOGPT, 4) == [4]
+    assert steps(chooser, TUNE, *range(OTHER)) == list(range(OTHER))
+    assert chooser.format == "torchtune"
+    assert steps(chooser, NANOGPT, 9) == []
+
+
+def test_a_surer_format_takes_over_at_once() -> None:
+    chooser = Chooser()
+    steps(chooser, PLAIN, 1, 2, 3)
+    assert chooser.format == "generic"
+    found = [chooser.feed("", NANOGPT.format(n)) for n in range(FIRST)]
+    assert [over for _, over in found] == [False, False, True]
+    assert chooser.format == "nanogpt"
+
+
+def test_one_rank_is_kept_until_it_is_gone() -> None:
+    chooser = Chooser()
+    for n in range(1, 20):
+        both = steps(chooser, NANOGPT, n, rank="0") + steps(chooser, NANOGPT, n, rank="1")
+        assert len(both) in (0, 1, 3)
+    assert chooser.chosen.split("\n")[1] == "0"
+    found = steps(chooser, NANOGPT, *range(100, 100 + OTHER_RANK + 5), rank="7")
+    assert found == list(range(100, 100 + OTHER_RANK + 5))
+
+
+def test_numbers_that_many_print_choose_nothing_but_come_along() -> None:
+    weak = "[Rank 0] step=10, skipped=0, lr=[0.0001], mom=[(0.9, 0.999)]"
+    chooser = Chooser()
+    assert not any(chooser.feed("", weak)[0] for _ in range(30))
+    assert chooser.flush() == []
+    chooser = Chooser()
+    chooser.feed("", weak)
+    chooser.feed("", "steps: 10 loss: 2.1 iter time (s): 0.5")
+    assert [sorted(row.values) for row in chooser.settle()] == [["lr"], ["iter time (s)", "loss"]]
+
+
+def test_many_ranks_and_titles_are_held_in_bounded_memory() -> None:
+    chooser = Chooser()
+    for n in range(2000):
+        chooser.feed(f"rank{n}", NANOGPT.format(n))
+        chooser.feed("", f"bar {'x' * (n % 50)}: 1%|#| 1/9 [00:01<00:02, 3it/s, loss=1]")
+    assert len(json.dumps(chooser.pack())) < 100_000
+
+
+def test_what_is_remembered_survives_json() -> None:
+    lines = [NANOGPT.format(n) for n in (1, 2, 3, 4)] + ["iter 5: loss nan, time 1.0ms", TUNE.format(6)]
+    whole, parts = Chooser(), Chooser()
+    for line in lines:
+        expected = whole.feed("", line)
+        parts = Chooser(json.loads(json.dumps(parts.pack(), allow_nan=False)))
+        assert repr(parts.feed("", line)) == repr(expected)
+    assert parts.pack() == whole.pack()
