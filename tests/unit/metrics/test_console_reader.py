@@ -144,7 +144,7 @@ def test_no_text_is_an_error_and_no_cut_matters(text: str | bytes, cuts: list[in
     assert problems == []
     assert all(math.isfinite(x) for series in store.series.values() for x in series.xs)
     # Once a format is chosen (the end of a file forces a choice), it does not matter where the file was cut.
-    data = b"".join(bf"iter {n}: loss 2.5, time 1.0ms\n" for n in (1, 2, 3)) + data
+    data = b"".join(b"iter %d: loss 2.5, time 1.0ms\n" % n for n in (1, 2, 3)) + data
     path.write_bytes(data)
     whole = curves(read_all(ConsoleReader(str(path)))[0])
     path.unlink()
