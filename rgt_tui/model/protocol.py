@@ -7,6 +7,8 @@ could not read is ``None``, never zero. Unknown fields are ignored, so that an o
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 PROTOCOL_VERSION = 1
@@ -213,6 +215,45 @@ class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
     """Samples left out right before this one, because the reader was slow."""
 
 
+class SampleDelta(msgspec.Struct, frozen=True, tag_field="t", tag="delta"):
+    """A sample as its difference from the one before; `rgt_tui.ssh.delta` makes the `Sample` of it."""
+
+    seq: int
+    at: float
+    back: int = 1
+    """The sample that it builds on has number ``seq - back``."""
+    v: tuple[Any, ...] = ()
+    """Place, value, place, value …: the places are the values of the sample before, counted depth first."""
+    put: dict[str, Any] = {}
+    """Top-level fields whose shape changed, whole; null removes one."""
+    skipped: int = 0
+
+
+class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
+    """The samples of one stretch of time, summed up."""
+
+    at: float
+    """Time of the newest of them."""
+    count: int
+    """How many samples were taken; 0 = nobody recorded then."""
+    values: tuple[tuple[float, float, float] | None, ...]
+    """Per name of the frame: minimum, mean, maximum."""
+
+
+class History(msgspec.Struct, frozen=True, tag_field="t", tag="history"):
+    """What the recorder saw, at reduced resolution; only sent to a client that asked for it."""
+
+    boot: str
+    seq: int
+    """The newest sample that is counted here. It moves no cursor."""
+    width: float
+    """Seconds that one row stands for, by a clock that does not jump."""
+    names: tuple[str, ...] = ()
+    """``util`` and ``vram`` (percent, mean of the GPUs), ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT`` (percent)."""
+    rows: tuple[HistoryRow, ...] = ()
+    """Oldest first."""
+
+
 class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
     """Complete lines of one followed file; ``start`` and ``end`` are byte offsets in the file ``inode``."""
 
@@ -225,6 +266,9 @@ class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
     """Lines left out right before these (the newest lines win)."""
     reset: bool = False
     """True when the file was truncated or replaced: what was shown before belongs to the old file."""
+    partial: str | None = None
+    """The last line as far as it is written, e.g. a progress bar. Volatile: the next frame of this path replaces
+    it, and no cursor counts it."""
 
 
 class ScalarPoint(msgspec.Struct, frozen=True, array_like=True):
@@ -328,7 +372,11 @@ class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
     at: float
 
 
-Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong
+Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History
+"""What the client's spine works with."""
+
+Wire = Frame | SampleDelta
+"""What comes over the wire."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -345,6 +393,13 @@ class SampleCursor(msgspec.Struct, frozen=True):
     seq: int
 
 
+class HistoryRequest(msgspec.Struct, frozen=True):
+    """Ask for the past at reduced resolution instead of sample by sample."""
+
+    seconds: float
+    points: int = 240
+
+
 class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """First line that the client writes to ``watch``."""
 
@@ -356,6 +411,8 @@ class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Job directories (see docs/jobs.md): their queues, logs and metrics are followed by themselves."""
     logs: tuple[str, ...] = ()
     """Further files to follow; globs allowed."""
+    runs: tuple[str, ...] = ()
+    """Run directories outside of jobs; globs allowed. The metrics below them are found by themselves."""
     pattern: str = "rgt_train"
     """Regular expression on the command line that tells a training process."""
     gpu_trace: str | None = None
@@ -365,6 +422,10 @@ class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     samples_after: SampleCursor | None = None
     log_cursors: dict[str, Cursor] = {}
     scalar_cursors: dict[str, Cursor] = {}
+    delta: bool = False
+    """Samples may come as differences."""
+    history: HistoryRequest | None = None
+    """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
 
 
 class Control(msgspec.Struct, frozen=True, omit_defaults=True):
