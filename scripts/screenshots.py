@@ -136,7 +136,9 @@ async def stop_the_meter(camera: Camera, name: str) -> None:
     """Type the name, press the button, and wait for the provider."""
     await camera.press(*name)
     await camera.take("teardown-unlocked")
-    await camera.press("enter", "enter")
+    # Two steps on purpose: an Enter right behind the first one does not press the button.
+    await camera.press("enter")
+    await camera.press("enter")
     await camera.until(
         lambda state: (box := state.box(name)) is not None and box.meter.lifecycle.value == "stopped"
     )

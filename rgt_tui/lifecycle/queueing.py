@@ -67,7 +67,7 @@ def checkpoints_stay(view: View) -> Verdict:
         return waiting("no checkpoint yet")
     run, point = view.newest
     at = view.client(point.at)
-    tier = survival(view.profile, point.path)
+    tier = survival(view.profile, point.path, known=view.box.spec.tiers)
     if tier is None:
         return warn(f"{run}: {point.path}; the profile does not know that disk", at)
     text = f"{run}: step {point.step:,} on {tier.name}"

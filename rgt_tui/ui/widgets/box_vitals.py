@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rgt_tui.alerts.rules import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.profile import Profile
@@ -145,10 +147,10 @@ def disk_lines(box: BoxState, profile: Profile | None, width: int) -> list[Line]
     disks = box.sample.disks if box.sample else ()
     if not disks:
         return [line(dim("no sample yet" if box.sample is None else "no mounts"))]
-    return [made for disk in disks for made in _disk(disk, profile, width)]
+    return [made for disk in disks for made in _disk(disk, profile, box.spec.tiers, width)]
 
 
-def _disk(disk: Disk, profile: Profile | None, width: int) -> list[Line]:
+def _disk(disk: Disk, profile: Profile | None, known: Mapping[str, str], width: int) -> list[Line]:
     tail = 13 + (5 if profile else 0)
     mount = Span(fit(clean(disk.mount), max(4, width - tail)))
     if disk.error:
@@ -159,7 +161,7 @@ def _disk(disk: Disk, profile: Profile | None, width: int) -> list[Line]:
         mount,
         _share(used, 6, quiet=quiet),
         _share(inodes, 7, quiet=quiet),
-        *(_survives(profile, disk.mount) if profile else ()),
+        *(_survives(profile, disk.mount, known) if profile else ()),
     ]
     out: list[Line] = [tuple(spans)]
     for hog in disk.hogs[:3]:
@@ -174,8 +176,8 @@ def _share(value: float | None, width: int, *, quiet: bool) -> Span:
     return Span(fit(percent(value), width, right=True), tone)
 
 
-def _survives(profile: Profile, mount: str) -> tuple[Span, ...]:
-    tier = survival(profile, mount)
+def _survives(profile: Profile, mount: str, known: Mapping[str, str]) -> tuple[Span, ...]:
+    tier = survival(profile, mount, known=known)
     stop = None if tier is None else tier.survives_stop
     destroy = None if tier is None else tier.survives_destroy
     return (Span("  "), _badge("s", stop), Span(" "), _badge("d", destroy))

@@ -54,3 +54,24 @@ def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: 
     for other in profile.tiers:
         if set(other.mounts) & set(found.mounts) and survival(profile, "/" + rest, tier=other.name) == other:
             assert worth[found.survives_destroy] <= worth[other.survives_destroy]
+
+
+def test_what_the_fleet_file_says_beats_the_guess_of_the_profile() -> None:
+    profile = load_profile("vastai")
+    known = {"/mnt/volume": "volume", "/": "container-disk"}
+    found = survival(profile, "/mnt/volume/final", known=known)
+    assert found is not None
+    assert found.name == "volume"
+    other = survival(profile, "/workspace", known=known)
+    assert other is not None
+    assert other.name == "container-disk"
+
+
+def test_a_shorter_word_of_the_fleet_file_does_not_hide_a_longer_mount_of_the_profile() -> None:
+    found = survival(load_profile("autodl"), "/root/autodl-fs/x", known={"/": "system"})
+    assert found is not None
+    assert found.name == "shared-fs"
+
+
+def test_a_tier_that_the_profile_lacks_is_not_known() -> None:
+    assert survival(load_profile("vastai"), "/mnt/v", known={"/mnt/v": "no-such-tier"}) is None
