@@ -24,24 +24,12 @@ from rgt_tui.demo.sandbox.tree import TRACES
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.ssh.bundle import remote_root
 
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""
 POD_DISK_GB = 20.0
 """Disk sizes that the local provider bills for."""
-
-
-def remote_dir() -> Path:
-    """Return the directory that holds the trainer's package, in a checkout or in an installed wheel.
-
-    Raises:
-        DemoError: neither is there.
-    """
-    package = Path(__file__).parents[1]
-    for path in (package / "_data" / "remote", package.parent / "remote"):
-        if (path / "rgt_train").is_dir():
-            return path
-    raise DemoError("the trainer (remote/rgt_train) is missing from this installation; install rgt anew")
 
 
 def check_torch() -> None:
@@ -98,7 +86,7 @@ class Embedded:
         """
         check_torch()
         await asyncio.to_thread(modes.check)
-        remote = remote_dir()
+        remote = remote_root()
         self.workspace = await asyncio.to_thread(Workspace)
         self._room = Room(self.workspace.path, self.boxes)
         await self._room.start()

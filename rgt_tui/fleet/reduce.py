@@ -7,14 +7,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from rgt_tui.fleet.logs import LOG_LINES as LOG_LINES
+from rgt_tui.fleet.logs import extended
 from rgt_tui.fleet.scalars import fold
-from rgt_tui.fleet.text import clean
-from rgt_tui.model.box import BoxState, Counters, Link, LogView, Rings
+from rgt_tui.model.box import BoxState, Counters, Link, Rings
+from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
     Checkpoints,
     Event,
     Frame,
     Hello,
+    History,
     LogLines,
     Pong,
     QueueState,
@@ -22,9 +25,9 @@ from rgt_tui.model.protocol import (
     Scalars,
 )
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import memory_pct
 
 RING = 120
-LOG_LINES = 2000
 EVENTS = 100
 
 replace = msgspec.structs.replace
@@ -82,16 +85,8 @@ def _rings(rings: Rings, sample: Sample) -> Rings:
     return Rings(
         gpu_util=_push(rings.gpu_util, sum(utils) / len(utils) if utils else None),
         vram_pct=_push(rings.vram_pct, 100 * used / total if total else None),
-        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample)),
+        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample.mem)),
     )
-
-
-def memory_pct(sample: Sample) -> float | None:
-    """Return how full the cgroup is, in percent of its limit, without the cache that the kernel gives back."""
-    mem = sample.mem
-    if mem.used is None or not mem.limit:
-        return None
-    return 100 * max(0, mem.used - (mem.cache or 0)) / mem.limit
 
 
 def _push(ring: tuple[float | None, ...], value: float | None) -> tuple[float | None, ...]:
@@ -100,14 +95,7 @@ def _push(ring: tuple[float | None, ...], value: float | None) -> tuple[float | 
 
 def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
     old = next((view for view in state.logs if view.path == frame.path), None)
-    before = old.lines if old is not None and not frame.reset else ()
-    dropped = (old.dropped if old is not None and not frame.reset else 0) + frame.skipped
-    lines = before + tuple(clean(line) for line in frame.lines)
-    if len(lines) > LOG_LINES:
-        dropped += len(lines) - LOG_LINES
-        lines = lines[-LOG_LINES:]
-    view = LogView(path=frame.path, lines=lines, dropped=dropped, at=now)
-    return replace(state, logs=_put(state.logs, view, lambda item: item.path))
+    return replace(state, logs=_put(state.logs, extended(old, frame, now), lambda item: item.path))
 
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
@@ -141,7 +129,12 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
 
 
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
-    return state
+    # Number 0 was not asked for: the box's clock has been set, and ages are counted by its difference to ours.
+    return state if frame.id else replace(state, clock_skew=frame.at - now)
+
+
+def _history(state: BoxState, frame: History, now: float) -> BoxState:
+    return state  # for whoever asks for it; the live state has no place for the far past
 
 
 def _put(items: tuple[T, ...], new: T, key: Callable[[T], str]) -> tuple[T, ...]:
@@ -160,4 +153,5 @@ _REDUCERS: dict[type, Callable[[BoxState, Any, float], BoxState]] = {
     Checkpoints: _checkpoints,
     Event: _event,
     Pong: _pong,
+    History: _history,
 }

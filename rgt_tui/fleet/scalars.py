@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from rgt_tui.fleet.text import clean
+from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import ScalarPoint, Scalars
 from rgt_tui.model.run import Resume, RunState, Series
 

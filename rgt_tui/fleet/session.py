@@ -133,6 +133,7 @@ class BoxSession:
             samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
             scalar_cursors=dict(self._scalars),
+            delta=True,
         )
 
     def _frame(self, frame: Frame) -> None:

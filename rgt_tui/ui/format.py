@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable
-from functools import lru_cache
+
+from rgt_tui.model.plain import clean as clean
 
 NONE = "–"
 """Stands for a value that nobody reported. Never zero."""
@@ -13,26 +13,6 @@ NONE = "–"
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
-
-_SEQUENCE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
-    r"|\x1b[\]PX^_][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS, SOS, PM, APC and their text
-    r"|\x9b[0-?]*[ -/]*[@-~]"  # CSI in one byte
-    r"|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
-    r"|\x1b[ -/]*[0-~]?"
-)
-_INVISIBLE = re.compile(
-    r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
-    r"|[\ud800-\udfff]|[\U000e0000-\U000e0fff]"
-)
-
-
-@lru_cache(maxsize=4096)
-def clean(text: str) -> str:
-    """Return `text` without escape sequences, control characters and direction overrides."""
-    if text.isascii() and text.isprintable():
-        return text
-    return _INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(4)
 
 
 def compact_time(seconds: float | None) -> str:

@@ -13,12 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.embedded import remote_dir
 from rgt_tui.demo.errors import DemoError
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale
+from rgt_tui.ssh.bundle import remote_root
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
 RUNPOD = next(box for box in BOXES if box.name == "runpod-demo")
@@ -37,7 +37,7 @@ async def machine() -> AsyncIterator[Machine]:
     with Workspace() as workspace:
         room = Room(workspace.path, (VAST,))
         await room.start()
-        machine = Machine(VAST, room, workspace, remote_dir())
+        machine = Machine(VAST, room, workspace, remote_root())
         try:
             await machine.boot()
             yield machine
@@ -92,7 +92,7 @@ async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
     with Workspace() as workspace:
         room = Room(workspace.path, (RUNPOD,))
         await room.start()
-        machine = Machine(RUNPOD, room, workspace, remote_dir())
+        machine = Machine(RUNPOD, room, workspace, remote_root())
         try:
             await machine.boot()
             await machine.run("echo x > /root/lost; echo y > /workspace/kept")
@@ -118,7 +118,7 @@ async def test_nothing_is_left_after_the_end() -> None:
         path = workspace.path
         room = Room(path, (VAST,))
         await room.start()
-        machine = Machine(VAST, room, workspace, remote_dir())
+        machine = Machine(VAST, room, workspace, remote_root())
         cgroup = machine._cgroup
         await machine.boot()
         await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
@@ -133,7 +133,7 @@ async def test_nothing_is_left_after_the_end() -> None:
 
 KILLED = """
 import asyncio, sys
-from rgt_tui.demo.embedded import remote_dir
+from rgt_tui.ssh.bundle import remote_root
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
@@ -143,7 +143,7 @@ async def main():
     workspace = Workspace()
     room = Room(workspace.path, BOXES[:1])
     await room.start()
-    machine = Machine(BOXES[0], room, workspace, remote_dir())
+    machine = Machine(BOXES[0], room, workspace, remote_root())
     await machine.boot()
     await machine.run("nohup setsid sleep 1000 >/dev/null 2>&1 </dev/null &")
     print(workspace.path, flush=True)

@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.reduce import LOG_LINES, RING, apply, count, memory_pct
+from rgt_tui.fleet.reduce import LOG_LINES, RING, apply, count
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.protocol import (
     Cell,
@@ -107,8 +107,9 @@ def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
 
 
 def test_memory_is_counted_without_the_cache_that_the_kernel_gives_back() -> None:
-    assert memory_pct(sample(1, mem=Memory(cgroup=2, used=80, cache=30, limit=100))) == 50.0
-    assert memory_pct(sample(1, mem=Memory(cgroup=2, used=80))) is None
+    state = feed(HELLO, sample(1, mem=Memory(cgroup=2, used=80, cache=30, limit=100)))
+    assert state.rings.cgroup_pct == (50.0,)
+    assert feed(HELLO, sample(1, mem=Memory(cgroup=2, used=80))).rings.cgroup_pct == (None,)
 
 
 def log(lines: tuple[str, ...], **fields: object) -> LogLines:
