@@ -1,0 +1,229 @@
+"""The ``scalars`` verb: what can be plotted of a file or of everything below a directory."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+
+from rgt_box import options
+from rgt_box.metrics.canonical import choose
+from rgt_box.metrics.discover import Finder, Source, open_source, preference
+from rgt_box.metrics.discover_kinds import identify
+from rgt_box.metrics.merge import Offer, merge
+from rgt_box.metrics.segments import read_all
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+    from rgt_box.metrics.base import Problem
+    from rgt_box.metrics.merge import Key
+    from rgt_box.metrics.segments import Series, Store
+
+HELP = """
+usage: scalars PATH [--json]
+
+List the scalars of a file, or of everything below a directory: one line per series.
+
+  --json   one JSON object per series:
+           {"file", "source", "tag", "metric", "x", "points", "nonfinite", "last": [x, y]}
+           metric: loss, eval_loss, lr, grad_norm, throughput, epoch or null; x: step, epoch, samples or time;
+           a y that is not finite is the string "nan", "inf" or "-inf"
+
+Exit status: 0 found something, 1 found nothing, 2 wrong command line or no such path.
+"""
+
+FOUND, NOTHING, WRONG = 0, 1, 2
+
+
+class Reading:
+    """One source, read to its present end.
+
+    Attributes:
+        source: Where it is.
+        name: Kind, with the format of a console.
+        store: Its series.
+        problems: The first things in it that could not be read.
+    """
+
+    def __init__(self, source: Source) -> None:
+        reader = open_source(source.kind, source.path, ended=True)
+        self.source = source
+        self.store: Store
+        self.problems: list[Problem]
+        self.store, self.problems = read_all(reader)
+        self.name = reader.source
+
+    def offer(self) -> Offer:
+        """Return what `merge` takes."""
+        return Offer(
+            self.source.path,
+            self.name,
+            self.source.run,
+            preference(self.source.kind),
+            self.store.series,
+            directory(self.source),
+        )
+
+    def rows(self) -> Iterator[tuple[Key, Series, str | None]]:
+        """Yield every series with its key and canonical metric."""
+        tags: dict[str, set[str]] = {}
+        for group, tag, _ in self.store.series:
+            tags.setdefault(group, set()).add(tag)
+        metrics = {
+            (group, tag): metric
+            for group, names in tags.items()
+            for metric, tag in choose(sorted(names), directory(self.source)).items()
+        }
+        for key in sorted(self.store.series):
+            if self.store.series[key].xs:
+                yield key, self.store.series[key], metrics.get(key[:2])
+
+
+def directory(source: Source) -> str:
+    """Return the base name of the directory that holds the source's files."""
+    path = source.path if source.kind == "tensorboard_dir" else os.path.dirname(source.path)
+    return os.path.basename(path)
+
+
+def plain(y: float) -> float | str:
+    """Return a value as JSON can hold it."""
+    if math.isfinite(y):
+        return y
+    return "nan" if math.isnan(y) else ("inf" if y > 0 else "-inf")
+
+
+def whole(x: float) -> float:
+    """Return a whole x as an integer."""
+    return int(x) if math.isfinite(x) and x == int(x) else x
+
+
+def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> dict[str, Any]:
+    """Return one series as a line of ``--json`` tells it."""
+    group, tag, kind = key
+    return {
+        "file": reading.source.path,
+        "source": reading.name,
+        "tag": "%s:%s" % (group, tag) if group else tag,
+        "metric": metric,
+        "x": kind,
+        "points": len(series.xs),
+        "nonfinite": sum(1 for y in series.ys if not math.isfinite(y)),
+        "last": [whole(series.xs[-1]), plain(series.ys[-1])],
+    }
+
+
+def sources(path: str) -> tuple[list[Source], str]:
+    """Return the sources at `path`, and why some of them may be missing.
+
+    Raises:
+        OSError: when `path` cannot be read.
+    """
+    if not os.path.isdir(path):
+        kind = identify(path)
+        name = os.path.basename(os.path.dirname(os.path.abspath(path)))
+        return ([] if kind is None else [Source(path, kind, name, os.stat(path).st_mtime)]), ""
+    os.listdir(path)
+    finder = Finder(path)
+    found = finder.scan()
+    return found, finder.cut
+
+
+def table(readings: list[Reading], root: str) -> list[str]:
+    """Return the lines of the table; ``*`` marks the series that a curve of its run is drawn from."""
+    curves = merge([reading.offer() for reading in readings])
+    drawn = {(part.path, part.tag, curve.x_kind) for curve in curves.values() for part in curve.parts}
+    rows = [("", "METRIC", "TAG", "X", "POINTS", "NOT FINITE", "LAST X", "LAST Y", "SOURCE", "FILE")]
+    for reading in readings:
+        for key, series, metric in reading.rows():
+            line = as_json(reading, key, series, metric)
+            x, y = line["last"]
+            file = reading.source.path
+            rows.append(
+                (
+                    "*" if metric and (file, key[1], key[2]) in drawn else "",
+                    metric or "-",
+                    shown(line["tag"]),
+                    line["x"],
+                    str(line["points"]),
+                    str(line["nonfinite"] or "-"),
+                    "%.10g" % x,
+                    y if isinstance(y, str) else "%.6g" % y,
+                    line["source"],
+                    shown(os.path.relpath(file, root) if os.path.isdir(root) else file),
+                )
+            )
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]  # noqa: B905
+
+
+def shown(text: str) -> str:
+    """Return a name of the box without what could move a cursor."""
+    return "".join(letter if letter.isprintable() else "\ufffd" for letter in text)
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb.
+
+    Args:
+        argv: Words after the verb.
+
+    Returns:
+        0 when a series was found, 1 when none was, 2 for a wrong command line or a path that cannot be read.
+    """
+    paths = [word for word in argv if not word.startswith("-")]
+    given = options.parse_or_exit([word for word in argv if word.startswith("-")], {"--json": "flag"}, HELP)
+    if len(paths) != 1:
+        _tell("one PATH is needed (--help tells more)")
+        return WRONG
+    path = paths[0]
+    try:
+        found, cut = sources(path)
+    except OSError as error:
+        _tell("%s: %s" % (path, error.strerror or error))
+        return WRONG
+    readings = [Reading(source) for source in found]
+    _complain(path, readings, cut)
+    readings = [reading for reading in readings if any(series.xs for series in reading.store.series.values())]
+    if not readings:
+        return NOTHING
+    try:
+        for line in _lines(readings) if given["json"] else table(readings, path):
+            sys.stdout.buffer.write(line.encode("utf-8", "replace") + b"\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # or the interpreter complains at its exit
+    return FOUND
+
+
+def _lines(readings: list[Reading]) -> Iterator[str]:
+    import json
+
+    for reading in readings:
+        for key, series, metric in reading.rows():
+            yield json.dumps(as_json(reading, key, series, metric), allow_nan=False)
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(shown(text).encode("ascii", "replace").decode() + "\n")
+
+
+def _complain(path: str, readings: list[Reading], cut: str) -> None:
+    """Tell on stderr what was not read, and why."""
+    empty = True
+    for reading in readings:
+        for problem in reading.problems[:3]:
+            _tell("%s: at %d: %s" % (problem.path, problem.offset, problem.reason))
+        empty = empty and not any(series.xs for series in reading.store.series.values())
+    if cut:
+        _tell("%s: not everything was looked at (limit on %s)" % (path, cut))
+    if empty:
+        what = "anything below it" if os.path.isdir(path) else "this file"
+        _tell("%s: no reader knows %s: no scalars found" % (path, what))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,280 @@
+"""The sources below a run's directory, found by themselves: one bounded walk, and cheap ones after it."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from fnmatch import fnmatchcase
+
+from rgt_box.metrics.discover_kinds import RANKS, candidates, identify
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable, NamedTuple
+
+    from rgt_box.metrics.base import Reader
+
+    class Source(NamedTuple):
+        """One file (or directory of event files) that holds scalars."""
+
+        path: str
+        kind: str
+        """A key of `discover_kinds.RANKS`."""
+        run: str
+        """Which run below the directory it belongs to."""
+        mtime: float
+else:
+    from collections import namedtuple
+
+    Source = namedtuple("Source", "path kind run mtime")
+
+DEPTH = 6
+ENTRIES = 50_000
+"""Directory entries looked at in one walk."""
+HITS = 2000
+"""Files by name of which the kind is asked."""
+SECONDS = 5.0
+PER_KIND = 40
+"""Files of one kind that are followed, the newest."""
+PER_METRIC = 400
+"""The same for a kind with a file for each metric."""
+SETTLED = 2.0
+"""Seconds after which an unchanged mtime says that a directory is unchanged."""
+
+PRUNED = (
+    ".git",
+    ".hg",
+    ".svn",
+    ".cache",
+    ".venv",
+    "venv",
+    "node_modules",
+    "site-packages",
+    "dist-packages",
+    "__pycache__",
+    "global_step*",
+    ".ipynb_checkpoints",
+    ".*_cache",
+    "tmp-checkpoint-*",
+)
+"""Directories that hold no scalars, and many files."""
+
+_MADE = re.compile(
+    r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
+    r"|wandb|(?:offline-)?run-\d{8}_\d{6}-\w+|files|logs?|tb|tensorboard|tb_logs|events|network_train|attempt_\d+|\d{1,4}"
+)
+"""Directories that frameworks make inside of a run's."""
+
+
+def run_name(root: str, path: str, kind: str) -> str:
+    """Return the run that a file belongs to: its directory below `root`, without what frameworks make inside."""
+    parts = os.path.dirname(os.path.relpath(path, root)).split("/")
+    if kind == "tensorboard_dir":
+        parts = os.path.relpath(path, root).split("/")
+    parts = [part for part in parts if part not in ("", ".")]
+    if kind == "mlflow_files" and "metrics" in parts:
+        parts = parts[: parts.index("metrics")]
+    elif kind in ("tensorboard", "tensorboard_dir") and parts and parts[-1] in ("train", "validation"):
+        parts.pop()
+    while parts and _MADE.fullmatch(parts[-1]):
+        parts.pop()
+    return "/".join(parts) or os.path.basename(os.path.realpath(root))
+
+
+class _Folder:
+    """What is remembered of one directory."""
+
+    __slots__ = ("files", "folders", "links", "mtime_ns", "sure")
+
+    def __init__(self) -> None:
+        self.mtime_ns, self.sure = -1, False
+        self.files: list[str] = []
+        self.folders: list[str] = []
+        self.links: list[str] = []
+
+
+class Finder:
+    """Finds sources below one directory, again and again.
+
+    Args:
+        root: The run's directory; it need not exist yet.
+        clock: For the limit on time.
+
+    Attributes:
+        cut: Why the last walk did not see everything; "" when it did.
+    """
+
+    def __init__(self, root: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.root, self._clock = root, clock
+        self.cut = ""
+        self._folders: dict[str, _Folder] = {}
+        self._kinds: dict[str, tuple[tuple[int, int, int], str | None]] = {}
+        self._order: dict[str, int] = {}
+        self._entries = 0
+        self._deadline = 0.0
+
+    def scan(self) -> list[Source]:
+        """Return the sources there are now, those known longest first and the rest by age.
+
+        A directory whose mtime is unchanged is not listed again; a file is looked into once, or again while it is
+        of no known kind and has changed.
+        """
+        self.cut, self._entries = "", 0
+        self._deadline = self._clock() + SECONDS
+        found = []
+        for path in self._walk():
+            if self._clock() > self._deadline:
+                self.cut = "time"
+                break
+            source = self._look(path)
+            if source is not None:
+                found.append(source)
+        found = _newest(_latest_state(_event_dirs(self.root, found)))
+        found.sort(
+            key=lambda source: (self._order.get(source.path, len(self._order)), source.mtime, source.path)
+        )
+        for source in found:
+            self._order.setdefault(source.path, len(self._order))
+        return found
+
+    def _walk(self) -> list[str]:
+        """Return files with a promising name, nearest first; links to directories come last, and only once each."""
+        hits: list[str] = []
+        seen: set[tuple[int, int]] = set()
+        known: dict[str, _Folder] = {}
+        level, links = [(self.root, 0, -1)], []
+        while level:
+            below: list[tuple[str, int, int]] = []
+            for path, depth, device in level:
+                if self._clock() > self._deadline or self._entries > ENTRIES or len(hits) > HITS:
+                    self.cut = "size" if self._clock() <= self._deadline else "time"
+                    self._folders = known
+                    return hits[:HITS]
+                try:
+                    status = os.stat(path)
+                except OSError:
+                    continue
+                if (status.st_dev, status.st_ino) in seen or device not in (-1, status.st_dev):
+                    continue
+                seen.add((status.st_dev, status.st_ino))
+                folder = known[path] = self._list(path, status)
+                hits += [os.path.join(path, name) for name in folder.files]
+                if depth < DEPTH:
+                    below += [(os.path.join(path, name), depth + 1, status.st_dev) for name in folder.folders]
+                    links += [(os.path.join(path, name), depth + 1, -1) for name in folder.links]
+            level = below
+            if not level:
+                level, links = links, []
+        self._folders = known
+        return hits[:HITS]
+
+    def _list(self, path: str, status: os.stat_result) -> _Folder:
+        folder = self._folders.get(path)
+        if folder is not None and folder.sure and folder.mtime_ns == status.st_mtime_ns:
+            return folder
+        folder = _Folder()
+        folder.mtime_ns = status.st_mtime_ns
+        folder.sure = time.time() - status.st_mtime > SETTLED
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    self._entries += 1
+                    if self._entries > ENTRIES:
+                        folder.sure = False
+                        break
+                    _sort_in(folder, path, entry)
+        except OSError:
+            folder.sure = False
+        folder.files.sort()
+        folder.folders.sort()
+        folder.links.sort()
+        return folder
+
+    def _look(self, path: str) -> Source | None:
+        try:
+            status = os.stat(path)
+            if not stat.S_ISREG(status.st_mode):
+                return None
+            version = (status.st_ino, status.st_size, status.st_mtime_ns)
+            known = self._kinds.get(path)
+            if known is None or known[0][0] != version[0] or (known[1] is None and known[0] != version):
+                known = self._kinds[path] = version, identify(path, candidates(path))
+        except OSError:
+            self._kinds.pop(path, None)
+            return None
+        kind = known[1]
+        return None if kind is None else Source(path, kind, run_name(self.root, path, kind), status.st_mtime)
+
+
+def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str]) -> None:
+    name = entry.name
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            if not any(fnmatchcase(name, pattern) for pattern in PRUNED):
+                folder.folders.append(name)
+        elif entry.is_symlink():
+            if entry.is_dir():
+                folder.links.append(name)
+        elif candidates(os.path.join(path, name)):
+            folder.files.append(name)
+    except OSError:
+        return
+
+
+def _event_dirs(root: str, sources: list[Source]) -> list[Source]:
+    """Take the event files of one directory together, where there are several: a resumed run writes a new one."""
+    folders: dict[str, list[Source]] = {}
+    for source in sources:
+        if source.kind == "tensorboard":
+            folders.setdefault(os.path.dirname(source.path), []).append(source)
+    several = {path: files for path, files in folders.items() if len(files) > 1}
+    rest = [s for s in sources if s.kind != "tensorboard" or os.path.dirname(s.path) not in several]
+    kind = "tensorboard_dir"
+    return rest + [
+        Source(path, kind, run_name(root, path, kind), max(file.mtime for file in files))
+        for path, files in several.items()
+    ]
+
+
+def _latest_state(sources: list[Source]) -> list[Source]:
+    """Keep one ``trainer_state.json`` per run: the one written last has the whole history."""
+    newest: dict[str, Source] = {}
+    for source in sources:
+        if source.kind == "hf_trainer":
+            other = newest.get(source.run)
+            if other is None or (source.mtime, source.path) > (other.mtime, other.path):
+                newest[source.run] = source
+    return [source for source in sources if source.kind != "hf_trainer"] + list(newest.values())
+
+
+def _newest(sources: list[Source]) -> list[Source]:
+    """Keep the newest `PER_KIND` of each kind."""
+    kept: list[Source] = []
+    for kind in {source.kind for source in sources}:
+        same = sorted((s for s in sources if s.kind == kind), key=lambda s: (s.mtime, s.path))
+        kept += same[-(PER_METRIC if kind in ("mlflow_files", "deepspeed") else PER_KIND) :]
+    return kept
+
+
+def open_source(kind: str, path: str, ended: bool = False) -> Reader:
+    """Return the reader of a source.
+
+    Args:
+        kind: A key of `discover_kinds.RANKS`.
+        path: The file, or the directory of a ``tensorboard_dir``.
+        ended: See `ConsoleReader`.
+    """
+    if kind == "console":
+        from rgt_box.metrics.console.reader import ConsoleReader
+
+        return ConsoleReader(path, ended)
+    from rgt_box.metrics.kinds import open_reader
+
+    return open_reader(kind, path)
+
+
+def preference(kind: str) -> int:
+    """Return how much a kind is preferred, 0 the most; ``console:FORMAT`` counts as a console."""
+    return RANKS.get(kind.partition(":")[0], max(RANKS.values()))

@@ -1,0 +1,44 @@
+"""``rgt scalars``: what can be plotted of a file or a directory on this machine, by the code that runs on a box."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+MODULE = "rgt_box.metrics.command"
+EXIT_FAILED = 1
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Declare the command."""
+    scalars = commands.add_parser(
+        "scalars",
+        help="list the scalars in a file or below a directory",
+        description=(
+            "List the scalars that training programs left in a file or below a directory of this machine: "
+            "one line per series. Exit status: 0 something was found, 1 nothing was, 2 there is no such path."
+        ),
+        epilog="examples: rgt scalars runs/ · rgt scalars train.log --json",
+    )
+    scalars.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
+    scalars.add_argument("--json", action="store_true", help="print one JSON object per series")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the agent's code in a process of its own and return its exit code."""
+    from rgt_tui.ssh.bundle import remote_root
+
+    try:
+        root = remote_root()
+    except FileNotFoundError as error:
+        sys.stderr.write(f"rgt: {error}\n")
+        return EXIT_FAILED
+    path = arguments.path
+    words = [os.path.join(".", path) if path.startswith("-") else path]
+    words += ["--json"] if arguments.json else []
+    # -P: a module in the directory of a run must not stand in for one of the standard library.
+    command = [sys.executable, "-P", "-m", MODULE, *words]
+    finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
+    return finished.returncode if finished.returncode >= 0 else EXIT_FAILED
