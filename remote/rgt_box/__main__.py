@@ -13,7 +13,14 @@ VERBS = {
     "watch": ("rgt_box.streams.command", "stream frames: config on stdin, frames on stdout"),
     "record": ("rgt_box.history.command", "start or stop the detached recorder"),
     "queue": ("rgt_box.cells.command", "run, check or show a queue of cells"),
-    "detach": ("rgt_box.cells.detach", "start `queue run` detached (tmux, else setsid)"),
+    "detach": ("rgt_box.cells.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
+    "manifest": ("rgt_box.verbs.manifest", "list files with size, SHA-256 and mtime"),
+    "reconcile": ("rgt_box.verbs.reconcile", "compare the queue with what is on durable storage"),
+    "mirror": ("rgt_box.verbs.mirror", "copy a directory to durable storage, read back and compared"),
+    "grep": ("rgt_box.verbs.grep", "search logs, newest lines first"),
+    "scalars": ("rgt_box.metrics.command", "print the metrics that a run has written"),
+    "reap": ("rgt_box.verbs.reap", "list who holds GPU memory without working; end one by pid and start"),
+    "gpu-health": ("rgt_box.verbs.gpu_health", "check the GPUs before a run"),
 }
 """Verb → (module with a ``main(argv)``, one line of help)."""
 
@@ -21,7 +28,7 @@ VERBS = {
 def usage() -> str:
     """Return the overview of verbs."""
     lines = ["usage: python3 rgt-box.pyz VERB [options]   (VERB --help tells more)", ""]
-    return "\n".join(lines + ["  %-8s %s" % (verb, text) for verb, (_, text) in VERBS.items()])
+    return "\n".join(lines + ["  %-10s %s" % (verb, text) for verb, (_, text) in VERBS.items()])
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -40,7 +47,14 @@ def main(argv: list[str] | None = None) -> int:
     if words[0] not in VERBS:
         print("unknown verb: %s\n\n%s" % (words[0], usage()), file=sys.stderr)
         return 2
-    module = __import__(VERBS[words[0]][0], fromlist=["main"])
+    name = VERBS[words[0]][0]
+    try:
+        module = __import__(name, fromlist=["main"])
+    except ModuleNotFoundError as error:
+        if error.name is None or not (name + ".").startswith(error.name + "."):
+            raise
+        print("%s: this agent was built without it (no module %s)" % (words[0], error.name), file=sys.stderr)
+        return 2
     status: int = module.main(words[1:])
     return status
 

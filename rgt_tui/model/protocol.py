@@ -319,6 +319,8 @@ class Cell(msgspec.Struct, frozen=True):
     out: str | None = None
     log: str | None = None
     best: float | None = None
+    flag: str | None = None
+    """What is odd about an end that looks like success, in words: much too soon, or another config than before."""
 
 
 class QueueState(msgspec.Struct, frozen=True, tag_field="t", tag="queue"):

@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import files, jsonline, lock, options, procstat
-from rgt_box.cells import jobfile, states
+from rgt_box import background, files, jsonline, lock, options, procstat
+from rgt_box.cells import check as checks
+from rgt_box.cells import jobfile, lineends, states
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
 HELP = """
-usage: queue run --job DIR [--from K]     run every cell that is not done, one after the other
-       queue check --job DIR [--json]     say everything that keeps the queue from running
-       queue status --job DIR             print the state of the queue as one JSON line
+usage: queue run --job DIR [--from K]            run every cell that is not done, one after the other
+       queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
+       queue status --job DIR                    print the state of the queue as one JSON line
 
   --from K   leave the first K cells alone
+  --fix      first put corrected copies in the place of files with Windows line ends
 
-Exit status of run: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
-75 a cell was preempted, 128+N stopped by signal N.
+Exit status of run: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive, 74 the next
+cell would not fit on the disk, 75 a cell was preempted, 128+N stopped by signal N.
+Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
+
+Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
 """
 USAGE, BUSY = 2, 3
-SPEC = {"--job": "str", "--from": "int", "--json": "flag", "--env-fifo": "str"}
+SPEC = {"--job": "str", "--from": "int", "--json": "flag", "--fix": "flag", "--env-fifo": "str"}
 
 
 def main(argv: list[str]) -> int:
@@ -53,27 +58,56 @@ def status(job: jobfile.Job, _: dict[str, Any]) -> int:
 
 def check(job: jobfile.Job, found: dict[str, Any]) -> int:
     """Print all problems, or how many cells there are."""
-    lines, problems = jobfile.check(job)
+    checked = checks.check(job, found["from"] or 0)
+    fixed: list[str] = []
+    if found["fix"] and checked.crlf:
+        if lock.is_held(job.path("runner.lock")):
+            print("%s; nothing was mended" % busy(job), file=sys.stderr)
+            return BUSY
+        fixed, problems = mend(checked.crlf)
+        checked = checks.check(jobfile.Job(job.folder), found["from"] or 0)
+        checked.problems += problems
     if found["json"]:
-        sys.stdout.buffer.write(
-            jsonline.line({"ok": not problems, "cells": len(lines), "problems": problems})
-        )
+        shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
+        shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
+        sys.stdout.buffer.write(jsonline.line(shown))
     else:
-        print("\n".join(problems) if problems else "%d cells, nothing wrong" % len(lines))
-    return USAGE if problems else 0
+        rows = ["mended: %s" % path for path in fixed] + checked.problems
+        rows += ["note: %s" % note for note in checked.notes]
+        if not checked.problems:
+            rows.append("%d cells, nothing wrong" % len(checked.lines))
+        print(printable(rows))
+    return USAGE if checked.problems else 0
+
+
+def mend(paths: list[str]) -> tuple[list[str], list[str]]:
+    """Correct the line ends of files; returns those that were, and why others were not."""
+    fixed, problems = [], []
+    for path in paths:
+        try:
+            lineends.fix(path)
+            fixed.append(path)
+        except OSError as error:
+            problems.append("%s: could not be mended: %s" % (path, background.describe(error)))
+    return fixed, problems
+
+
+def printable(rows: list[str]) -> str:
+    """Join rows for a terminal: names of files that are no UTF-8 must not end in an exception."""
+    return "\n".join(rows).encode("utf-8", "replace").decode("utf-8")
 
 
 def run(job: jobfile.Job, found: dict[str, Any]) -> int:
     """Be the runner of a job."""
     from rgt_box.cells import process, runner  # here: the other actions need neither subprocess nor signals
 
-    lines, problems = jobfile.check(job)
     skip = found["from"] or 0
-    if not 0 <= skip <= len(lines):
-        problems.append("--from %d: the queue has %d cells" % (skip, len(lines)))
-    if problems:
-        print("\n".join(problems), file=sys.stderr)
+    checked = checks.check(job, skip)
+    if checked.problems:
+        print(printable(checked.problems), file=sys.stderr)
         return USAGE
+    for note in checked.notes:
+        print("note: %s" % note, flush=True)
     held = lock.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):
         print(busy(job), file=sys.stderr)

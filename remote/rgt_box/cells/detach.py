@@ -9,7 +9,7 @@ import sys
 import time
 
 from rgt_box import files, jsonline, lock, options, place
-from rgt_box.cells import jobfile, states
+from rgt_box.cells import check, jobfile, states
 from rgt_box.sampling.session import which
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ def main(argv: list[str]) -> int:
     job = jobfile.Job(found["job"])
     if lock.is_held(job.path("runner.lock")):
         return _tell("running", None, _runner_pid(job))
-    _, problems = jobfile.check(job)
+    problems = check.check(job).problems
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return 2

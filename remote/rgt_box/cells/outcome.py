@@ -1,7 +1,8 @@
-"""How a cell ended, in words."""
+"""How a cell ended, in words: by itself, by a signal, or by the kernel for lack of memory."""
 
 from __future__ import annotations
 
+import re
 import signal
 
 TYPE_CHECKING = False
@@ -10,6 +11,14 @@ if TYPE_CHECKING:
 
 PREEMPTED = 75
 MISSING, NOT_EXECUTABLE = 127, 126
+HINTS = {MISSING: ": command not found", NOT_EXECUTABLE: ": command cannot be executed"}
+
+_KILLED = re.compile(
+    rb"^(?:.*: line \d+: +|.*\[\d+\][-+ ]*)?(?:\d+ +)?Killed(?:\s{2,}.*| \(core dumped\).*)?$"
+)
+"""What shells write when a program of theirs got SIGKILL: a bare ``Killed``, or one with script, line and pid."""
+
+LAST_LINES = 5
 
 
 def signal_name(number: int) -> str:
@@ -20,12 +29,20 @@ def signal_name(number: int) -> str:
         return "signal %d" % number
 
 
-def judge(status: int, stopped_by: str | None) -> dict[str, Any]:
+def says_killed(tail: bytes) -> bool:
+    """Tell whether the last lines of a log hold a bare ``Killed``."""
+    rows = [row.rstrip() for row in tail.splitlines() if row.strip()]
+    return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
+
+
+def judge(status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"") -> dict[str, Any]:
     """Turn a process's end into the fields of its cell.
 
     Args:
         status: As ``subprocess`` gives it: the exit status, negative for a signal.
         stopped_by: The signal that the runner was stopped with, if that is why the cell ended.
+        oom: What the kernel's counter says: why it killed, "" = it did not, None = cannot be told.
+        tail: The last bytes that the cell logged.
 
     Returns:
         ``state`` (done, failed or interrupted), ``exit_code``, ``signal`` and ``reason``.
@@ -34,7 +51,7 @@ def judge(status: int, stopped_by: str | None) -> dict[str, Any]:
     found: dict[str, Any] = {"exit_code": status if status >= 0 else None, "signal": name, "reason": None}
     if status == 0:
         return dict(found, state="done")
-    how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
+    how = _how(status, name, oom, tail)
     if stopped_by:
         return dict(
             found,
@@ -45,20 +62,26 @@ def judge(status: int, stopped_by: str | None) -> dict[str, Any]:
         return dict(
             found, state="interrupted", reason="preempted (exit 75): it saved and wants to be launched again"
         )
-    return dict(found, state="failed", reason=how + HINTS.get(status, _shell_hint(status)))
+    return dict(found, state="failed", reason=how)
 
 
-HINTS = {
-    -9: ", most often by the kernel for lack of memory",
-    MISSING: ": command not found",
-    NOT_EXECUTABLE: ": command cannot be executed",
-}
-
-
-def _shell_hint(status: int) -> str:
-    if 128 < status < 193:
-        return ": a process inside was killed by %s (%d)" % (signal_name(status - 128), status - 128)
-    return ""
+def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
+    """Return the end in words. Only the kernel's own counter makes it an out-of-memory kill."""
+    if status == -signal.SIGKILL:
+        if oom:
+            return "killed by the kernel: %s" % oom
+        doubt = "" if oom == "" else "; whether the kernel did it for lack of memory cannot be told here"
+        return "killed by SIGKILL (9)%s" % doubt
+    how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
+    inside = status - 128 if 128 < status < 193 else 0
+    if not inside and says_killed(tail):
+        how += ', and its log ends with a bare "Killed"'
+        inside = int(signal.SIGKILL)
+    if oom:
+        return "%s: a process inside was killed by the kernel: %s" % (how, oom)
+    if inside:
+        return "%s: a process inside was killed by %s (%d)" % (how, signal_name(inside), inside)
+    return how + HINTS.get(status, "")
 
 
 def shown_exit(status: int) -> int:

@@ -18,7 +18,7 @@ BLOCK = 16384
 
 CELL_FIELDS = (
     "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
-    "durable", "durable_path", "out", "log", "best",
+    "durable", "durable_path", "out", "log", "best", "flag",
 )  # fmt: skip
 READS = 4
 """Looks at a state.json that is not legible: on a full disk it is overwritten in place, which takes an instant."""

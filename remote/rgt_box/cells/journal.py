@@ -1,0 +1,76 @@
+"""What the runner writes down: ``state.json`` for programs, ``master.log`` for people, and the screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rgt_box import files
+from rgt_box.cells import states
+from rgt_box.cells.jobfile import Job, Line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Journal:
+    """The state of one queue and its markers.
+
+    Attributes:
+        state: The ``queue`` frame, with fields of the runner's own.
+        lines: The cells' lines, as of the last `reread`.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._unwritten: list[bytes] = []
+        self.lines: list[Line] = []
+        self.state = states.load(job)
+        self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
+
+    def reread(self) -> list[dict[str, Any]]:
+        """Re-read the queue (lines may have been appended) and return its cells."""
+        self.lines, problems = self._job.lines()
+        self.state["error"] = "; ".join(problems) or None
+        self.state["cells"] = states.merge(self._job, states.by_name(self.state), self.lines)
+        cells: list[dict[str, Any]] = self.state["cells"]
+        return cells
+
+    def cell(self, name: str) -> dict[str, Any]:
+        """Return the state of a cell, to be changed in place."""
+        return states.by_name(self.state)[name]
+
+    def save(self) -> None:
+        """Write the state; what cannot be written is said, and the queue goes on."""
+        self.state.update(t="queue", path=self._job.folder, at=now(), runner_pid=os.getpid())
+        problem = states.store(self._job.path("state.json"), self.state)
+        if problem:
+            print(problem, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Write to the screen."""
+        print(text, flush=True)
+
+    def mark(self, marker: str) -> None:
+        """Write a marker to the screen and to master.log, now or as soon as the disk takes it."""
+        self.say(marker)
+        self._unwritten.append(marker.encode("utf-8", "replace") + b"\n")
+        try:
+            fd = os.open(
+                self._job.path("master.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
+            )
+            try:
+                while self._unwritten:
+                    files.write_all(fd, self._unwritten[0])
+                    self._unwritten.pop(0)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            print("master.log: %s" % error.strerror, file=sys.stderr, flush=True)
+
+
+def now() -> float:
+    """Return the box's clock (epoch seconds)."""
+    return round(time.time(), 3)

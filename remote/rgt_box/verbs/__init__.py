@@ -1,0 +1,1 @@
+"""Small verbs that prove, copy and search what is on a box."""
