@@ -52,7 +52,7 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
         tall = min(wants.trouble, max(4, height * 2 // 5))
         out["trouble"] = Region(0, 0, width, tall)
         y = tall
-    log = max(5, (height - y) // 3)
+    log = max(5, (height - y) * 2 // 5)
     tall = max(4, min(max(wants.vitals, wants.queue), height - y - log))
     half = width // 2
     out["vitals"] = Region(0, y, half, tall)

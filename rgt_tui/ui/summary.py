@@ -37,14 +37,19 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     parts: Parts = [(1, line(Span(f"{glyph} {clean(verdict.word)}", tone)))]
     if box.sample is not None:
         up = box.sample.session.uptime_s
-        if up is not None:
+        if up is not None and not verdict.stale:
             parts.append((5, line(dim("up "), compact_time(up))))
         if box.sample.gpus:
             name = clean(box.sample.gpus[0].name)
             platform = f"{platform}  {name} {glyphs().times}{len(box.sample.gpus)}"
     parts.append((6, line(dim(platform))))
-    parts.append((2, line(money(box.meter.per_hour, box.meter.currency), dim("/h"))))
-    parts.append((3, line(dim("spent "), money(box.meter.spent, box.meter.currency))))
+    meter = box.meter
+    if meter.per_hour is None:
+        parts.append((2, line(dim("meter unknown"))))
+    else:
+        parts.append((2, line(money(meter.per_hour, meter.currency), dim("/h"))))
+    if meter.spent is not None:
+        parts.append((3, line(dim("spent "), money(meter.spent, meter.currency))))
     if clock is not None:
         parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
     return parts

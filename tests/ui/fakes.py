@@ -284,7 +284,7 @@ def stale_box(name: str = "lab-a100-2", *, at: float = NOW) -> BoxState:
             at=at - 42, gpus=(gpu(88, name="A100", sim=False),), disks=(disk("/", 12, 3),), used=71
         ),
         sample_at=at - 42,
-        runs=(run("vit-e", 9120, loss=0.441, at=at - 42),),
+        runs=(run("vit-e", 9120, loss=0.441, at=at - 42, total=12_000),),
         queues=(
             queue(*(cell(f"vit-{c}", "done", exit_code=0) for c in "abcd"), cell("vit-e", "running"), at=at),
         ),

@@ -3,11 +3,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rgt_tui.model.box import LogView, Rings
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Cpu, Disk, Gpu, InodeHog, Memory, Proc, Sample, Session
+from rgt_tui.model.run import RunState
 from rgt_tui.ui import glyphs
 from rgt_tui.ui.widgets import lines
-from tests.ui.fakes import NOW, demo_state, lost_box, many_boxes, running_box
-from tests.ui.snap import SIZES, check, running, screen_text
+from tests.ui.fakes import NOW, cell, demo_state, lost_box, many_boxes, queue, running_box
+from tests.ui.snap import SIZES, check, running, screen_text, settle
 
 LOST = FleetState((lost_box(),), (), NOW)
 CALM = FleetState((running_box(),), (), NOW)
@@ -31,15 +34,20 @@ async def test_a_lost_box_at_eighty_columns() -> None:
         check(app, "box-lost-80x24")
 
 
-@pytest.mark.parametrize(
-    "keys", [(), ("enter",), ("l",), ("question_mark",)], ids=["fleet", "box", "log", "help"]
-)
-@pytest.mark.parametrize("size", [(20, 5), (40, 12), (60, 20), (79, 23), (81, 24), (159, 40), (300, 80)])
-async def test_every_size_draws_something_that_fits(size: tuple[int, int], keys: tuple[str, ...]) -> None:
-    async with running(demo_state(), size=size, keys=keys) as (app, _, __):
-        rows = screen_text(app).splitlines()
-        assert len(rows) == size[1]
-        assert max(len(row) for row in rows) <= size[0]
+WALK = ("", "enter", "q", "l", "q", "question_mark", "escape")
+"""Keys that lead through every screen and back."""
+
+
+@pytest.mark.parametrize("size", [(20, 5), (40, 12), (79, 23), (159, 40), (300, 80)], ids=str)
+async def test_every_size_draws_something_that_fits(size: tuple[int, int]) -> None:
+    async with running(demo_state(), size=size) as (app, pilot, _):
+        for key in WALK:
+            if key:
+                await pilot.press(key)
+                await settle(pilot)
+            rows = screen_text(app).splitlines()
+            assert len(rows) == size[1]
+            assert max(len(row) for row in rows) <= size[0]
         assert app.return_code is None
 
 
@@ -58,11 +66,50 @@ async def test_everything_is_ascii_when_asked(monkeypatch: pytest.MonkeyPatch) -
     glyphs.glyphs.cache_clear()
     lines._safe.cache_clear()
     box = msgspec.structs.replace(running_box(), reason="verbunden über 训练")
-    for keys in ((), ("enter",), ("l",), ("question_mark",)):
-        async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW), keys=keys) as (
-            app,
-            _,
-            __,
-        ):
+    async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW)) as (app, pilot, _):
+        for key in WALK:
+            if key:
+                await pilot.press(key)
+                await settle(pilot)
             text = screen_text(app)
             assert text.isascii(), [c for c in text if not c.isascii()]
+
+
+NAN, INF = float("nan"), float("inf")
+NOTHING = Sample("b", 1, NOW, (Gpu(0, ""),), Memory(), Cpu(), (Disk("/"),), (Proc(1, 0.0, ""),), Session())
+NONSENSE = Sample(
+    "b",
+    1,
+    NOW + 1e6,
+    (Gpu(0, "x", NAN, -5, 0, INF, NAN, NAN, INF, NAN, ("?",)), Gpu(1, "y", 1e9, 10, 5, error="\x1b[2Jlost")),
+    Memory(1, -1, 10, 0, None, -3, 10**20, 1),
+    Cpu(NAN, 0, INF, NAN),
+    (
+        Disk("", 0, 10, -4, 0, 7),
+        Disk("/" + "x" * 300, 10**18, 10**19, 0, 10, 11, hogs=(InodeHog("/h", 10**12, -1),)),
+    ),
+    (Proc(-1, INF, "c" * 500, -1, -1, "Z", NAN, NAN),),
+    Session((), NAN),
+)
+
+
+@pytest.mark.parametrize("reading", [NOTHING, NONSENSE, None], ids=["nothing", "nonsense", "no-sample"])
+@pytest.mark.parametrize("size", [(60, 20), (200, 50)], ids=["60x20", "200x50"])
+async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, int]) -> None:
+    odd = msgspec.structs.replace(
+        running_box(),
+        sample=reading,
+        sample_at=None if reading is None else NOW,
+        rings=Rings((None, NAN, INF, -5.0)),
+        runs=(RunState("gpt-c", 10, NAN, INF, NAN, total_steps=0, progressed_at=NAN, last_at=NAN),),
+        queues=(queue(cell("gpt-c", "running", started=NAN), cell("z", "odd", exit_code=-9)),),
+        logs=(LogView("", ("", "\x00", "x" * 10_000)),),
+        meter=msgspec.structs.replace(running_box().meter, per_hour=NAN, spent=INF, currency="\x1b[31m"),
+    )
+    async with running(FleetState((odd,), (), NOW), size=size) as (app, pilot, _):
+        for key in (*WALK[:4], "w"):
+            if key:
+                await pilot.press(key)
+                await settle(pilot)
+            assert "autodl-demo" in screen_text(app)
+            assert "\x1b" not in screen_text(app)

@@ -93,8 +93,10 @@ class FleetScreen(FleetAwareScreen):
 
     @property
     def target_box(self) -> str | None:
-        """The selected box."""
-        return self.query_one(FleetTable).picked
+        """The selected box; whoever acts on it has chosen it."""
+        table = self.query_one(FleetTable)
+        table.hold()
+        return table.picked
 
     def _rows(self, state: FleetState, now: float) -> list[Row]:
         rows = []

@@ -25,11 +25,15 @@ class FleetTable(LineWidget):
         self._sort = ""
         self._top = 0
         self._picked: str | None = None
+        self._held = False
 
     def show(self, rows: Sequence[Row], *, sort: str, empty: Sequence[Line] = ()) -> None:
-        """Set the rows in their order; the selection follows its box, or goes to the first row."""
+        """Set the rows in their order; the selection follows the box that a person chose.
+
+        Until someone has chosen, the first row is selected: the box in trouble explains itself untouched.
+        """
         self._rows, self._sort, self._empty = rows, sort, empty
-        if self._picked is None or all(row.name != self._picked for row in rows):
+        if not self._held or all(row.name != self._picked for row in rows):
             self._picked = rows[0].name if rows else None
             self._top = 0
         self._keep_in_sight(follow=False)
@@ -59,9 +63,14 @@ class FleetTable(LineWidget):
         if self._rows:
             self.pick(min(max(self._index + count, 0), len(self._rows) - 1))
 
+    def hold(self) -> None:
+        """Keep the selection on its box from now on."""
+        self._held = self._picked is not None
+
     def pick(self, index: int) -> None:
         """Select the row at `index`."""
         self._picked = self._rows[index].name
+        self.hold()
         self._keep_in_sight(follow=True)
         self.redraw()
         self.post_message(RowChosen(self._picked, opened=False))

@@ -43,7 +43,11 @@ def _cell_rest(cell: Cell, run: RunState | None, box_now: float) -> list[Span]:
     took = None if cell.started is None else (cell.ended or box_now) - cell.started
     if cell.state == "running":
         return [Span(_progress(run)), dim(f"  {compact_time(took)}{_remaining(run, took)}")]
-    out = [Span(f"exit {cell.exit_code}  ", Tone.TROUBLE if cell.state == "failed" else Tone.TEXT)]
+    out: list[Span] = []
+    if cell.exit_code is not None:
+        out.append(Span(f"exit {cell.exit_code}  ", Tone.TROUBLE if cell.state == "failed" else Tone.TEXT))
+    elif cell.state in {"failed", "interrupted"}:
+        out.append(Span(f"{cell.state}  ", Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
     if cell.signal:
         out.append(Span(f"{clean(cell.signal)}  ", Tone.WARN))
     out.append(dim(f"{compact_time(took)}  "))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.evidence import Finding, Fix, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.triage import headline_fix
 from rgt_tui.ui.format import NONE, clean, compact_time, number, percent, ratio, thousands
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.verdict import cells_of, current_run, level_tone, mark
@@ -81,7 +82,7 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
         out += labelled("proof", clean(finding.evidence), width, most=2)
     if finding.cleared:
         out += labelled("now", "the cause is gone; the run has not shown yet that it goes on", width)
-    for fix in finding.fixes:
+    for fix in finding.fixes if proof_first else curing_first(finding):
         out += labelled("fix", clean(fix.text), width, Tone.STRONG)
         if fix.command:
             out += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT)
@@ -90,6 +91,12 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
     if not proof_first:
         out += labelled("proof", clean(finding.evidence), width, most=2)
     return out
+
+
+def curing_first(finding: Finding) -> tuple[Fix, ...]:
+    """Return the fixes with the one that cures in front, for where the last ones may not fit."""
+    cure = headline_fix(finding)
+    return finding.fixes if cure is None else (cure, *(fix for fix in finding.fixes if fix is not cure))
 
 
 def run_line(run: RunState, width: int) -> Line:
