@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stderr.write(f"rgt: {error}\n")
         return EXIT_FAILED
     path = arguments.path
-    words = [os.path.join(".", path) if path.startswith("-") else path]
+    words = [f"./{path}" if path.startswith("-") else path]
     words += ["--json"] if arguments.json else []
     # -P: a module in the directory of a run must not stand in for one of the standard library.
     command = [sys.executable, "-P", "-m", MODULE, *words]

@@ -1,0 +1,127 @@
+"""Many sources, one curve: the better one wins, others fill in what lies before it, and nothing is there twice."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rgt_box.metrics.discover import preference
+from rgt_box.metrics.merge import Curve, Offer, in_order, merge
+from rgt_box.metrics.segments import Series
+
+
+def series(*points: tuple[float, float]) -> Series:
+    made = Series()
+    for x, y in points:
+        made.add(x, y, None)
+    return made
+
+
+def offer(kind: str, path: str, run: str = "run", **tags: Series) -> Offer:
+    every = {}
+    for name, value in tags.items():
+        tag, _, axis = name.partition("__")
+        every["", tag, axis or "step"] = value
+    return Offer(path, kind, run, preference(kind), every)
+
+
+def loss(*offers: Offer, metric: str = "loss") -> Curve:
+    return merge(offers)["run", metric]
+
+
+def xs(curve: Curve) -> list[float]:
+    return [x for x, _, _ in curve.points()]
+
+
+def test_one_source_wins_each_metric() -> None:
+    log = offer("console:nanogpt", "log", loss=series((1, 1), (2, 2)), lr=series((1, 5)))
+    events = offer("tensorboard", "tb", loss=series((1, 1.25), (2, 2.25)))
+    found = merge([log, events])
+    assert found["run", "loss"].source.path == "tb"
+    assert found["run", "loss"].points() == [(1, 1.25, None), (2, 2.25, None)]
+    assert found["run", "lr"].source.path == "log"
+    assert [(run, curve.metric) for run, curve in in_order(found)] == [("run", "loss"), ("run", "lr")]
+
+
+def test_a_better_source_that_appears_later_takes_over_where_it_begins() -> None:
+    log = offer("console:nanogpt", "log", loss=series(*[(x, 1.0) for x in range(10)]))
+    events = offer("tensorboard", "tb", loss=series((6, 2.0), (7, 2.0)))
+    curve = loss(log, events)
+    assert xs(curve) == [0, 1, 2, 3, 4, 5, 6, 7], "what the lesser source has beyond is not mixed in"
+    assert curve.breaks() == [6]
+    assert [part.path for part in curve.parts] == ["log", "tb"]
+
+
+def test_the_state_of_transformers_fills_in_what_the_console_no_longer_has() -> None:
+    state = offer("hf_trainer", "state", loss=series((5, 1.0), (10, 1.0), (15, 1.0)))
+    log = offer("console:hf", "log", loss=series((15, 3.0), (20, 3.0)))
+    assert loss(state, log).points() == [(5, 1.0, None), (10, 1.0, None), (15, 3.0, None), (20, 3.0, None)]
+
+
+def test_axes_are_never_mixed() -> None:
+    log = offer("console:keras", "log", loss__epoch=series((1, 1.0), (2, 1.0)))
+    rows = offer("jsonl", "rows", loss=series((100, 2.0)))
+    curve = loss(log, rows)
+    assert (curve.x_kind, xs(curve)) == ("step", [100])
+    both = offer("jsonl", "rows", loss=series((100, 2.0)), loss__epoch=series((1, 9.0)))
+    assert loss(both).points() == [(100, 2.0, None)]
+
+
+def test_a_resume_in_a_new_file_is_a_segment_and_hides_what_it_overtakes() -> None:
+    first = offer("lightning", "version_0", loss=series(*[(x, 0.0) for x in range(10)]))
+    second = offer("lightning", "version_1", loss=series(*[(x, 1.0) for x in range(5, 8)]))
+    curve = loss(first, second)
+    assert xs(curve) == list(range(8))
+    assert [y for _, y, _ in curve.points()] == [0.0] * 5 + [1.0] * 3
+    assert curve.breaks() == [5]
+    anew = loss(second, first)
+    assert [part.path for part in anew.parts] == ["version_0"], "begun again from the start"
+
+
+def test_a_resume_within_a_file_stays_a_segment() -> None:
+    curve = loss(offer("rgt", "metrics.jsonl", loss=series((1, 1), (2, 1), (3, 1), (2, 5), (3, 5))))
+    assert curve.breaks() == [2]
+    assert curve.points() == [(1, 1, None), (2, 5, None), (3, 5, None)]
+
+
+def test_epochs_of_a_console_become_steps_where_a_state_tells_how_many_make_one() -> None:
+    state = offer(
+        "hf_trainer", "state", loss=series((50, 1.0), (100, 1.0)), epoch=series((50, 0.5), (100, 1.0))
+    )
+    log = offer("console:hf", "log", loss__epoch=series((1.5, 3.0), (2.0, 3.5)))
+    curve = loss(state, log)
+    assert (curve.x_kind, curve.points()) == (
+        "step",
+        [(50, 1.0, None), (100, 1.0, None), (150.0, 3.0, None), (200.0, 3.5, None)],
+    )
+
+
+def test_runs_of_a_database_are_runs() -> None:
+    several = {("a", "loss", "step"): series((1, 1)), ("b", "loss", "step"): series((1, 2))}
+    one = {("only", "loss", "step"): series((1, 1))}
+    assert set(merge([Offer("db", "trackio", "run", 3, several)])) == {("a", "loss"), ("b", "loss")}
+    assert set(merge([Offer("db", "trackio", "run", 3, one)])) == {("run", "loss")}
+
+
+def test_nothing_gives_nothing() -> None:
+    assert merge([]) == {}
+    assert merge([offer("csv", "x", accuracy=series((1, 1)), loss=Series())]) == {}
+
+
+POINTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12).map(
+    lambda rows: series(*rows)
+)
+KIND = st.sampled_from(["rgt", "tensorboard", "wandb", "console:tqdm", "hf_trainer"])
+
+
+@given(st.lists(st.tuples(KIND, POINTS), max_size=6))
+def test_whatever_is_offered_no_x_comes_twice(rows: list[tuple[str, Series]]) -> None:
+    offers = [offer(kind, str(n), loss=made) for n, (kind, made) in enumerate(rows)]
+    found = merge(offers)
+    assert bool(found) == any(made.xs for _, made in rows)
+    for curve in found.values():
+        places = xs(curve)
+        assert places == sorted(set(places))
+        assert set(curve.breaks()) <= set(places[1:])
+        best = min(each.rank for each in offers if each.series["", "loss", "step"].xs)
+        assert preference(curve.source.kind) == best
+        assert merge(list(offers))["run", "loss"].points() == curve.points()
