@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Collection, Iterable
+    from typing import Iterable
 
 METRICS = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "epoch")
 
@@ -111,65 +111,82 @@ def rank(tag: str, metric: str) -> int | None:
     return None
 
 
-def canonical(tag: str, tags: Collection[str] = (), directory: str = "") -> str | None:
-    """Return the metric that `tag` is, or None.
+class Naming:
+    """The metrics that the tags of one file (or directory) are.
 
     Args:
-        tag: The name as the file has it.
-        tags: All tags of the same file (or directory); they tell twins and summaries apart.
+        tags: All of them; they tell twins and summaries apart.
         directory: Base name of the directory of the file (Keras: ``train`` and ``validation``).
     """
-    name = tag.strip().lower()
-    if directory == "validation" and name == "epoch_loss":
-        return "eval_loss"
-    if name == "train_loss" and "train_runtime" in tags:
-        return None  # transformers: the mean over the whole run, written once at its end
-    if _is_twin(name, tags):
-        return None
-    for metric in METRICS:
-        if rank(tag, metric) is not None:
-            return metric
-    return _by_its_sound(name, tags)
 
+    def __init__(self, tags: Iterable[str] = (), directory: str = "") -> None:
+        self._tags = frozenset(tag.strip().lower() for tag in tags)
+        self._directory = directory
+        self._sounds: dict[bool, str | None] | None = None
 
-def _is_twin(name: str, tags: Collection[str]) -> bool:
-    """Tell whether `name` is the per-epoch mean of a metric that also exists per step."""
-    if name.endswith("_epoch"):
-        base = name[: -len("_epoch")]
-        return base in tags or base + "_step" in tags
-    if name.startswith("epoch_"):
-        base = name[len("epoch_") :]
-        return base in tags or "batch_" + base in tags
-    return False
-
-
-def _by_its_sound(name: str, tags: Collection[str]) -> str | None:
-    """Name the one loss of a file whose author chose the names (Lightning: ``x``, ``x_step``, ``x_epoch``)."""
-    if not name.endswith(("loss", "loss_step", "loss_epoch")) or any(
-        fnmatchcase(name, each) for each in NEVER
-    ):
-        return None
-    wanted = "eval_loss" if name.startswith(EVALUATION) else "loss"
-    for other in tags:
-        if rank(other, wanted) is not None:
+    def metric(self, tag: str) -> str | None:
+        """Return the metric that `tag` is, or None."""
+        name = tag.strip().lower()
+        if self._directory == "validation" and name == "epoch_loss":
+            return "eval_loss"
+        if name == "train_loss" and "train_runtime" in self._tags:
+            return None  # transformers: the mean over the whole run, written once at its end
+        if self._is_twin(name):
             return None
-    rivals = sorted(
-        each
-        for each in tags
-        if "loss" in each.lower()
-        and not _is_twin(each.lower(), tags)
-        and each.lower().startswith(EVALUATION) == (wanted == "eval_loss")
-    )
-    return wanted if rivals == [name] or not rivals else None
+        for metric in METRICS:
+            if rank(tag, metric) is not None:
+                return metric
+        return self._by_its_sound(name)
+
+    def _is_twin(self, name: str) -> bool:
+        """Tell whether `name` is the per-epoch mean of a metric that also exists per step."""
+        tags = self._tags
+        if name.endswith("_epoch"):
+            base = name[: -len("_epoch")]
+            return base in tags or base + "_step" in tags
+        if name.startswith("epoch_"):
+            base = name[len("epoch_") :]
+            return base in tags or "batch_" + base in tags
+        return False
+
+    def _by_its_sound(self, name: str) -> str | None:
+        """Name the one loss of a file whose author chose the names (Lightning: ``x``, ``x_step``, ``x_epoch``)."""
+        if "loss" not in name:
+            return None
+        if self._sounds is None:
+            self._sounds = {side: self._only_loss(side) for side in (False, True)}
+        evaluated = name.startswith(EVALUATION)
+        return ("eval_loss" if evaluated else "loss") if self._sounds[evaluated] == name else None
+
+    def _only_loss(self, evaluated: bool) -> str | None:
+        """Return the only name that sounds like the loss; None when there are several, or a well-known one."""
+        metric = "eval_loss" if evaluated else "loss"
+        if any(rank(tag, metric) is not None for tag in self._tags):
+            return None
+        found = [
+            tag
+            for tag in self._tags
+            if tag.endswith(("loss", "loss_step", "loss_epoch"))
+            and tag.startswith(EVALUATION) == evaluated
+            and not self._is_twin(tag)
+            and not (tag.endswith("_step") and tag[: -len("_step")] in self._tags)
+            and not any(fnmatchcase(tag, pattern) for pattern in NEVER)
+        ]
+        return found[0] if len(found) == 1 else None
+
+
+def canonical(tag: str, tags: Iterable[str] = (), directory: str = "") -> str | None:
+    """Return the metric that `tag` is, or None; `tags` are all of its file. For many tags use `Naming`."""
+    return Naming(tags, directory).metric(tag)
 
 
 def choose(tags: Iterable[str], directory: str = "") -> dict[str, str]:
     """Return metric → the one tag that shows it best."""
     every = list(tags)
-    siblings = frozenset(every)
+    naming = Naming(every, directory)
     found: dict[str, tuple[int, str]] = {}
     for tag in every:
-        metric = canonical(tag, siblings, directory)
+        metric = naming.metric(tag)
         if metric is None:
             continue
         place = rank(tag, metric)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rgt_box.metrics.base import Batch, Point
+from rgt_box.metrics.segments import MAX_SERIES, Series, Store
+
+
+def series(*points: tuple[float, float]) -> Series:
+    found = Series()
+    for x, y in points:
+        found.add(x, y, None)
+    return found
+
+
+def test_a_step_that_goes_back_hides_what_it_overtakes() -> None:
+    found = series((1, 1), (2, 2), (3, 3), (2, 20), (5, 50))
+    assert (found.xs, found.ys, found.breaks, found.segment) == ([1, 2, 5], [1, 20, 50], [2], 1)
+
+
+def test_the_same_step_is_the_same_point() -> None:
+    found = series((1, 1), (1, 2))
+    assert (found.xs, found.ys, found.segment) == ([1], [2], 0)
+
+
+def test_a_second_resume_from_before_the_first() -> None:
+    found = series((1, 1), (2, 2), (3, 3), (2, 4), (3, 5), (1, 6))
+    assert (found.xs, found.ys, found.breaks, found.segment) == ([1], [6], [1], 2)
+
+
+def test_a_told_restart_marks_even_where_no_step_goes_back() -> None:
+    found = series((1, 1), (2, 2))
+    found.cut(None)
+    found.add(3, 3, None)
+    assert (found.xs, found.breaks, found.segment) == ([1, 2, 3], [3], 1)
+    found.cut(3)
+    assert found.xs == [1, 2]
+    found.add(3, 4, None)
+    assert (found.ys, found.breaks, found.segment) == ([1, 2, 4], [3], 2)
+
+
+def test_a_restart_concerns_steps_only() -> None:
+    store, batch = Store(), Batch("f", None)
+    batch.points = [Point("loss", "step", 5.0, 1.0, None), Point("val", "epoch", 9.0, 1.0, None)]
+    batch.start(2.0, "again")
+    store.take(batch)
+    assert [len(each.xs) for each in store.series.values()] == [0, 1]
+
+
+def test_series_are_bounded() -> None:
+    store, batch = Store(), Batch("f", None)
+    batch.points = [Point(str(n), "step", 1.0, 1.0, None) for n in range(MAX_SERIES + 3)]
+    store.take(batch)
+    assert (len(store.series), store.dropped) == (MAX_SERIES, 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.floats(allow_nan=False)), max_size=60))
+def test_order_and_last_wins(points: list[tuple[int, float]]) -> None:
+    found = series(*points)
+    assert found.xs == sorted(set(found.xs))
+    if points:
+        assert (found.xs[-1], found.ys[-1]) == points[-1]
+    last = dict(points)
+    assert all(last[int(x)] == y for x, y in zip(found.xs, found.ys, strict=True))
