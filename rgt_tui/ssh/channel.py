@@ -8,7 +8,16 @@ from collections.abc import Callable
 import asyncssh
 import msgspec
 
-from rgt_tui.model.protocol import MAX_FRAME_BYTES, Control, Frame, WatchConfig
+from rgt_tui.model.protocol import (
+    MAX_FRAME_BYTES,
+    Control,
+    Frame,
+    Sample,
+    SampleDelta,
+    WatchConfig,
+    Wire,
+)
+from rgt_tui.ssh.delta import Rebuilder
 
 STDERR_BYTES = 4096
 
@@ -39,6 +48,28 @@ class LineSplitter:
         return kept
 
 
+class FrameReader:
+    """Lines into frames: a sample that comes as a difference is made whole."""
+
+    def __init__(self) -> None:
+        self._decode: Callable[[bytes], Wire] = msgspec.json.Decoder(Wire).decode
+        self._rebuilder = Rebuilder()
+
+    def read(self, line: bytes) -> Frame:
+        """Return the frame of a line.
+
+        Raises:
+            ValueError: when it is none (`msgspec.DecodeError` and `UnicodeDecodeError` are such).
+            RecursionError: when it nests without end.
+        """
+        frame = self._decode(line)
+        if isinstance(frame, SampleDelta):
+            return self._rebuilder.rebuild(frame)
+        if isinstance(frame, Sample):
+            self._rebuilder.whole(line, frame)
+        return frame
+
+
 class _Session(asyncssh.SSHClientSession[bytes]):
     def __init__(self, on_frame: Callable[[Frame], None], on_bad: Callable[[int], None]) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -46,7 +77,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._on_frame = on_frame
         self._on_bad = on_bad
         self._lines = LineSplitter()
-        self._decode = msgspec.json.Decoder(Frame).decode
+        self._read = FrameReader().read
         self._status: int | None = None
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
@@ -57,8 +88,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         bad = 0
         for line in self._lines.feed(data):
             try:
-                frame = self._decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+                frame = self._read(line)
+            except (ValueError, RecursionError):
                 bad += 1
             else:
                 self._on_frame(frame)

@@ -30,6 +30,11 @@ class CheckpointWatch:
         self._items: list[dict[str, Any]] | None = None
         self._known: dict[tuple[str, tuple[int, int, int] | None], dict[str, Any]] = {}
 
+    @property
+    def newest(self) -> float:
+        """When the newest one was written; 0 where there is none."""
+        return max((item["at"] for item in self._items or []), default=0.0)
+
     def poll(self) -> dict[str, Any] | None:
         """Return a ``ckpt`` frame when the list changed since the last call, else None."""
         seen = (

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 MAX_LINE = 4 << 20
+MAX_PAST, MAX_POINTS = 366 * 86400.0, 1000
+"""Bounds of what a client may ask of the history: so many rows still make one frame."""
+
 OPS = ("interval", "follow", "unfollow", "ping")
 
 
@@ -36,12 +39,15 @@ def parse(line: bytes) -> dict[str, Any]:
         "mounts": _strings(raw, "mounts"),
         "jobs": _strings(raw, "jobs"),
         "logs": _strings(raw, "logs"),
+        "runs": _strings(raw, "runs"),
         "pattern": _text(raw, "pattern", "rgt_train"),
         "gpu_trace": _text(raw, "gpu_trace", None),
         "tail": min(100000, max(0, _integer(raw, "tail", 200))),
         "samples_after": _sample_cursor(raw.get("samples_after")),
         "log_cursors": _cursors(raw, "log_cursors"),
         "scalar_cursors": _cursors(raw, "scalar_cursors"),
+        "delta": raw.get("delta") is True,
+        "history": _history(raw.get("history")),
     }
 
 
@@ -62,15 +68,15 @@ def control(line: bytes) -> dict[str, Any] | None:
     return {"op": op, "id": number if isinstance(number, int) else 0}
 
 
-def _interval(value: Any) -> float:
+def _interval(value: Any, most: float = 0.0) -> float:
     if (
         not isinstance(value, (int, float))
         or isinstance(value, bool)
         or not math.isfinite(value)
         or value <= 0
     ):
-        raise BadConfig("interval must be a number of seconds above 0, not %r" % (value,))
-    return clamp(float(value))
+        raise BadConfig("%r is no number of seconds above 0" % (value,))
+    return min(most, float(value)) if most else clamp(float(value))
 
 
 def _strings(raw: dict[str, Any], key: str) -> list[str]:
@@ -100,6 +106,15 @@ def _sample_cursor(value: Any) -> dict[str, Any] | None:
     if isinstance(value, dict) and isinstance(value.get("boot"), str) and isinstance(value.get("seq"), int):
         return {"boot": value["boot"], "seq": value["seq"]}
     raise BadConfig('samples_after must be {"boot": …, "seq": …}')
+
+
+def _history(value: Any) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise BadConfig('history must be {"seconds": …, "points": …}')
+    points = _integer(value, "points", 240)
+    return {"seconds": _interval(value.get("seconds"), MAX_PAST), "points": min(MAX_POINTS, max(1, points))}
 
 
 def _cursors(raw: dict[str, Any], key: str) -> dict[str, tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 from rgt_box.streams.lines import Splitter
 
@@ -20,6 +21,9 @@ SCAN = 64 << 20
 """Bytes counted at a time while skipping, so that one huge file does not hold up the others."""
 
 MAX_TAIL = 4 << 20
+
+PARTIAL_AFTER = 1.0
+"""Seconds that a line stays unfinished before it is shown so, and between two looks of it."""
 
 
 class LogFollower:
@@ -45,6 +49,11 @@ class LogFollower:
         self._skipping_to = 0
         self._skipped = 0
         self._missing_before = False
+        self._partial = ""
+        """The unfinished line as the client shows it."""
+        self._changed = 0.0
+        self._ended = False
+        """True when the last line of a file that was left behind has been sent, too."""
 
     def poll(self) -> dict[str, Any] | None:
         """Return the next ``log`` frame, or None when there is nothing new.
@@ -55,22 +64,39 @@ class LogFollower:
             return None
         try:
             size = os.fstat(self._fd).st_size
+            if self._ended:
+                return self._leave()
             if size < self._read or not self._continues():
                 self._start(0, reset=True)
             frame = self._next(size)
-            if frame is None and self._rotated():
-                frame = self._next(
-                    os.fstat(self._fd).st_size
-                )  # what came between the last read and the rename
+            if frame is None and not self._skipping_to and self._rotated():
+                frame = self._next(os.fstat(self._fd).st_size)  # what came before the new file was begun
                 if frame is None and self._read >= os.fstat(self._fd).st_size:
-                    self._close()
-                    self._reset = True
-                    return self.poll() if os.path.exists(self.path) else None
-            return frame
+                    return self._leave()
+            return frame or self._unfinished()
         except OSError:  # a stale handle, a vanished mount: try anew next time
             self._cursor = (self._inode, self._base + self._splitter.done)
             self._close()
             return None
+
+    def _leave(self) -> dict[str, Any] | None:
+        """Go over to the file that stands at the path now; the old one's last line needs no newline to be one."""
+        if self._splitter.held:
+            before, self._ended = self._base + self._splitter.done, True
+            return self._frame(before, [self._splitter.finish()])
+        self._close()
+        self._reset, self._ended = True, False
+        return self.poll() if os.path.exists(self.path) else None
+
+    def _unfinished(self) -> dict[str, Any] | None:
+        """Return a frame for a line that has been unfinished for a while, such as a progress bar."""
+        text = self._splitter.partial
+        now = time.monotonic()
+        if not text or text == self._partial or now - self._changed < PARTIAL_AFTER or self._skipping_to:
+            return None
+        frame = self._frame(self._base + self._splitter.done, [])
+        self._partial = frame["partial"] = text
+        return frame
 
     def _open(self) -> bool:
         path = self.path
@@ -110,6 +136,7 @@ class LogFollower:
         self._splitter = Splitter()
         self._reset = reset
         self._skipping_to = self._skipped = 0
+        self._changed = time.monotonic()
 
     def _continues(self) -> bool:
         """Tell whether the byte before our lines still ends a line: a file rewritten in place seldom keeps it."""
@@ -177,14 +204,24 @@ class LogFollower:
             frame["skipped"] = self._skipped
         if self._reset:
             frame["reset"] = True
-        self._skipped, self._reset = 0, False
+        if self._partial and self._splitter.partial:
+            frame["partial"] = self._splitter.partial  # what the client shows is kept up to date
+        self._partial = frame.get("partial", "")
+        self._skipped, self._reset, self._changed = 0, False, time.monotonic()
         return frame
 
     def _rotated(self) -> bool:
+        """Tell whether the path is done with our file.
+
+        After a mere rename the writer may keep on writing to it, until something appears in a new file.
+        """
+        mine = os.fstat(self._fd)
         try:
-            return os.stat(self.path).st_ino != self._inode
+            named = os.stat(self.path)
         except OSError:
-            return not os.path.lexists(self.path)
+            # A deleted file is let go: to keep it open would keep its blocks on a disk that may be full.
+            return mine.st_nlink == 0 and not os.path.lexists(self.path)
+        return named.st_ino != mine.st_ino and (named.st_size > 0 or mine.st_nlink == 0)
 
     def _close(self) -> None:
         if self._fd >= 0:
@@ -204,7 +241,7 @@ def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
         for name in names[:64]:
             candidate = os.path.join(folder, name)
             stat = os.stat(candidate)
-            if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
+            if stat.st_ino == cursor[0] and stat.st_size > cursor[1]:
                 return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None

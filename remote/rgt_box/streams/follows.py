@@ -8,6 +8,7 @@ import time
 
 from rgt_box.streams.checkpoints import CheckpointWatch
 from rgt_box.streams.follow import LogFollower
+from rgt_box.streams.frozen import FrozenLogs
 from rgt_box.streams.jobs import JobWatch
 from rgt_box.streams.scalars import ScalarFollower
 
@@ -38,6 +39,7 @@ class Follows:
         self._logs: dict[str, LogFollower] = {}
         self._scalars: dict[str, ScalarFollower] = {}
         self._checkpoints: dict[str, CheckpointWatch] = {}
+        self._frozen = FrozenLogs()
         self._looked = float("-inf")
 
     def follow(self, path: str) -> None:
@@ -100,6 +102,10 @@ class Follows:
             for path in expand(wanted):
                 self._add_log(path)
         frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
+        for job in self._jobs:
+            for name, out in job.runs:
+                if name in job.running:
+                    frames += self._frozen.look(name, job.log(name), self._checkpoints[out].newest)
         return frames
 
     def _add_log(self, path: str) -> None:

@@ -29,6 +29,8 @@ class JobWatch:
         self._sent: dict[str, Any] | None = None
         self.runs: list[tuple[str, str]] = []
         """(name, run directory) of every cell."""
+        self.running: set[str] = set()
+        """Names of the cells that run."""
 
     def poll(self) -> dict[str, Any] | None:
         """Return a ``queue`` frame when the state changed since the last call, else None."""
@@ -40,11 +42,16 @@ class JobWatch:
         self._job = Job(self._given)
         frame = states.frame(self._job, self._given)
         self.runs = [(cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")]
+        self.running = {cell["name"] for cell in frame.get("cells", []) if cell.get("state") == "running"}
         comparable = dict(frame, at=None)
         if comparable == self._sent:
             return None
         self._sent = comparable
         return frame
+
+    def log(self, name: str) -> str:
+        """Return the log of a cell."""
+        return self._job.log(name)
 
     def logs(self) -> list[str]:
         """Return the logs that belong to the job."""

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from rgt_box import jsonline
 from rgt_box.history.reader import Record
+from rgt_box.streams.delta import DeltaEncoder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Callable
 
 
 class Coalescer:
     """Turns ring records into frames, leaving samples out while the reader cannot keep up.
+
+    Args:
+        boot: Boot of the last record that the client has.
+        seq: Its number.
+        delta: Whether samples may go out as differences.
+        floor: ``(boot, seq)``; samples before it are left out as well. None = none are.
 
     Attributes:
         boot: Boot of the last record that went out.
         seq: Its sequence number: whatever `watch` says by itself carries it, so that it moves no cursor.
     """
 
-    def __init__(self, boot: str, seq: int) -> None:
+    def __init__(
+        self, boot: str, seq: int, delta: bool = False, floor: tuple[str, int] | None = None
+    ) -> None:
         self.boot, self.seq = boot, seq
+        self._floor = floor
+        self._sample: Callable[[bytes, int], bytes] = DeltaEncoder().line if delta else whole
         self._skipped = 0
 
     def take(self, records: list[Record], lagging: bool) -> list[bytes]:
@@ -36,13 +47,26 @@ class Coalescer:
             self.boot, self.seq = record.boot, record.seq
             if not record.is_sample:
                 lines.append(record.payload + b"\n")
-            elif lagging and index != newest:
+            elif (lagging and index != newest) or self._is_below(record):
                 self._skipped += 1
-            elif self._skipped:
-                frame: dict[str, Any] = jsonline.loads_dict(record.payload) or {}
-                frame["skipped"] = self._skipped
-                self._skipped = 0
-                lines.append(jsonline.line(frame))
             else:
-                lines.append(record.payload + b"\n")
+                lines.append(self._sample(record.payload, self._skipped))
+                self._skipped = 0
         return lines
+
+    def _is_below(self, record: Record) -> bool:
+        if self._floor is None:
+            return False
+        if record.boot != self._floor[0]:
+            return True  # of an earlier boot: the floor lies in the newest
+        if record.seq < self._floor[1]:
+            return True
+        self._floor = None
+        return False
+
+
+def whole(payload: bytes, skipped: int) -> bytes:
+    """Return the line of a whole sample."""
+    if not skipped:
+        return payload + b"\n"
+    return jsonline.line(dict(jsonline.loads_dict(payload) or {}, skipped=skipped))

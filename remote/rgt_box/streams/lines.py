@@ -4,6 +4,8 @@ from __future__ import annotations
 
 MAX_LINE = 16 * 1024
 CUT = " … [line cut]"
+MAX_PARTIAL = 1024
+"""Of an unfinished line so much is shown: it is sent again and again while it grows."""
 
 
 def clean(raw: bytes) -> str:
@@ -31,6 +33,24 @@ class Splitter:
         self._head = b""
         self._held = 0
         self.done = 0
+
+    @property
+    def partial(self) -> str:
+        """The unfinished line as it would be shown now; "" where there is none."""
+        head = clean(self._head) if self._head else ""
+        return head if len(head) <= MAX_PARTIAL else head[:MAX_PARTIAL] + CUT
+
+    def finish(self) -> str:
+        """Take the unfinished line for complete: nothing will follow it."""
+        line = clean(self._head)
+        self.done += self._held
+        self._head, self._held = b"", 0
+        return line
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished line."""
+        return self._held
 
     def feed(self, data: bytes) -> list[str]:
         """Take the next bytes; returns the lines that became complete."""

@@ -48,7 +48,9 @@ class Watch:
         self._boot = place.boot_id()
         self._register(after)
         self._source, status, self._why = open_source(self._folder, config, after)
-        self._coalescer = Coalescer(after["boot"] if after else self._boot, after["seq"] if after else 0)
+        self._coalescer = Coalescer(
+            after["boot"] if after else self._boot, after["seq"] if after else 0, config["delta"]
+        )
         self._follows = Follows(config)
         self._collector = Collector(lambda: self._follows.poll(FRAMES))
         self._lagging = self._live = self._seen_sample = False

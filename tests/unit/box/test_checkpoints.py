@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rgt_box.streams.checkpoints import CheckpointWatch, manifest_bytes
+from rgt_box.streams.frozen import SILENT, FrozenLogs
 
 
 def publish(folder: Path, step: int, size: int) -> None:
@@ -60,3 +62,16 @@ def test_without_a_manifest_the_files_are_added_up(tmp_path: Path) -> None:
 )
 def test_sizes_of_a_manifest(manifest: dict[str, Any], size: int | None) -> None:
     assert manifest_bytes(manifest) == size
+
+
+def test_a_silent_log_beside_fresh_checkpoints_is_told_once_per_silence(tmp_path: Path) -> None:
+    log, frozen = tmp_path / "a.log", FrozenLogs()
+    assert frozen.look("a", str(log), 1e9) == []
+    log.write_text("epoch 1\n")
+    wrote = log.stat().st_mtime
+    assert frozen.look("a", str(log), wrote + SILENT / 2) == []
+    (event,) = frozen.look("a", str(log), wrote + 2 * SILENT)
+    assert (event["kind"], event["text"][:3]) == ("log-frozen", "a: ")
+    assert frozen.look("a", str(log), wrote + 3 * SILENT) == []
+    os.utime(log, (wrote + 5, wrote + 5))
+    assert len(frozen.look("a", str(log), wrote + 3 * SILENT)) == 1

@@ -4,9 +4,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from rgt_box.streams import follow
 from rgt_box.streams.follow import LogFollower, tail_offset
+
+from rgt_tui.fleet.logs import extended
+from rgt_tui.model import protocol
+from rgt_tui.model.box import LogView
 
 
 def drain(follower: LogFollower) -> tuple[list[str], list[dict[str, Any]]]:
@@ -155,3 +160,69 @@ def test_a_tail_without_line_ends_is_bounded(log: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(follow, "MAX_TAIL", 1000)
     log.write_text("x\n" + "y" * 5000)
     assert drain(LogFollower(str(log), None, 5))[0] == ["x"]
+
+
+def test_a_progress_bar_is_seen_while_its_line_is_unfinished(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "PARTIAL_AFTER", 0.0)
+    follower = LogFollower(str(log), None, 5)
+    view: LogView | None = None
+    shown = []
+    log.write_text("start\n")
+    for text in ("\r 1%|#  |", "\r50%|## |", "\r99%|###|", "\r100%|###|\n", "end\n"):
+        append(log, text)
+        for frame in drain(follower)[1]:
+            view = extended(view, msgspec.convert(frame, protocol.LogLines), 1.0)
+        assert view is not None
+        shown.append(view.lines)
+    assert shown == [
+        ("start", " 1%|#  |"),
+        ("start", "50%|## |"),
+        ("start", "99%|###|"),
+        ("start", "100%|###|"),
+        ("start", "100%|###|", "end"),
+    ]
+
+
+def test_an_unfinished_line_moves_no_cursor_and_is_not_repeated(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "PARTIAL_AFTER", 0.0)
+    log.write_text("one\ntwo")
+    follower = LogFollower(str(log), None, 5)
+    frames = drain(follower)[1]
+    assert [(frame["lines"], frame.get("partial")) for frame in frames] == [(["one"], None), ([], "two")]
+    assert {frame["end"] for frame in frames} == {4}
+    assert drain(follower)[1] == []
+    append(log, "x" * 100000)
+    (frame,) = drain(follower)[1]
+    assert len(frame["partial"]) < 1100
+
+
+def test_who_writes_on_after_a_rename_is_read_until_the_new_file_has_something(log: Path) -> None:
+    log.write_text("1\n")
+    follower = LogFollower(str(log), None, 5)
+    lines = drain(follower)[0]
+    old = log.open("a")
+    log.rename(log.with_suffix(".log.1"))
+    lines += drain(follower)[0]
+    old.write("2\n")
+    old.flush()
+    lines += drain(follower)[0]
+    log.write_text("")
+    old.write("3\nlast words")
+    old.close()
+    lines += drain(follower)[0]
+    log.write_text("4\n")
+    found, frames = drain(follower)
+    assert lines + found == ["1", "2", "3", "last words", "4"]
+    assert frames[-1]["reset"]
+
+
+def test_junk_and_lines_of_a_megabyte_do_no_harm(log: Path) -> None:
+    junk = bytes(range(256)).replace(b"\n", b"") * 64
+    log.write_bytes(b"a\n" + b"x" * (1 << 20) + b"\n" + junk + b"\nb\n")
+    lines, _ = drain(LogFollower(str(log), None, 10))
+    assert [lines[0], lines[-1], len(lines)] == ["a", "b", 4]
+    assert max(map(len, lines)) < 17000

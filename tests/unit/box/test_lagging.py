@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import json
+
+from rgt_box import jsonline
+from rgt_box.history.reader import Record
+from rgt_box.streams.lagging import Coalescer
+
+
+def records(*kinds: str, boot: str = "b", first: int = 1) -> list[Record]:
+    """One record per letter: ``S``ample or ``E``vent."""
+    found = []
+    for seq, kind in enumerate(kinds, first):
+        frame = {"t": "sample" if kind == "S" else "event", "boot": boot, "seq": seq}
+        found.append(Record(boot, seq, kind == "S", jsonline.dumps(frame), 0))
+    return found
+
+
+def seqs(lines: list[bytes]) -> list[tuple[int, int]]:
+    """(number, skipped) of each line."""
+    return [(frame["seq"], frame.get("skipped", 0)) for frame in map(json.loads, lines)]
+
+
+def test_in_time_everything_goes_out_as_it_was_recorded() -> None:
+    given = records(*"SES")
+    assert Coalescer("b", 0).take(given, False) == [record.payload + b"\n" for record in given]
+
+
+def test_late_only_the_newest_sample_goes_out_and_every_event() -> None:
+    assert seqs(Coalescer("b", 0).take(records(*"SSESS"), True)) == [(3, 0), (5, 3)]
+
+
+def test_below_the_floor_samples_are_counted_and_events_go_out() -> None:
+    coalescer = Coalescer("b", 0, floor=("b", 5))
+    assert seqs(coalescer.take(records(*"SSE"), False)) == [(3, 0)]
+    assert seqs(coalescer.take(records(*"SSS", first=4), False)) == [(5, 3), (6, 0)]
+
+
+def test_samples_of_an_earlier_boot_lie_below_the_floor() -> None:
+    coalescer = Coalescer("a", 7, floor=("b", 1))
+    given = records(*"SE", boot="a", first=8) + records(*"ES")
+    assert seqs(coalescer.take(given, False)) == [(9, 0), (1, 0), (2, 1)]
+
+
+def test_as_differences_skipped_ones_are_counted_too() -> None:
+    coalescer = Coalescer("b", 0, delta=True)
+    lines = coalescer.take(records(*"S"), False) + coalescer.take(records(*"SSS", first=2), True)
+    assert seqs(lines) == [(1, 0), (4, 2)]
