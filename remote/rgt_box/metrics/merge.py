@@ -177,6 +177,29 @@ def _by_step(each: tuple[int, str, Part], ratio: float) -> tuple[int, str, Part]
     )
 
 
+class News:
+    """What of a curve its reader does not have yet.
+
+    Attributes:
+        keep: How many of the points that were sent stay; the later ones are overtaken.
+        points: What comes after them.
+        resumes: True when a segment begins at the first of `points` (a restart, another source); False when points
+            are only appended, or the last one was corrected.
+    """
+
+    __slots__ = ("keep", "points", "resumes")
+
+    def __init__(self, sent: Sequence[tuple[float, float]], curve: Curve) -> None:
+        points = curve.points()
+        keep = 0
+        for (x, y), (now, value, _) in zip(sent, points):  # noqa: B905 (3.10)
+            if x != now or (y != value and (y == y or value == value)):
+                break
+            keep += 1
+        self.keep, self.points = keep, points[keep:]
+        self.resumes = keep > 0 and bool(self.points) and self.points[0][0] in curve.breaks()
+
+
 def in_order(curves: Mapping[tuple[str, str], Curve]) -> list[tuple[str, Curve]]:
     """Return (run, curve) pairs, by run and by the order of the canonical metrics."""
     keys = sorted(curves, key=lambda key: (key[0], METRICS.index(key[1])))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,3 +259,13 @@ def test_the_prefix_of_a_rank_stands_apart() -> None:
     assert clean(b"3: step") == ("3", "step")
     assert clean(b"\x1b[1m12\x1b[0m\x08\x08 \xff") == ("", "12 \ufffd")
     assert clean(b"12:30 step") == ("", "12:30 step")
+
+
+def test_every_format_is_documented_and_says_where_it_was_seen() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "scalars.md").read_text()
+    named = {
+        name for row in re.findall(r"^\| (`[^|]*) \|", text, re.M) for name in re.findall(r"`([^`]+)`", row)
+    }
+    assert {each.name for each in FORMATS} <= named
+    assert all(each.seen and each.sample for each in FORMATS)
+    assert len(BY_NAME) == len(FORMATS)

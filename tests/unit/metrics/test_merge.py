@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.metrics.discover import preference
-from rgt_box.metrics.merge import Curve, Offer, in_order, merge
+from rgt_box.metrics.merge import Curve, News, Offer, in_order, merge
 from rgt_box.metrics.segments import Series
 
 
@@ -105,6 +105,30 @@ def test_runs_of_a_database_are_runs() -> None:
 def test_nothing_gives_nothing() -> None:
     assert merge([]) == {}
     assert merge([offer("csv", "x", accuracy=series((1, 1)), loss=Series())]) == {}
+
+
+def test_only_what_is_new_is_sent() -> None:
+    nan = float("nan")
+    rows = offer("console:tqdm", "log", loss=series((1, 1.0), (2, nan)))
+    news = News([], loss(rows))
+    assert (news.keep, [x for x, _, _ in news.points], news.resumes) == (0, [1, 2], False)
+    sent = [(x, y) for x, y, _ in news.points]
+    grown = rows.series["", "loss", "step"]
+    assert News(sent, loss(rows)).points == []
+    grown.add(3, 3.0, None)
+    news = News(sent, loss(rows))
+    assert (news.keep, news.points, news.resumes) == (2, [(3, 3.0, None)], False)
+    grown.add(3, 3.5, None)
+    news = News([*sent, (3, 3.0)], loss(rows))
+    assert (news.keep, news.points, news.resumes) == (2, [(3, 3.5, None)], False), (
+        "a bar that corrects itself"
+    )
+    grown.add(2, 9.0, None)
+    news = News([*sent, (3, 3.5)], loss(rows))
+    assert (news.keep, news.points, news.resumes) == (1, [(2, 9.0, None)], True), "a restart"
+    better = offer("tensorboard", "tb", loss=series((2, 7.0), (4, 8.0)))
+    news = News([(1, 1.0), (2, 9.0)], loss(rows, better))
+    assert (news.keep, [x for x, _, _ in news.points], news.resumes) == (1, [2, 4], True), "a better source"
 
 
 POINTS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 9)), max_size=12).map(
