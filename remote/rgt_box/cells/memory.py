@@ -7,7 +7,13 @@ import os
 from rgt_box import procstat
 from rgt_box.sampling import cgroup
 from rgt_box.sampling.kept import parse_fields
-from rgt_box.sampling.memory import FILES, NO_LIMIT
+
+FILES = {
+    1: {"events": "memory.oom_control", "limit": "memory.limit_in_bytes"},
+    2: {"events": "memory.events", "limit": "memory.max"},
+}
+NO_LIMIT = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of a page."""
 
 
 class Memory:

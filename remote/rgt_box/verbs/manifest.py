@@ -1,0 +1,162 @@
+"""The ``manifest`` verb: every file of a tree with size, SHA-256 and mtime, as JSON lines."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rgt_box import jsonline
+from rgt_box.background import describe
+from rgt_box.verbs import hashing, tree, words
+from rgt_box.verbs.cache import HashCache, default_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator
+
+HELP = """
+usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache]
+
+Print one JSON line for each file below each PATH, sorted: {"path", "size", "sha256", "mtime"}. A line {"root"} stands
+before the files of each PATH. A link is named {"path", "link"} and never followed ("outside": true where it leads out
+of PATH). What cannot be listed, changes while it is read, or is no regular file is named {"path", "error"}. The last
+line {"end": true, "files", "bytes", "links", "problems", "hashed", "cached"} says that nothing is cut off.
+A name that is no UTF-8 also comes as "path_b64".
+
+  --out FILE    write to FILE (by a temporary file and a rename) and print the last line only
+  --cache FILE  where hashes are remembered; by default in the agent's state directory
+  --no-cache    hash everything
+
+Exit status: 0 everything is listed, 1 something is not (see the lines with "error"), 2 wrong command line, or FILE
+cannot be written.
+
+Example: manifest /workspace/runs --out /workspace/manifest.jsonl
+"""
+SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag"}
+NICE = 10
+"""Hashing must not slow the training next to it."""
+
+
+class Counts:
+    """What a manifest held."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = self.links = self.problems = self.hashed = self.cached = 0
+
+    def row(self) -> dict[str, Any]:
+        """Return the last line."""
+        return dict({"end": True}, **vars(self))
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    roots, found = words.parse(argv, SPEC, HELP)
+    if not roots:
+        return words.refuse("manifest: which PATH?")
+    os.nice(NICE)
+    cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
+    counts = Counts()
+    try:
+        if found["out"]:
+            _to_file(found["out"], roots, cache, counts)
+        else:
+            _print(roots, cache, counts, sys.stdout.buffer.write)
+        sys.stdout.buffer.write(jsonline.line(counts.row()))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
+        return 1
+    except OSError as error:
+        return words.refuse("manifest: %s: %s" % (error.filename or found["out"], describe(error)))
+    finally:
+        cache.close()
+    return 1 if counts.problems else 0
+
+
+def _print(
+    roots: list[str],
+    cache: HashCache,
+    counts: Counts,
+    write: Callable[[bytes], Any],
+    own: tuple[int, int] | None = None,
+) -> None:
+    for root in roots:
+        write(jsonline.line(tree.named(os.fsencode(os.path.abspath(root)), "root")))
+        for row in rows(root, cache, counts, own):
+            write(jsonline.line(row))
+
+
+def _to_file(path: str, roots: list[str], cache: HashCache, counts: Counts) -> None:
+    temporary = path + ".part"  # always the same name: what a killed run leaves is overwritten by the next
+    try:
+        with open(temporary, "wb") as file:
+            stat = os.fstat(file.fileno())
+            _print(roots, cache, counts, file.write, (stat.st_dev, stat.st_ino))
+            file.write(jsonline.line(counts.row()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def rows(
+    root: str, cache: HashCache, counts: Counts, own: tuple[int, int] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield the lines of one tree.
+
+    Args:
+        root: A directory or a file.
+        cache: Hashes that are known.
+        counts: Counts along.
+        own: Device and inode of the file that the manifest is being written to: it does not list itself.
+    """
+    try:
+        for entry in tree.walk(root):
+            if entry.stat is not None and own == (entry.stat.st_dev, entry.stat.st_ino):
+                continue
+            row = _row(root, entry, cache, counts)
+            if row is not None:
+                counts.problems += "error" in row
+                yield row
+    except OSError as error:
+        counts.problems += 1
+        yield {"path": ".", "error": describe(error)}
+
+
+def _row(root: str, entry: tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any] | None:
+    """Return the line of one entry; None for a directory, which its files speak for."""
+    row = tree.named(entry.path)
+    try:
+        if entry.kind == tree.FOLDER:
+            return None
+        if entry.kind == tree.FILE:
+            return dict(row, **_file(entry, cache, counts))
+        if entry.kind == tree.LINK:
+            counts.links += 1
+            row.update(tree.named(entry.target(), "link"))
+            return dict(row, outside=True) if tree.leads_outside(root, entry.path) else row
+    except hashing.Changed as error:
+        return dict(row, error=str(error), changed=True)
+    except OSError as error:
+        return dict(row, error=describe(error))
+    text = "is %s: neither read nor listed" % entry.text if entry.kind == tree.SPECIAL else entry.text
+    return dict(row, error=text)
+
+
+def _file(entry: tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any]:
+    stat = entry.stat
+    found = cache.get(stat) if stat is not None else None
+    if found is None or stat is None:
+        found, stat = hashing.steady(entry.open)
+        cache.put(stat, found)
+        counts.hashed += 1
+    else:
+        counts.cached += 1
+    counts.files += 1
+    counts.bytes += stat.st_size
+    return {"size": stat.st_size, "sha256": found, "mtime": stat.st_mtime_ns / 10**9}

@@ -1,0 +1,175 @@
+"""Walk a directory without leaving it: sorted, by descriptors, with names as the raw bytes that they are."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from rgt_box.background import describe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+FILE, FOLDER, LINK, SPECIAL, ERROR = "file", "folder", "link", "special", "error"
+
+KINDS = (
+    (stat.S_ISREG, FILE, ""),
+    (stat.S_ISDIR, FOLDER, ""),
+    (stat.S_ISLNK, LINK, ""),
+    (stat.S_ISFIFO, SPECIAL, "a named pipe"),
+    (stat.S_ISSOCK, SPECIAL, "a socket"),
+    (stat.S_ISCHR, SPECIAL, "a character device"),
+    (stat.S_ISBLK, SPECIAL, "a block device"),
+)
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Should the file be swapped for a link or a pipe meanwhile, the first is refused and the second does not block.
+OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Entry:
+    """Something in the tree. It can be opened until the walk goes on.
+
+    Attributes:
+        path: Relative to the root, raw bytes, with ``/`` between.
+        kind: ``file``, ``folder``, ``link``, ``special`` or ``error``.
+        stat: As of the walk; None for an error.
+        text: What kind of special file it is, or what went wrong.
+    """
+
+    __slots__ = ("_folder", "_name", "kind", "path", "stat", "text")
+
+    def __init__(self, folder: int, name: str, path: bytes) -> None:
+        self._folder, self._name, self.path = folder, name, path
+        self.stat: os.stat_result | None = None
+        self.kind, self.text = ERROR, ""
+        try:
+            self.stat = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        except OSError as error:
+            self.text = describe(error)
+            return
+        for test, kind, text in KINDS:
+            if test(self.stat.st_mode):
+                self.kind, self.text = kind, text
+
+    def open(self) -> int:
+        """Open a file for reading; never anything else.
+
+        Raises:
+            OSError: when it cannot be opened or is no regular file any more.
+        """
+        fd = os.open(self._name, OPEN_FILE, dir_fd=self._folder)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(0, "is no regular file any more")
+        return fd
+
+    def open_folder(self) -> int:
+        """Open a directory.
+
+        Raises:
+            OSError: when it cannot be opened or is none any more.
+        """
+        return os.open(self._name, OPEN_FOLDER, dir_fd=self._folder)
+
+    def target(self) -> bytes:
+        """Return what a link points to.
+
+        Raises:
+            OSError: when it cannot be read.
+        """
+        return os.fsencode(os.readlink(self._name, dir_fd=self._folder))
+
+    def failed(self, text: str) -> Entry:
+        """Return this entry as an error."""
+        self.kind, self.text = ERROR, text
+        return self
+
+
+def walk(root: str) -> Iterator[Entry]:
+    """Yield what is below a directory in the byte order of the paths, or a file alone.
+
+    Links are yielded, never followed (but `root` itself may be one).
+
+    Raises:
+        OSError: when `root` cannot be opened.
+    """
+    real = os.path.realpath(root)
+    if not stat.S_ISDIR(os.stat(real).st_mode):
+        folder = os.open(os.path.dirname(real), OPEN_FOLDER)
+        try:
+            yield Entry(folder, os.path.basename(real), os.path.basename(os.fsencode(real)))
+        finally:
+            os.close(folder)
+        return
+    first = os.open(real, OPEN_FOLDER)
+    stack = [(first, _listed(first, b""))]
+    try:
+        while stack:
+            entry = next(stack[-1][1], None)
+            if entry is None:
+                os.close(stack.pop()[0])
+                continue
+            if entry.kind != FOLDER:
+                yield entry
+                continue
+            try:
+                below = entry.open_folder()
+            except OSError as error:
+                yield entry.failed(describe(error))
+                continue
+            yield entry
+            stack.append((below, _listed(below, entry.path + b"/")))
+    finally:
+        for fd, _ in stack:
+            os.close(fd)
+
+
+def _listed(folder: int, prefix: bytes) -> Iterator[Entry]:
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        # The folder itself is the news; its own entry has been yielded already.
+        yield _broken(prefix, describe(error))
+        return
+    entries = [Entry(folder, name, prefix + os.fsencode(name)) for name in names]
+    # With its slash, so that "a.b" stands before "a/c" as it does in the sorted paths.
+    entries.sort(key=lambda entry: entry.path + b"/" * (entry.kind == FOLDER))
+    for entry in entries:
+        yield entry
+
+
+def _broken(prefix: bytes, text: str) -> Entry:
+    entry = Entry.__new__(Entry)
+    entry.path, entry.stat, entry.kind, entry.text = prefix or b".", None, ERROR, text
+    return entry
+
+
+def leads_outside(root: str, path: bytes) -> bool:
+    """Tell whether a link in the tree ends outside of it."""
+    top = os.fsencode(os.path.realpath(root))
+    real = os.path.realpath(os.path.join(top, path))
+    return real != top and not real.startswith(top.rstrip(b"/") + b"/")
+
+
+def named(path: bytes, key: str = "path") -> dict[str, Any]:
+    """Return a name for JSON; one that is no UTF-8 also as base64, so that nothing is lost."""
+    try:
+        return {key: path.decode("utf-8")}
+    except UnicodeDecodeError:
+        import base64
+
+        return {key: path.decode("utf-8", "replace"), key + "_b64": base64.b64encode(path).decode("ascii")}
+
+
+def raw_name(row: dict[str, Any], key: str = "path") -> bytes | None:
+    """Return the raw bytes of a name written by `named`; None where there is none."""
+    coded, plain = row.get(key + "_b64"), row.get(key)
+    if isinstance(coded, str):
+        import base64
+
+        try:
+            return base64.b64decode(coded, validate=True)
+        except ValueError:
+            return None
+    return plain.encode("utf-8", "surrogateescape") if isinstance(plain, str) else None
