@@ -102,10 +102,11 @@ def whole(x: float) -> float:
 def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> dict[str, Any]:
     """Return one series as a line of ``--json`` tells it."""
     group, tag, kind = key
+    several = group and any(other != group for other, _, _ in reading.store.series)
     return {
         "file": reading.source.path,
         "source": reading.name,
-        "tag": "%s:%s" % (group, tag) if group else tag,
+        "tag": "%s:%s" % (group, tag) if several else tag,
         "metric": metric,
         "x": kind,
         "points": len(series.xs),

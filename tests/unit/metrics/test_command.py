@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,24 @@ def test_a_directory_is_searched_and_the_table_marks_what_is_drawn(
     assert drawn["metrics.jsonl"].startswith("*")
     assert main(["--json", str(tmp_path)]) == 0
     assert {row["source"] for row in rows(capfd.readouterr().out)} == {"rgt", "console:nanogpt"}
+
+
+def test_runs_of_a_database_stand_before_their_tags_where_there_are_several(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "project.db"
+    db = sqlite3.connect(path)
+    db.execute("CREATE TABLE metrics (id INTEGER PRIMARY KEY, run_id, timestamp, run_name, step, metrics)")
+    insert = "INSERT INTO metrics VALUES (?, 'id', '2026-01-01T00:00:00', ?, ?, ?)"
+    db.execute(insert, (1, "a", 1, '{"loss": 1.5}'))
+    db.commit()
+    assert main([str(path), "--json"]) == 0
+    assert [row["tag"] for row in rows(capfd.readouterr().out)] == ["loss"]
+    db.execute(insert, (2, "b", 1, '{"loss": 2.5}'))
+    db.commit()
+    db.close()
+    assert main([str(path), "--json"]) == 0
+    assert [row["tag"] for row in rows(capfd.readouterr().out)] == ["a:loss", "b:loss"]
 
 
 def test_names_cannot_move_the_cursor(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
