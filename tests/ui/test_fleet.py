@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import Link
+from rgt_tui.model.evidence import Fix
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.ui.screens.fleet import FleetScreen, split_heights
@@ -14,6 +15,7 @@ from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.fleet_table import FleetTable
 from rgt_tui.ui.widgets.keyline import KeyLine, layout_keys
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from rgt_tui.ui.widgets.why import finding_lines
 from tests.ui.fakes import (
     NOW,
     demo_state,
@@ -113,6 +115,50 @@ async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:
         assert table.names[1] == "autodl-demo"
         assert table.picked == "autodl-demo"
         assert table.selected_line() == 2
+
+
+async def test_until_someone_chooses_the_worst_box_is_selected() -> None:
+    calm = FleetState((running_box("a-box"), running_box("b-box")))
+    async with running(calm) as (app, pilot, fleet):
+        table = app.screen.query_one(FleetTable)
+        assert table.picked == "a-box"
+        fleet.push(FleetState((running_box("a-box"), trouble_box("b-box"))))
+        app.tick()
+        await pilot.pause()
+        assert table.picked == "b-box"
+        await pilot.press("j")
+        assert table.picked == "a-box"
+        fleet.push(FleetState((running_box("a-box"), lost_box("b-box"))))
+        app.tick()
+        await pilot.pause()
+        assert table.picked == "a-box"
+
+
+async def test_opening_a_box_is_choosing_it() -> None:
+    async with running(FleetState((running_box("a-box"), running_box("b-box"))), keys=("enter",)) as (
+        app,
+        pilot,
+        fleet,
+    ):
+        await pilot.press("q")
+        fleet.push(FleetState((running_box("a-box"), trouble_box("b-box"))))
+        app.tick(force=True)
+        await settle(pilot)
+        assert app.screen.query_one(FleetTable).picked == "a-box"
+
+
+def test_where_not_all_fits_the_step_that_cures_comes_first() -> None:
+    finding = trouble_box().findings[0]
+    steps = (Fix("look", "df -i /w"), Fix("cure", "rm -rf -- '/w/.cache'"))
+    finding = msgspec.structs.replace(finding, fixes=steps)
+    brief = [text_of(made) for made in finding_lines(finding, 80, NOW, proof_first=False)]
+    assert brief.index(next(t for t in brief if "rm -rf" in t)) < brief.index(
+        next(t for t in brief if "df -i" in t)
+    )
+    full = [text_of(made) for made in finding_lines(finding, 80, NOW)]
+    assert full.index(next(t for t in full if "df -i" in t)) < full.index(
+        next(t for t in full if "rm -rf" in t)
+    )
 
 
 async def test_moving_stops_at_both_ends() -> None:

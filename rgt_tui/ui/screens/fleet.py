@@ -93,10 +93,13 @@ class FleetScreen(FleetAwareScreen):
 
     @property
     def target_box(self) -> str | None:
-        """The selected box; whoever acts on it has chosen it."""
-        table = self.query_one(FleetTable)
-        table.hold()
-        return table.picked
+        """The selected box."""
+        return self.query_one(FleetTable).picked
+
+    def open_for_box(self, place: str) -> None:
+        """Open a screen for the selected box; whoever does so has chosen it."""
+        self.query_one(FleetTable).hold()
+        super().open_for_box(place)
 
     def _rows(self, state: FleetState, now: float) -> list[Row]:
         rows = []
