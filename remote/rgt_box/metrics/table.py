@@ -84,7 +84,7 @@ def cells(text: str, delimiter: str) -> list[str]:
     import csv
 
     try:
-        return next(csv.reader([text], delimiter=delimiter), [])
+        return next(csv.reader([text], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:
         return []
 

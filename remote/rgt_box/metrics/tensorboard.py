@@ -28,6 +28,10 @@ LARGE = 64 << 10
 ABSURD = 1 << 31
 """No record is longer; TensorFlow itself refuses it."""
 FRAME = 16
+LOWER, UPPER = 3, bytes(5)
+"""The length of a record that is worth finding fits in three bytes; the other five are zero."""
+NEARBY = 1 << 20
+TRIES = 2000
 _lengths: dict[bytes, int] = {}
 """Headers whose checksum was found right: their number is small, as lengths repeat."""
 
@@ -66,10 +70,7 @@ class EventFile(Appended):
                 base, at, data = offset, 0, window.at(offset, WINDOW)
             length = length_of(data[at : at + 12])
             if length is None or length > ABSURD:
-                batch.problem(
-                    offset, "record header damaged" if length is None else "record of %d bytes" % length
-                )
-                found = resync(window, offset)
+                found = self._damage(length, offset, window, state, batch)
                 if found is None:
                     break
                 offset, base, data = found, found, b""
@@ -87,6 +88,19 @@ class EventFile(Appended):
                     batch.problem(offset, "record damaged")
             offset = after
         state["offset"] = held.settle(offset)
+
+    @staticmethod
+    def _damage(
+        length: int | None, offset: int, window: Window, state: dict[str, Any], batch: Batch
+    ) -> int | None:
+        """Return where to go on behind a header that is wrong; None when that is not known (yet)."""
+        if state.get("stuck") == window.size:
+            return None
+        batch.problem(offset, "record header damaged" if length is None else "record of %d bytes" % length)
+        found = resync(window, offset)
+        if found is None:
+            state["stuck"] = window.size  # look again when there is more
+        return found
 
     def _record(self, record: bytes, offset: int, batch: Batch, held: Held) -> None:
         try:
@@ -108,14 +122,21 @@ class EventFile(Appended):
 
 def resync(window: Window, offset: int) -> int | None:
     """Return the place of the next record behind damage at `offset`; None when none is found nearby."""
-    data = window.at(offset + 1, BUDGET)
-    at = data.find(b"\0\0\0\0\0", 3)
-    while 0 <= at <= len(data) - 9:
-        place = at - 3
+    data = window.at(offset + 1, NEARBY)
+    at = -1
+    for _ in range(TRIES):
+        at = data.find(UPPER, at + 1)
+        place = at - LOWER
+        if at < 0 or place > len(data) - 12:
+            return None
+        if place < 0:
+            continue
+        if data.startswith(bytes(12), place):  # a hole: look at its end
+            at += len(data) - at - len(data[at:].lstrip(b"\0")) - len(UPPER) - 1
+            continue
         length = length_of(data[place : place + 12])
         if length is not None and offset + 1 + place + FRAME + length <= window.size:
             return offset + 1 + place
-        at = data.find(b"\0\0\0\0\0", at + 1)
     return None
 
 

@@ -52,7 +52,7 @@ class TrainerState(Reader):
                 batch.problem(0, "larger than %d MiB" % (MAX_BYTES >> 20))
                 return
             with os.fdopen(os.dup(fd), "rb") as file:
-                text = file.read(MAX_BYTES).decode("utf-8", "replace")
+                text = file.read(found.st_size).decode("utf-8", "replace")
         finally:
             os.close(fd)
         start = opening(text)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 LAYOUT = Layout(carry=True, call_counter="_step", drop=("_runtime",))
 HISTORY = 2
 """Field of Record that holds a row of metrics."""
+UNKNOWN = -1
 WINDOW = 256 << 10
 MAX_RECORD = 1 << 20
 MAX_VALUE = 64 << 10
@@ -70,13 +71,13 @@ class WandbFile(Appended):
                 batch.problem(offset, "chunk damaged")
             if kind in (DAMAGED, EMPTY) or (kind in (MIDDLE, LAST) and not parts):
                 parts, size = [], 0
-            elif kind in (FULL, FIRST):
-                parts, size = ([payload], len(payload)) if peek(payload) == HISTORY else ([], 0)
             else:
-                parts.append(payload)
-                size += len(payload)
+                parts = [payload] if kind in (FULL, FIRST) else [*parts, payload]
+                size = size + len(payload) if len(parts) > 1 else len(payload)
                 if size > MAX_RECORD:
                     batch.problem(offset, "record longer than 1 MiB")
+                    parts = []
+                elif peek(b"".join(part[:99] for part in parts[:3])) not in (HISTORY, UNKNOWN):
                     parts = []
             offset = piece.end
             if parts and kind in (FULL, LAST):
@@ -98,19 +99,20 @@ class WandbFile(Appended):
 
 
 def peek(data: bytes) -> int:
-    """Return the number of the first field that is a message; 0 when there is none in sight."""
+    """Return the number of the first field that is a message; 0: none, `UNKNOWN`: not seen yet."""
     at = 0
     try:
-        while at < len(data):
+        while True:
             key, at = varint(data, at)
             if key & 7 == BYTES:
                 return key >> 3
             if key & 7 != VARINT:
                 return 0
             _, at = varint(data, at)
-    except (ValueError, IndexError):
-        pass
-    return 0
+    except IndexError:
+        return UNKNOWN
+    except ValueError:
+        return 0
 
 
 def history(data: bytes) -> dict[str, Any]:
