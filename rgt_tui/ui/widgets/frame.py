@@ -67,13 +67,18 @@ def sections(
     tone = Tone.ACCENT if active else Tone.DIM
     top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
     rows: list[Line] = []
+    titles: set[int] = set()
     for index, part in enumerate(parts):
         if index:
+            titles.add(len(rows))
             rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
         rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
     first = parts[0] if parts else Section(EMPTY, ())
     out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone)]
-    out += rows[top : top + height - 2]
+    shown = rows[top : top + height - 2]
+    if shown and top + len(shown) - 1 in titles and top + len(shown) < len(rows):
+        shown.pop()  # a title whose section does not fit says nothing
+    out += shown
     while len(out) < height - 1:
         out.append(_walled(EMPTY, width, side, tone))
     out.append(border(width, bottom_left, bottom_right, hint=foot, tone=tone))
