@@ -7,6 +7,8 @@ at every restart; its step counts samples).
 
 from __future__ import annotations
 
+import math
+
 from rgt_box.metrics import rows
 from rgt_box.metrics.appended import Lines
 from rgt_box.metrics.base import SAMPLES
@@ -94,4 +96,4 @@ def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
     parts = [number(row[key]) for key in row if key.startswith(prefix) and key.endswith("_loss")]
     known = [part for part in parts if part is not None]
     if known and len(known) == len(parts) and name not in row:
-        row[name] = sum(known)
+        row[name] = math.fsum(known)

@@ -52,7 +52,7 @@ class WandbFile(Appended):
                 batch.reset, batch.points = True, []
 
     def _records(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        """Read records; ``state["skip"]`` says that the rest of one is passed over."""
+        """Read records. The offset stays before a record until all of its chunks are there."""
         offset = first = max(state["offset"], len(MAGIC))
         base, data, size = offset, b"", 0
         parts: list[bytes] = []

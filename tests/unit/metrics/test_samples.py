@@ -186,6 +186,23 @@ SAMPLES: list[tuple[str, str, int, int, int, Series]] = [
         },
     ),
     (
+        "trackio",
+        "made/trackio_db.sql",  # its first row has no step of the trainer and so no place
+        *(1, 6, 1),
+        {"train/loss": ("step", 6, 1, 25, 2 / 6)},
+    ),
+    (
+        "mlflow",
+        "made/mlflow_db.sql",
+        *(5, 17, 3),
+        {
+            "loss": ("step", 6, 1, 5, 0.0),
+            "grad_norm": ("step", 1, 1, 5, "nan"),
+            "up": ("step", 1, 1, 2, "inf"),
+            "nostep": ("step", 4, 0, 3, 6.0),
+        },
+    ),
+    (
         "aitoolkit",
         "typed/aitoolkit_loss_log.sql",
         *(2, 2, 0),
@@ -250,16 +267,20 @@ def test_sample(
 
 
 def test_every_kind_has_a_sample_or_a_test_of_its_own() -> None:
-    elsewhere = {"rgt", "jsonl", "csv", "detectron2", "mlflow", "tensorboard_dir"}
+    elsewhere = {"rgt", "jsonl", "csv", "detectron2", "tensorboard_dir"}
     assert {each[0] for each in SAMPLES} | elsewhere == set(KINDS)
 
 
 def test_every_sample_file_is_used() -> None:
     used = {each[1] for each in SAMPLES} | {"mlflow/metrics/system/gpu_0_utilization_percentage"}
+    used |= {
+        "made/wandb_history.wandb",
+        *(f"made/tensorboardX/events.out.tfevents.{stamp}.vm" for stamp in (1795263245, 1795263246)),
+    }
     here = {
         str(path.relative_to(FIXTURES))
         for path in FIXTURES.rglob("*")
-        if path.is_file() and "console" not in path.parts and "made" not in path.parts
+        if path.is_file() and "console" not in path.parts and path.name != "README.md"
     }
     assert here == used
 
