@@ -35,6 +35,7 @@ else:
 
     Event = namedtuple("Event", "wall step start values")
 
+NOTHING = Event(0.0, 0, False, [])
 _FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
 CONTENT = {int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())}
 """dtype → one element of ``tensor_content``."""

@@ -56,6 +56,8 @@ class JsonLines(Lines):
             row = dict(row["data"], step=row.get("step"))
         if dict in map(type, row.values()):
             row = flatten(row, MAX_TAGS)
+        if not rows.AXES.intersection(row):
+            row = {rows.axis_name(key): value for key, value in row.items()}
         where = rows.place(row, self._layout, state)
         if where is not None:
             rows.add(row, where, self._layout, batch, offset)

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
 EPOCH_KEYS = ("epoch", "train/epoch")
 FIRM = ("train/global_step", "trainer/global_step", "global_step")
 """Keys that are the trainer's own step wherever they occur; the others may be anything."""
+AXES = frozenset(STEP_KEYS + EPOCH_KEYS)
 NAN = float("nan")
+
+
+def axis_name(name: str) -> str:
+    """Return the key that `name` is when it says where a row stands, however it is written (``Step``)."""
+    lower = name.lower()
+    return lower if lower in AXES else name
 
 
 class Layout:

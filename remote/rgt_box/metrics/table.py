@@ -53,7 +53,7 @@ class Table(Lines):
         self._header = self._header.rstrip(b"\r") if found else b""
         text = self._header.decode("utf-8-sig", "replace")
         self._delimiter = next((each for each in DELIMITERS if each in text), ",")
-        self._names = [name.strip() for name in cells(text, self._delimiter)]
+        self._names = [rows.axis_name(name.strip()) for name in cells(text, self._delimiter)]
 
     def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
         if not self._header:

@@ -82,10 +82,7 @@ class EventFile(Appended):
                 if after - base > len(data):
                     base, at, data = offset, 0, window.at(offset, WINDOW)
                 record = data[at + 12 : at + 12 + length]
-                if masked(record) == unpack_from("<I", data, at + 12 + length)[0]:
-                    self._record(record, offset, batch, held)
-                else:
-                    batch.problem(offset, "record damaged")
+                self._record(record, unpack_from("<I", data, at + 12 + length)[0], offset, batch, held)
             offset = after
         state["offset"] = held.settle(offset)
 
@@ -102,11 +99,18 @@ class EventFile(Appended):
             state["stuck"] = window.size  # look again when there is more
         return found
 
-    def _record(self, record: bytes, offset: int, batch: Batch, held: Held) -> None:
+    def _record(self, record: bytes, crc: int, offset: int, batch: Batch, held: Held) -> None:
+        """Take the scalars of one record; the checksum is only worth its time for a record that has some."""
         try:
-            event = events.decode(record)
+            event, wrong = events.decode(record), ""
         except (ValueError, IndexError) as error:
-            batch.problem(offset, "no event: %s" % error)
+            event, wrong = events.NOTHING, "no event: %s" % error
+        if not (event.values or event.start or wrong):
+            return
+        if masked(record) != crc:
+            wrong = "record damaged"
+        if wrong:
+            batch.problem(offset, wrong)
             return
         if event.start:
             batch.start(float(event.step), "session started again")

@@ -147,6 +147,19 @@ def test_generic_rows_never_mix_their_axes(tmp_path: Path) -> None:
     ]
 
 
+def test_axes_however_they_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("Epoch;Step;Loss\n0;5;1.0\n")
+    each = follower("csv", path)
+    each.poll()
+    assert [point[:4] for point in each.points] == [("epoch", "step", 5.0, 0.0), ("Loss", "step", 5.0, 1.0)]
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"Epoch": 3, "Loss": 1.0}\n')
+    each = follower("jsonl", path)
+    each.poll()
+    assert [point[:4] for point in each.points] == [("Loss", "epoch", 3.0, 1.0)]
+
+
 def test_mlflow_file_without_steps_counts_the_order(tmp_path: Path) -> None:
     path = tmp_path / "mlruns" / "0" / "abc" / "metrics" / "metrics" / "mAP"
     path.parent.mkdir(parents=True)

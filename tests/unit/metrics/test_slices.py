@@ -20,7 +20,7 @@ Y = st.one_of(st.floats(width=32), st.just(0.0))
 STEPS = st.integers(min_value=0, max_value=40)
 TAGS = st.sampled_from(["train/loss", "train/grad_norm", "eval/loss", "lr", "µ/😀"])
 CUTS = st.lists(st.floats(min_value=0, max_value=1), max_size=12)
-QUICK = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def whole_and_sliced(kind: str, data: bytes, cuts: list[float], limit: int) -> tuple[Follower, Follower]:

@@ -139,6 +139,22 @@ def test_an_absurd_length_with_a_right_checksum(tmp_path: Path) -> None:
     assert (len(each.points), each.problems) == (2, [f"record of {1 << 60} bytes"])
 
 
+def test_histograms_cost_no_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "events.out.tfevents.1.a"
+    histogram = tfrecord(event(1, blob(1, b"h") + blob(5, bytes(30000))))
+    path.write_bytes(histogram + tfrecord(event(2, simple("loss", 1.0))))
+    sizes: list[int] = []
+
+    def masked(data: bytes) -> int:
+        sizes.append(len(data))
+        return crc32c.masked(data)
+
+    monkeypatch.setattr(tensorboard, "masked", masked)
+    each = follower(path)
+    each.poll()
+    assert (len(each.points), max(sizes) < 100) == (1, True)
+
+
 @pytest.mark.parametrize("hole", [7, 12, 20, 5000, 200000])
 @pytest.mark.parametrize("length", [100, 256, 512, 65536])
 def test_a_hole_of_zeros_is_passed_over(tmp_path: Path, hole: int, length: int) -> None:
