@@ -8,7 +8,7 @@ import time
 import warnings
 
 from rgt_box import files, lock, place, procstat
-from rgt_box.history import layout
+from rgt_box.history import home, layout
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -48,35 +48,33 @@ def detach(words: list[str], log: str | None = None) -> None:
 
 def status(folder: str) -> dict[str, Any] | None:
     """Return the status of the live recorder; None when there is none or it is not ready yet."""
-    found = files.read_json(os.path.join(folder, layout.STATUS))
-    if found is None or not procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
-        return None
-    return None if found.get("error") else found
+    found = home.read_status(folder, layout.STATUS)
+    return None if found is None or found.get("error") else found
 
 
 def failure(folder: str) -> str | None:
     """Return why the last recorder could not write, if that is what ended it."""
-    found = files.read_json(os.path.join(folder, layout.STATUS)) or {}
-    error = found.get("error")
+    error = home.read_json(folder, layout.STATUS).get("error")
     return str(error) if error else None
 
 
 def is_running(folder: str) -> bool:
     """Tell whether a recorder holds the lock."""
-    return lock.is_held(os.path.join(folder, layout.LOCK))
+    return any(lock.is_held(os.path.join(where, layout.LOCK)) for where in home.places(folder))
 
 
 def signal_recorder(folder: str, number: int) -> bool:
     """Send a signal to the recorder, whose pid is only trusted together with its start time."""
-    found = lock.holder(os.path.join(folder, layout.LOCK))
-    pid = int(found.get("pid") or 0)
-    if not procstat.is_alive(pid, found.get("ticks")):
-        return False
-    try:
-        os.kill(pid, number)
-    except OSError:
-        return False
-    return True
+    for where in home.places(folder):
+        found = lock.holder(os.path.join(where, layout.LOCK))
+        pid = int(found.get("pid") or 0)
+        if procstat.is_alive(pid, found.get("ticks")):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                continue
+            return True
+    return False
 
 
 def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
@@ -96,7 +94,7 @@ def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
 
 
 def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
-    """Make sure that a recorder of this very code runs.
+    """Make sure that a recorder runs that is no older than this code.
 
     Args:
         folder: The state directory.
@@ -107,16 +105,16 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     """
     if is_running(folder):
         found = status(folder) or _await_status(folder)
-        if found is not None and found.get("digest") == place.digest():
+        if found is not None and not layout.is_older(found):
             return found
         if found is not None and not stop(folder):
             return found  # an old recorder that does not go is better than none
-    if unwritable(folder):
+    if unwritable(folder) and home.ram(folder, make=True) is None:
         return None
     words = place.command("record", "--foreground")
     if idle_hours is not None:
         words += ["--idle-hours", "%g" % idle_hours]
-    files.unlink(os.path.join(folder, layout.STATUS))
+    home.unlink(folder, layout.STATUS)
     detach(words)
     return _await_status(folder)
 

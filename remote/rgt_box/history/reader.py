@@ -7,10 +7,6 @@ import os
 from rgt_box.history import segment
 from rgt_box.history.ring import read_header
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
-
 HISTORY = 120
 """Records that a client without a cursor gets of what was before."""
 
@@ -46,8 +42,7 @@ class RingReader:
 
     def seek(self, boot: str | None, seq: int) -> None:
         """Go behind the record ``(boot, seq)``, or, without a boot, to the last `HISTORY` records."""
-        found = [(number, self._header(number)) for number in segment.numbers(self._folder)]
-        headers = [(number, str(header["boot"]), int(header["first"])) for number, header in found if header]
+        headers = headers_of(self._folder)
         self._close()
         if not headers:
             self._number = -1
@@ -67,6 +62,10 @@ class RingReader:
         self._next = (boot, seq + 1)
         self._open(start)
 
+    def advance(self, boot: str, seq: int) -> None:
+        """Take everything up to ``(boot, seq)`` for received: it came from elsewhere."""
+        self._next = (boot, seq + 1)
+
     def read(self, limit: int = 262144) -> list[Record]:
         """Return the next records, about `limit` bytes of them; [] when there is nothing newer."""
         if self._fd < 0 and not self._open_next(self._number):
@@ -76,6 +75,9 @@ class RingReader:
             found, after = segment.records(self._fd, self._number, self._position, limit)
             if not self._is_current():
                 if not self._open_next(self._number):
+                    if not segment.numbers(self._folder):  # taken away; a new ring would count from 1
+                        self._close()
+                        self._number = -1
                     return []
                 continue
             if found:
@@ -99,16 +101,6 @@ class RingReader:
             records.append(Record(self._boot, seq, kind == segment.SAMPLE, payload, missing))
             self._next = (self._boot, seq + 1)
         return records
-
-    def _header(self, number: int) -> dict[str, Any] | None:
-        try:
-            fd = os.open(segment.path_of(self._folder, number), os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            return read_header(fd, number)
-        finally:
-            os.close(fd)
 
     def _open(self, number: int) -> bool:
         try:
@@ -144,3 +136,38 @@ class RingReader:
     def close(self) -> None:
         """Close the file; the position is kept."""
         self._close()
+
+
+def headers_of(folder: str) -> list[tuple[int, str, int]]:
+    """Return (number, boot, first seq) of every segment of a ring that has begun, oldest first."""
+    found = []
+    for number in segment.numbers(folder):
+        try:
+            fd = os.open(segment.path_of(folder, number), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        header = read_header(fd, number)
+        os.close(fd)
+        if header is not None:
+            found.append((number, str(header["boot"]), int(header["first"])))
+    return found
+
+
+def newest(folder: str) -> tuple[str, int] | None:
+    """Return (boot, seq) of the newest record of a ring; None when it has none."""
+    headers = headers_of(folder)
+    if not headers:
+        return None
+    number, boot, first = headers[-1]
+    try:
+        fd = os.open(segment.path_of(folder, number), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    last = segment.tail(fd, number)[1]
+    os.close(fd)
+    return boot, max(last, first - 1)
+
+
+def oldest(folder: str, boot: str) -> int | None:
+    """Return the first number of a boot that a ring still holds; None when it holds none."""
+    return min((first for _, name, first in headers_of(folder) if name == boot), default=None)

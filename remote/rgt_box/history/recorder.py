@@ -9,9 +9,9 @@ import time
 
 from rgt_box import background, files, jsonline, lock, place, procstat
 from rgt_box.cells import jobfile
-from rgt_box.history import segment, watchers
-from rgt_box.history.layout import CONFIG, LOCK, RING, STATUS, describe_self, next_tick
-from rgt_box.history.ring import Ring, ring_bytes
+from rgt_box.history import home, queues, segment, watchers
+from rgt_box.history.layout import CONFIG, LOCK, STATUS, ClockWatch, describe_self, next_tick
+from rgt_box.history.store import Store
 from rgt_box.sampling.sampler import Sampler
 
 TYPE_CHECKING = False
@@ -34,34 +34,35 @@ class Recorder:
 
     Args:
         folder: The state directory.
-        ring: Where to write.
+        store: Where to write.
         idle_hours: Hours without a watcher after which the recorder ends by itself.
     """
 
-    def __init__(self, folder: str, ring: Ring, idle_hours: float) -> None:
-        self._folder, self._ring, self._idle_hours = folder, ring, idle_hours
+    def __init__(self, folder: str, store: Store, idle_hours: float) -> None:
+        self._folder, self._store, self._idle_hours = folder, store, idle_hours
         self._watchers = watchers.Watchers(folder)
-        self._config: dict[str, Any] = dict(
-            DEFAULT_CONFIG, **(files.read_json(os.path.join(folder, CONFIG)) or {})
-        )
-        self._sampler = Sampler(folder, ring.last_sample.get("mem", {}).get("oom_kills"))
+        self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **home.read_json(folder, CONFIG))
+        self._queues = queues.QueueLog(folder)
+        self._clock = ClockWatch()
+        self._sampler = Sampler(folder, store.last_sample.get("mem", {}).get("oom_kills"))
         self._watched = time.monotonic()
         self._live: list[dict[str, Any]] = []
         self._boot = place.boot_id()
-        self._looked = 0.0
+        self._looked = self._looked_at_queues = 0.0
 
     def run(self) -> None:
         """Sample until told to stop, or until nobody has watched for too long."""
         self._adopt(first=True)
-        if self._ring.last_boot not in (None, self._boot):
+        if self._store.last_boot not in (None, self._boot):
             self.event("rebooted", "the box has booted anew (or its container was restarted)", "warn")
         self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
         wait = 0.2  # the first sample may take its time
         due = time.monotonic()
         while True:
+            self._changes()
             self._sample(wait)
             wait = 0.0
-            self._ring.grow()
+            self._store.grow()
             interval = float(self._config["interval"])
             due = next_tick(due, interval, time.monotonic())
             if self._sleep_until(due):
@@ -71,6 +72,25 @@ class Recorder:
             if time.monotonic() - self._watched > self._idle_hours * 3600.0:
                 self.event("agent-stopped", "nobody has watched for %g hours" % self._idle_hours)
                 return
+
+    def _changes(self) -> None:
+        """Record what is no reading: a clock that was set, cells that began or ended, where history is kept."""
+        jump = self._clock.look()
+        if jump:
+            self.event("clock-jumped", "the box's clock was set by %+.0f s" % jump, "warn")
+        now = time.monotonic()
+        if now - self._looked_at_queues >= queues.EVERY:
+            self._looked_at_queues = now
+            try:
+                for kind, text, level in self._queues.look(self._config["jobs"]):
+                    self.event(kind, text, level)
+            except (OSError, ValueError, TypeError, KeyError):
+                pass  # a queue file that makes no sense is shown by `watch`, with its words
+        news, self._store.news = self._store.news, []
+        for kind, text, level in news:
+            self.event(kind, text, level)
+        if news:
+            write_status(self._folder, self._status())
 
     def _sleep_until(self, due: float) -> bool:
         """Wait for the next tick, or until the watchers want something else; True when told to stop."""
@@ -89,7 +109,7 @@ class Recorder:
         for entry in self._live:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
-                self._ring.skip_to(after["seq"])
+                self._store.skip_to(after["seq"])
         merged = watchers.merge(self._live, self._config)
         changed = first or merged != self._config
         now = time.monotonic()
@@ -100,19 +120,17 @@ class Recorder:
         self._sampler.configure(merged, written)
         if not changed:
             return False
-        try:
-            files.write_json(os.path.join(self._folder, CONFIG), merged)
-        except OSError:
-            pass  # only the next recorder would have wanted it
+        home.write_json(self._folder, CONFIG, merged)
         write_status(self._folder, self._status())
         return True
 
     def _status(self) -> dict[str, Any]:
+        trouble = self._store.trouble or ""
         return dict(
             describe_self(),
             boot=self._boot,
             gpu_source=self._sampler.gpu_source,
-            limited=self._sampler.limited,
+            limited=self._sampler.limited + ["history is in memory: " + trouble] * bool(trouble),
             interval=self._config["interval"],
         )
 
@@ -124,45 +142,69 @@ class Recorder:
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
         frame["agent_rss"] = sum(map(procstat.resident, pids))
         try:
-            self._ring.append(segment.SAMPLE, frame, jsonline.dumps)
+            self._store.append(segment.SAMPLE, frame, jsonline.dumps)
         except ValueError:  # larger than the ring takes: better without the lists than no sample
-            self._ring.append(segment.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]), jsonline.dumps)
+            self._store.append(
+                segment.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]), jsonline.dumps
+            )
 
     def event(self, kind: str, text: str, level: str = "info") -> None:
         """Record an event."""
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
-        self._ring.append(segment.EVENT, frame, jsonline.dumps)
+        self._store.append(segment.EVENT, frame, jsonline.dumps)
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:
-    """Say how the recorder stands; a disk that is full is not worth dying for."""
+    """Say how the recorder stands."""
+    home.write_json(folder, STATUS, status)
+
+
+def hold(folder: str) -> lock.Lock | None:
+    """Take the recorder's lock, in memory where the state directory cannot be written; None when it is taken.
+
+    Raises:
+        OSError: when there is no place for a lock.
+    """
     try:
-        files.write_json(os.path.join(folder, STATUS), status)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        held = lock.Lock(os.path.join(folder, LOCK))
+        if not held.acquire():
+            return None
     except OSError:
-        pass
+        if lock.is_held(os.path.join(folder, LOCK)):
+            return None
+        memory = home.ram(folder, make=True)
+        if memory is None:
+            raise
+        held = lock.Lock(os.path.join(memory, LOCK))
+        return held if held.acquire() else None
+    memory = home.ram(folder)
+    return None if memory is not None and lock.is_held(os.path.join(memory, LOCK)) else held
 
 
 def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
     """Be the recorder, in this process, until told to stop.
 
     Returns:
-        `OK`, `ALREADY` when another recorder holds the lock, `UNUSABLE` when the ring cannot be written.
+        `OK`, `ALREADY` when another recorder holds the lock, `UNUSABLE` when nothing can be written.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {WAKE})
-    held = lock.Lock(os.path.join(folder, LOCK))
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        if not held.acquire():
+        held = hold(folder)
+        if held is None:
             return ALREADY
-        files.unlink(os.path.join(folder, STATUS))
+        home.unlink(folder, STATUS)
         held.write(describe_self())
-        ring = Ring(os.path.join(folder, RING), place.boot_id(), ring_bytes())
-        Recorder(folder, ring, idle_hours).run()
+        Recorder(folder, Store(folder, place.boot_id()), idle_hours).run()
     except (OSError, ValueError) as error:
         text = "the ring in %s cannot be written: %s" % (folder, background.describe(error))
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE
-    files.unlink(os.path.join(folder, STATUS))
+    home.unlink(folder, STATUS)
+    memory = home.ram(folder)
+    if memory is not None and os.listdir(memory) in ([], [LOCK]):
+        files.unlink(os.path.join(memory, LOCK))
+        os.rmdir(memory)
     return OK

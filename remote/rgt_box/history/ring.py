@@ -111,7 +111,16 @@ class Ring:
         """
         seq = self.last_seq + 1
         frame["boot"], frame["seq"] = self._boot, seq
-        payload = encode(frame)
+        self.put(kind, seq, encode(frame))
+        return seq
+
+    def put(self, kind: bytes, seq: int, payload: bytes) -> None:
+        """Append a record that has its number already.
+
+        Raises:
+            OSError: when the disk refuses even an overwrite.
+            ValueError: when it is too large.
+        """
         record = segment.encode(self._number, kind, seq, payload)
         if self._position + len(record) + 1 > os.fstat(self._fd).st_size:
             if len(record) > self._segment // 2:
@@ -120,7 +129,6 @@ class Ring:
             record = segment.encode(self._number, kind, seq, payload)
         self._write(record)
         self.last_seq = seq
-        return seq
 
     def skip_to(self, seq: int) -> None:
         """Never use numbers up to `seq`: a client has seen them (the ring was lost in between)."""

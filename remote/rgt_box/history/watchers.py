@@ -9,6 +9,7 @@ import os
 import re
 
 from rgt_box import files, procstat
+from rgt_box.history import home
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,40 +26,46 @@ class Watchers:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._signature: tuple[int, int, int] | None = None
+        self._signature: list[tuple[int, int, int] | None] = []
         self._entries: list[dict[str, Any]] = []
 
     def live(self) -> list[dict[str, Any]]:
         """Return the entries of live watchers, the one that started last at the end."""
-        signature = files.signature(self._folder)
-        if signature != self._signature or signature is None:
-            self._entries = [entry for entry in map(self._load, self._names()) if entry is not None]
+        places = home.places(self._folder)
+        signature = [files.signature(place) for place in places]
+        if signature != self._signature or None in signature:
+            self._entries = [entry for entry in map(self._load, self._paths(places)) if entry is not None]
             self._entries.sort(key=lambda entry: (int(entry["ticks"]), int(entry["pid"])))
             self._signature = signature
         alive = [entry for entry in self._entries if procstat.is_alive(entry["pid"], entry["ticks"])]
         if len(alive) != len(self._entries):
             for entry in self._entries:
                 if entry not in alive:
-                    files.unlink(entry_path(self._folder, entry["pid"]))
+                    home.unlink(self._folder, entry_name(entry["pid"]))
             self._entries = alive
         return alive
 
-    def _names(self) -> list[str]:
-        try:
-            return [name for name in os.listdir(self._folder) if _NAME.match(name)]
-        except OSError:
-            return []
+    @staticmethod
+    def _paths(places: list[str]) -> list[str]:
+        found = []
+        for place in places:
+            try:
+                found += [os.path.join(place, name) for name in os.listdir(place) if _NAME.match(name)]
+            except OSError:
+                continue
+        return found
 
-    def _load(self, name: str) -> dict[str, Any] | None:
-        entry = files.read_json(os.path.join(self._folder, name))
+    @staticmethod
+    def _load(path: str) -> dict[str, Any] | None:
+        entry = files.read_json(path)
         if entry is None or not isinstance(entry.get("pid"), int) or not isinstance(entry.get("ticks"), int):
             return None
         return entry
 
 
-def entry_path(folder: str, pid: int) -> str:
-    """Return the path of a watcher's file."""
-    return os.path.join(folder, "watch-%d.json" % pid)
+def entry_name(pid: int) -> str:
+    """Return the name of a watcher's file."""
+    return "watch-%d.json" % pid
 
 
 def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
@@ -68,20 +75,17 @@ def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) 
         folder: The state directory.
         config: ``interval``, ``mounts``, ``jobs``, ``pattern``, ``gpu_trace`` as this watcher asks for them.
         after: The client's last ``{"boot", "seq"}``: numbers up to it must not be used again.
-
-    Raises:
-        OSError: when it cannot be written.
     """
     pid = os.getpid()
     keys = ("interval",) + LISTS + LATEST
     entry = {"pid": pid, "ticks": procstat.start_ticks(pid), "after": after}
     entry["config"] = {key: config.get(key) for key in keys}
-    files.write_json(entry_path(folder, pid), entry)
+    home.write_json(folder, entry_name(pid), entry)
 
 
 def unregister(folder: str) -> None:
     """Remove this process's file."""
-    files.unlink(entry_path(folder, os.getpid()))
+    home.unlink(folder, entry_name(os.getpid()))
 
 
 def merge(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:

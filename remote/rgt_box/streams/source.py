@@ -8,7 +8,8 @@ import time
 from rgt_box import jsonline, place, procstat
 from rgt_box.cells import jobfile
 from rgt_box.history import control, layout
-from rgt_box.history.reader import Record, RingReader
+from rgt_box.history.chain import ChainReader
+from rgt_box.history.reader import HISTORY, Record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,9 +29,14 @@ class RingSource:
 
     def __init__(self, folder: str, after: dict[str, Any] | None) -> None:
         self._folder = folder
-        self._reader = RingReader(os.path.join(folder, layout.RING))
+        self._reader = ChainReader(folder)
         self._reader.seek(after["boot"] if after else None, after["seq"] if after else 0)
         self._checked = time.monotonic()
+
+    def floor(self) -> tuple[str, int] | None:
+        """Return where the newest `HISTORY` records begin."""
+        found = self._reader.newest()
+        return None if found is None else (found[0], found[1] - HISTORY + 1)
 
     def read(self, limit: int) -> list[Record]:
         """Return new records, about `limit` bytes of them."""
@@ -73,6 +79,9 @@ class LocalSource:
     def limited(self) -> list[str]:
         """What does not work here, in words."""
         return self._sampler.limited
+
+    def floor(self) -> None:
+        """Nothing is kept, so there is nothing to leave out."""
 
     def read(self, limit: int) -> list[Record]:
         """Return a sample when one is due."""

@@ -11,6 +11,8 @@ from functools import partial
 
 from rgt_box import PROTO, jsonline, place
 from rgt_box.history import control, watchers
+from rgt_box.history.layout import ClockWatch
+from rgt_box.history.summary import Summing
 from rgt_box.streams import config as configs
 from rgt_box.streams.collector import Collector
 from rgt_box.streams.follows import Follows
@@ -49,8 +51,13 @@ class Watch:
         self._register(after)
         self._source, status, self._why = open_source(self._folder, config, after)
         self._coalescer = Coalescer(
-            after["boot"] if after else self._boot, after["seq"] if after else 0, config["delta"]
+            after["boot"] if after else self._boot,
+            after["seq"] if after else 0,
+            config["delta"],
+            self._source.floor() if config["history"] else None,
         )
+        self._summing = Summing(self._folder, config["history"]) if config["history"] else None
+        self._clock = ClockWatch()
         self._follows = Follows(config)
         self._collector = Collector(lambda: self._follows.poll(FRAMES))
         self._lagging = self._live = self._seen_sample = False
@@ -96,7 +103,21 @@ class Watch:
                 self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
             else:
                 self._outbox.put(jsonline.line(frame))
+        if self._clock.look():
+            self._outbox.put(jsonline.line({"t": "pong", "id": 0, "at": round(time.time(), 3)}))
+        more = self._sum_up() or more
         return self._samples() or more
+
+    def _sum_up(self) -> bool:
+        """Go on with what the client asked to know of the past; False when there is nothing (more) to do."""
+        if self._summing is None:
+            return False
+        frame = self._summing.step()
+        if frame is None:
+            return True
+        self._outbox.put(jsonline.line(frame))
+        self._summing = None
+        return False
 
     def _samples(self) -> bool:
         if self._source.is_dead():
@@ -129,9 +150,9 @@ class Watch:
     def _register(self, after: dict[str, Any] | None) -> None:
         try:
             os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            watchers.register(self._folder, self._config, after)
         except OSError:
-            return  # a recorder that runs already goes on with what it knows
+            pass  # then memory may do
+        watchers.register(self._folder, self._config, after)
         control.signal_recorder(self._folder, signal.SIGHUP)
 
     def _controls(self) -> None:

@@ -4,12 +4,16 @@ import json
 import os
 import signal
 import subprocess
+import zipfile
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from rgt_box.history import layout, watchers
 
 from rgt_tui.model import protocol
+from rgt_tui.ssh.channel import FrameReader
 from tests.unit.box.harness import Agent, private_mount, until
 
 
@@ -47,17 +51,64 @@ def test_stop_ends_it_and_is_no_error_without_one(agent: Agent) -> None:
     assert agent.run("record", "--status").returncode == 1
 
 
-def test_a_recorder_of_another_agent_is_replaced(agent: Agent, tmp_path: Path) -> None:
+def other_agent(agent: Agent, folder: Path, version: int = layout.VERSION) -> Agent:
+    """An agent of another build, whose recorder calls itself `version`."""
+    path = folder / f"rgt-box-00000000dead{version:04x}.pyz"
+    with zipfile.ZipFile(agent.path) as packed, zipfile.ZipFile(path, "w") as changed:
+        for name in packed.namelist():
+            text = packed.read(name)
+            if name == "rgt_box/history/layout.py":
+                text = text.replace(b"VERSION = %d" % layout.VERSION, b"VERSION = %d" % version)
+            changed.writestr(name, text)
+    return Agent(path, agent.state)
+
+
+def test_clients_of_different_versions_share_the_newest_recorder(agent: Agent, tmp_path: Path) -> None:
     agent.run("record")
-    old = agent.recorder_pid()
-    other_file = tmp_path / "rgt-box-00000000deadbeef.pyz"
-    other_file.write_bytes(agent.path.read_bytes())
-    other = Agent(other_file, agent.state)
-    channel = other.watch(interval=0.05)
+    first = agent.recorder_pid()
+    newer = other_agent(agent, tmp_path, layout.VERSION + 1)
+    pids = []
+    numbers: dict[str, list[int]] = {"old": [], "new": []}
+    last: protocol.Sample | None = None
+    for _ in range(3):
+        channels = {"new": newer.watch(interval=0.05), "old": agent.watch(interval=0.05)}
+        for name, channel in channels.items():
+            last = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
+            numbers[name].append(last.seq)
+        pids.append(agent.recorder_pid())
+        for channel in channels.values():
+            channel.close()
+    assert len(set(pids)) == 1
+    assert pids[0] != first
+    assert status(agent)["version"] == layout.VERSION + 1
+
+
+def test_a_recorder_of_the_same_version_goes_on(agent: Agent, tmp_path: Path) -> None:
+    agent.run("record")
+    first = agent.recorder_pid()
+    channel = other_agent(agent, tmp_path).watch(interval=0.05)
     assert channel.expect(lambda frame: isinstance(frame, protocol.Sample))
-    assert status(other)["digest"] == "00000000deadbeef"
-    assert status(other)["pid"] != old
+    assert agent.recorder_pid() == first
     channel.close()
+
+
+def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
+    channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, delta=True)]
+    found: list[dict[int, protocol.Sample]] = []
+    for channel in channels:
+        reader, samples = FrameReader(), {}
+        for line in channel.lines():
+            frame = reader.read(line)
+            if isinstance(frame, protocol.Sample):
+                samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
+            if len(samples) == 40:
+                break
+        found.append(samples)
+    shared = found[0].keys() & found[1].keys()
+    assert len(shared) > 10
+    assert all(found[0][seq] == found[1][seq] for seq in shared)
+    for channel in channels:
+        channel.close()
 
 
 def test_a_stale_lock_file_with_a_foreign_pid_harms_nobody(agent: Agent) -> None:
@@ -87,28 +138,47 @@ def test_what_no_longer_watches_is_forgotten(agent: Agent) -> None:
     until(lambda: not list(agent.state.glob("watch-*.json")))
 
 
-def run_in(agent: Agent, mounts: list[str], folder: Path, config: str = '{"interval": 0.05}') -> list[bytes]:
-    """Watch for a moment in a mount namespace whose `folder` is the state directory; returns the frames."""
-    script = f'(echo \'{config}\'; sleep 1.5) | "$@" watch; "$@" record --stop; true'
-    words = [*private_mount(*mounts), "sh", "-c", script, "sh", *agent.command()]
-    env = agent.env | {"RGT_STATE_DIR": str(folder)}
-    done = subprocess.run(words, env=env, capture_output=True, timeout=60, check=True)
-    return done.stdout.splitlines()
+REFUSALS = [("size=40k", "No space left on device"), ("size=1m,ro", "Read-only file system")]
 
 
-@pytest.mark.parametrize(
-    ("options", "why"), [("size=40k", b"No space left on device"), ("size=1m,ro", b"Read-only file system")]
-)
-def test_without_room_for_the_ring_the_watch_samples_by_itself_and_says_so(
-    agent: Agent, tmp_path: Path, options: str, why: bytes
+def run_in(agent: Agent, options: str, folder: Path, memory: Path) -> list[dict[str, Any]]:
+    """Watch for a moment with a state directory on a file system of its own; returns the frames."""
+    folder.mkdir()
+    script = '(echo \'{"interval": 0.05}\'; sleep 1.5) | "$@" watch; "$@" record --stop; true'
+    enter = private_mount(f"mount -t tmpfs -o {options} none {folder}")
+    env = agent.env | {"RGT_STATE_DIR": str(folder), "RGT_RAM_DIR": str(memory)}
+    done = subprocess.run(
+        [*enter, "sh", "-c", script, "sh", *agent.command()],
+        env=env,
+        capture_output=True,
+        timeout=60,
+        check=True,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSALS)
+def test_without_room_on_disk_the_history_is_kept_in_memory(
+    agent: Agent, tmp_path: Path, options: str, why: str
 ) -> None:
-    mount = tmp_path / "state"
-    mount.mkdir()
-    frames = [
-        json.loads(line) for line in run_in(agent, [f"mount -t tmpfs -o {options} none {mount}"], mount)
-    ]
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    frames = run_in(agent, options, tmp_path / "state", memory)
+    (event,) = [frame for frame in frames if frame.get("kind") == "history-in-memory"]
+    assert why in event["text"]
+    numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
+    assert len(numbers) > 3
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert list(memory.glob("rgt-*/ring/*.seg"))
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSALS)
+def test_without_any_room_the_watch_samples_by_itself_and_says_so(
+    agent: Agent, tmp_path: Path, options: str, why: str
+) -> None:
+    frames = run_in(agent, options, tmp_path / "state", tmp_path / "nowhere")
     (event,) = [frame for frame in frames if frame["t"] == "event"]
-    assert (event["kind"], why.decode() in event["text"]) == ("no-recorder", True)
+    assert (event["kind"], why in event["text"]) == ("no-recorder", True)
     numbers = [frame["seq"] for frame in frames if frame["t"] == "sample"]
     assert len(numbers) > 3
     assert numbers == list(range(1, len(numbers) + 1))

@@ -10,7 +10,7 @@ from pathlib import Path
 from rgt_tui.model import protocol
 from tests.unit.box.harness import Agent, make_job
 
-ROUNDS = 50
+ROUNDS = 20
 WRITER = """
 import json, os, sys, time
 log, metrics = sys.argv[1:]

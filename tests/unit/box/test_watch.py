@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box import jsonline, place
+from rgt_box.history import segment
+from rgt_box.history.store import Store
 
 from rgt_tui.model import protocol
 from tests.unit.box.harness import Agent, decode, make_job, until
@@ -276,4 +279,61 @@ def test_history_then_numbers_without_a_hole(agent: Agent) -> None:
         if len(seen) >= 10:
             break
     assert seen == list(range(seen[0], seen[0] + 10))
+    channel.close()
+
+
+def test_what_happened_to_the_cells_while_nobody_watched_is_told_in_order(
+    agent: Agent, tmp_path: Path
+) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", "test {name} = a"], ["a", "b"])
+    channel = agent.watch(interval=0.05, jobs=[str(job)])
+    queue = channel.expect(lambda f: isinstance(f, protocol.QueueState))
+    assert [cell.state for cell in queue.cells] == ["waiting", "waiting"]
+    last = channel.expect(is_sample)
+    known = agent.state / "recorder-queues.json"
+    until(known.exists, "the recorder's first look at the queue")
+    channel.kill()
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 1
+    until(lambda: json.loads(known.read_bytes())[str(job)]["cells"]["b"] == ["failed", 1])
+    cursor = {"boot": last.boot, "seq": last.seq}
+    for history in (None, {"seconds": 60, "points": 10}):
+        channel = agent.watch(interval=0.05, samples_after=cursor, history=history)
+        events = []
+        while len(events) < 5:
+            event = channel.expect(lambda f: isinstance(f, protocol.Event) and f.seq)
+            events += [event.text.split(",")[0]] if event.kind.startswith(("cell", "queue")) else []
+        first, done_a, *rest = events
+        assert (first, done_a) == ("a: running", "a: done")
+        assert rest[:2] == ["b: running", "b: failed"]
+        channel.kill()
+
+
+def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
+    store = Store(str(agent.state), place.boot_id())
+    for seq in range(1, 1001):
+        disk = {"mount": "/", "bytes_used": seq % 100, "bytes_total": 100}
+        past = {"t": "sample", "at": 1e9 + seq, "session": {"uptime_s": float(seq)}, "disks": [disk]}
+        store.append(segment.SAMPLE, past, jsonline.dumps)
+        if seq % 100 == 0:
+            event = {"t": "event", "at": 1e9, "kind": "cell-done", "text": str(seq), "level": "info"}
+            store.append(segment.EVENT, event, jsonline.dumps)
+    cursor = {"boot": place.boot_id(), "seq": 5}
+    channel = agent.watch(interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50})
+    history: protocol.History | None = None
+    samples, events = [], []
+    for frame in channel.frames():
+        if isinstance(frame, protocol.History):
+            history = frame
+        elif isinstance(frame, protocol.Event):
+            events.append(frame.text)
+        elif is_sample(frame):
+            samples.append(frame)
+        if history and len(samples) > 130:
+            break
+    assert history is not None
+    assert samples[0].skipped > 800
+    assert samples[0].seq + len(samples) - 1 > 1010
+    assert events[:10] == [str(seq) for seq in range(100, 1001, 100)]
+    assert sum(row.count for row in history.rows) >= 1000
+    assert "disk:/" in history.names
     channel.close()

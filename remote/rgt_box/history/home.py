@@ -1,0 +1,102 @@
+"""Where the recorder's files stand: the state directory, and memory while that cannot be written.
+
+The second place is a directory on a file system in memory, named after the first, so that every process of this
+user finds it. It holds little (a training process needs that memory, too) and is emptied as soon as possible.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+
+from rgt_box import files, procstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+RAM_BYTES = 4 << 20
+"""Size of the ring in memory: about an hour of samples, or many more events."""
+
+
+def ram(folder: str, make: bool = False) -> str | None:
+    """Return the directory in memory that stands in for `folder`; None where there is none.
+
+    Args:
+        folder: The state directory.
+        make: Also make it when it is missing.
+    """
+    name = "rgt-%d-%08x" % (
+        os.getuid(),
+        zlib.crc32(os.path.realpath(folder).encode("utf-8", "surrogateescape")),
+    )
+    own = os.environ.get("RGT_RAM_DIR")
+    for base in [own] if own else ["/dev/shm", "/run/user/%d" % os.getuid()]:
+        path = os.path.join(base, name)
+        if make:
+            try:
+                os.mkdir(path, 0o700)
+            except OSError:
+                pass
+        if _is_ours(path):
+            return path
+    return None
+
+
+def _is_ours(path: str) -> bool:
+    """Tell whether a directory is what we made: the place is open to all users of the box."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o077
+
+
+def places(folder: str) -> list[str]:
+    """Return the directories that may hold files of the recorder, the lasting one first."""
+    memory = ram(folder)
+    return [folder] if memory is None else [folder, memory]
+
+
+def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
+    """Write a small file where it can be written; False when that is nowhere."""
+    try:
+        files.write_json(os.path.join(folder, name), value)
+    except OSError:
+        memory = ram(folder, make=True)
+        if memory is None:
+            return False
+        try:
+            files.write_json(os.path.join(memory, name), value)
+        except OSError:
+            return False
+        return True
+    memory = ram(folder)
+    if memory is not None:
+        files.unlink(os.path.join(memory, name))
+    return True
+
+
+def read_json(folder: str, name: str) -> dict[str, Any]:
+    """Return a small file; what stands in memory is newer. {} where there is none."""
+    for place in reversed(places(folder)):
+        found = files.read_json(os.path.join(place, name))
+        if found is not None:
+            return found
+    return {}
+
+
+def read_status(folder: str, name: str) -> dict[str, Any] | None:
+    """Return what a live process has written; None when none has."""
+    for place in places(folder):
+        found = files.read_json(os.path.join(place, name))
+        if found is not None and procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
+            return found
+    return None
+
+
+def unlink(folder: str, name: str) -> None:
+    """Remove a small file wherever it stands."""
+    for place in places(folder):
+        files.unlink(os.path.join(place, name))
