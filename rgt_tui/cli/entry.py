@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from rgt_tui import __version__
+from rgt_tui.cli import scalars
 
 EXIT_USAGE = 2
 EXIT_FAILED = 1
@@ -24,6 +25,7 @@ def build_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     _demo(commands)
     _agent(commands)
+    scalars.add_parser(commands)
     return parser
 
 
@@ -87,6 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             from rgt_tui.cli import agent
 
             return agent.build(arguments)
+        if arguments.command == "scalars":
+            return scalars.run(arguments)
         from rgt_tui.cli import dashboard
 
         return dashboard.run(arguments)

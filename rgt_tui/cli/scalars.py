@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 
 MODULE = "rgt_box.metrics.command"
@@ -28,6 +27,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agent's code in a process of its own and return its exit code."""
+    import subprocess
+
     from rgt_tui.ssh.bundle import remote_root
 
     try:

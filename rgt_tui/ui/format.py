@@ -100,12 +100,16 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def money(value: float | None, currency: str = "USD") -> str:
-    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``."""
+    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``."""
     if value is None or not math.isfinite(value):
         return NONE
     amount = f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
+    less = ""
+    if 0 < value < 0.005:
+        # A little is not nothing, and must not look as if it were free.
+        less, amount = "<", "0.01"
     symbol = SYMBOLS.get(currency)
-    return f"{symbol}{amount}" if symbol else f"{amount} {clean(currency)[:3]}"
+    return f"{less}{symbol}{amount}" if symbol else f"{less}{amount} {clean(currency)[:3]}"
 
 
 def money_sum(amounts: Iterable[tuple[float | None, str]]) -> str:

@@ -63,6 +63,8 @@ def test_money_has_its_currency_and_unknown_is_not_free() -> None:
     assert f.money(5.12, "CNY") == "¥5.12"
     assert f.money(7, "PLN") == "7.00 PLN"
     assert f.money(None) == "–"
+    assert f.money(0.004) == "<$0.01"
+    assert f.money(0.0) == "$0.00"
     assert f.money_sum([(1.0, "USD"), (None, "USD"), (2.0, "CNY"), (0.5, "USD")]) == "$1.50 + ¥2.00"
     assert f.money_sum([(None, "USD")]) == "–"
 
