@@ -23,7 +23,7 @@ def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     spec = {"--mount": "list", "--pattern": "str", "--gpu-trace": "str"}
     found = options.parse_or_exit(argv, spec, HELP)
-    sampler = Sampler(place.state_dir())
+    sampler = Sampler(place.state_dir(), remember=False)
     config = {
         "mounts": found["mount"],
         "pattern": found["pattern"] or DEFAULT_PATTERN,

@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 
+QUOTA_FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+"""By the kernel's ``scheduler/sched-bwc.rst`` and ``admin-guide/cgroup-v2.rst``."""
+
+THROTTLED_TIME = (("throttled_usec", 1e-6), ("throttled_time", 1e-9))
+"""Field of ``cpu.stat`` in version 2 and 1, and its unit in seconds."""
+
+
 class CpuSampler:
     """Keeps the throttling counters of the last reading, because only their growth means anything."""
 
@@ -20,31 +27,36 @@ class CpuSampler:
         self._loadavg = KeptFile(loadavg)
         self._version = place.version if place else None
         self._levels = place.levels if place else []
+        names = QUOTA_FILES[self._version or 2]
+        self._files = [[KeptFile(os.path.join(level, name)) for name in names] for level in self._levels]
         self._stat = KeptFile(os.path.join(self._levels[0], "cpu.stat")) if self._levels else None
         self._last: tuple[int, int] | None = None
 
     def read(self) -> dict[str, Any]:
         """Return the ``cpu`` object of a sample."""
         load = (self._loadavg.read() or b"").split()
-        quotas = [quota for quota in map(self._quota, self._levels) if quota is not None]
+        quotas = [quota for quota in map(self._quota, self._files) if quota is not None]
+        quota, cores = min(quotas) if quotas else None, _cores()
+        granted = [value for value in (quota, cores) if value]
+        fields = self._stat.fields() if self._stat else {}
         return jsonline.compact(
             {
-                "quota": min(quotas) if quotas else None,
-                "cores": _cores(),
+                "quota": quota,
+                "cores": cores,
+                "usable": min(granted) if granted else None,
                 "load1": float(load[0]) if load else None,
-                "throttled_pct": self._throttled(),
+                "throttled_pct": self._throttled(fields),
+                "throttled_s": throttled_s(fields),
             }
         )
 
-    def _quota(self, level: str) -> float | None:
+    def _quota(self, files: list[KeptFile]) -> float | None:
         if self._version == 2:
-            return parse_max(KeptFile(os.path.join(level, "cpu.max")).read() or b"")
-        quota = KeptFile(os.path.join(level, "cpu.cfs_quota_us")).number()
-        period = KeptFile(os.path.join(level, "cpu.cfs_period_us")).number()
+            return parse_max(files[0].read() or b"")
+        quota, period = files[0].number(), files[1].number()
         return round(quota / period, 3) if quota and period and quota > 0 else None
 
-    def _throttled(self) -> float | None:
-        fields = self._stat.fields() if self._stat else {}
+    def _throttled(self, fields: dict[str, int]) -> float | None:
         if "nr_periods" not in fields:
             return None
         now = (fields["nr_periods"], fields.get("nr_throttled", 0))
@@ -66,6 +78,14 @@ def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float
     if before is None or now[0] <= before[0]:
         return None
     return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
+
+
+def throttled_s(fields: dict[str, int]) -> float | None:
+    """Return the time that the quota took from all threads together, from the fields of ``cpu.stat``."""
+    for name, unit in THROTTLED_TIME:
+        if name in fields:
+            return round(fields[name] * unit, 3)
+    return None
 
 
 def _cores() -> int | None:

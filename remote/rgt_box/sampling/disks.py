@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import background, jsonline, procstat
-from rgt_box.sampling import hogs
-from rgt_box.sampling.cgroup import unescape
+from rgt_box import background, jsonline
+from rgt_box.sampling import hogs, mounts
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
-
-LOCAL = frozenset(
-    ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "zfs", "f2fs", "devtmpfs")
-)
-"""File systems whose statvfs answers from memory; all others (NFS, FUSE, Lustre, …) may hang."""
 
 PERIOD, TIMEOUT = 2.0, 5.0
 """Seconds between two statvfs of a mount that may hang, and when it counts as hung."""
@@ -33,6 +27,8 @@ class DiskSampler:
     def __init__(self, statvfs: Callable[[str], os.statvfs_result] = os.statvfs) -> None:
         self._statvfs = statvfs
         self._mounts: list[Mount] = []
+        self._wanted: tuple[list[str], list[str]] = ([], [])
+        self._changes = mounts.Changes()
 
     def configure(self, configured: list[str], written: list[str]) -> None:
         """Choose what to sample.
@@ -41,18 +37,20 @@ class DiskSampler:
             configured: Mount points (or any directories) that the client asked for.
             written: Directories that runs write to; their mounts are added where not yet named.
         """
-        table = mount_table()
+        self._wanted = (configured, written)
+        self._changes.any()  # what changed until now is read here
+        table = mounts.table()
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
-        wanted += [mount_of(path, table)[0] for path in written]
+        wanted += [mounts.of(mounts.resolve(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
-        known = {mount.path: mount for mount in self._mounts}
-        self._mounts = [
-            known.get(path) or Mount(path, mount_of(path, table)[1] in LOCAL, self._statvfs)
-            for path in unique
-        ]
+        known = {(mount.path, mount.kind): mount for mount in self._mounts}
+        kinds = [(path, mounts.of(mounts.resolve(path, table), table)[1]) for path in unique]
+        self._mounts = [known.get(pair) or Mount(*pair, self._statvfs) for pair in kinds]
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``disks`` list of a sample; a mount that does not answer has an error."""
+        if self._changes.any():  # what was local a moment ago may now be covered by a mount that hangs
+            self.configure(*self._wanted)
         return [mount.read(wait) for mount in self._mounts]
 
 
@@ -61,14 +59,16 @@ class Mount:
 
     Args:
         path: Where statvfs is asked.
-        local: True where it cannot hang, so that no thread is needed.
+        kind: Type of its file system; one that cannot hang needs no thread.
         statvfs: The system call.
     """
 
-    def __init__(self, path: str, local: bool, statvfs: Callable[[str], os.statvfs_result]) -> None:
-        self.path = path
+    def __init__(self, path: str, kind: str, statvfs: Callable[[str], os.statvfs_result]) -> None:
+        self.path, self.kind = path, kind
         self._stat = statvfs
-        self._remote = None if local else background.Background(lambda: statvfs(path), PERIOD, TIMEOUT)
+        self._remote: background.Background | None = None
+        if kind not in mounts.LOCAL:
+            self._remote = background.Background(lambda: statvfs(path), PERIOD, TIMEOUT)
         self._scan: background.Background | None = None
 
     def read(self, wait: float) -> dict[str, Any]:
@@ -86,7 +86,9 @@ class Mount:
         found, by_bytes = self._hogs(fields, wait)
         if by_bytes:
             found = sorted(found, key=lambda hog: -hog["bytes"])
-        return jsonline.compact(dict(fields, mount=self.path, hogs=found, error=error))
+        return jsonline.compact(
+            dict(fields, mount=self.path, kind=self.kind or None, hogs=found, error=error)
+        )
 
     def _hogs(self, fields: dict[str, Any], wait: float) -> tuple[list[dict[str, Any]], bool]:
         inodes = ratio(fields.get("inodes_used"), fields.get("inodes_total"))
@@ -116,21 +118,3 @@ def fields_of(stat: os.statvfs_result) -> dict[str, Any]:
         "inodes_used": stat.f_files - stat.f_ffree if fixed else None,
         "read_only": bool(stat.f_flag & getattr(os, "ST_RDONLY", 1)),
     }
-
-
-def mount_table() -> list[tuple[str, str]]:
-    """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
-    text = (procstat.read_bytes("/proc/self/mounts", 1 << 20) or b"").decode("utf-8", "replace")
-    rows = [row.split() for row in text.splitlines()]
-    return [(unescape(row[1]), row[2]) for row in rows if len(row) >= 3]
-
-
-def mount_of(path: str, table: list[tuple[str, str]]) -> tuple[str, str]:
-    """Return (mount point, type) of the mount that holds `path`, by its name alone: nothing here can hang."""
-    best = ("/", "")
-    wanted = os.path.normpath(path)
-    for mount, kind in table:
-        inside = mount == "/" or wanted == mount or wanted.startswith(mount + "/")
-        if inside and len(mount) >= len(best[0]):
-            best = (mount, kind)
-    return best

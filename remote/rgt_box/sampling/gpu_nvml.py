@@ -2,155 +2,145 @@
 
 from __future__ import annotations
 
-import os
-import sys
+import time
 
-from rgt_box import files, jsonline, place
+from rgt_box import jsonline
+from rgt_box.sampling import nvml_binding, pci
+from rgt_box.sampling.gpu_nvml_reads import CONSTANT, FAST, SLOW, is_unsupported
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any
+
+    from rgt_box.sampling.gpu_nvml_reads import Table
 
 LIBRARY = "libnvidia-ml.so.1"
+
+SLOWLY, RETRY = 10.0, 30.0
+"""Seconds between two readings of what changes slowly, and between two tries to open a broken driver."""
+
+ABSENT = frozenset((9, 12))
+"""NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIBRARY_NOT_FOUND: the library lies here, but there is no driver."""
+
+WORDS = {
+    18: "driver/library version mismatch: the driver was updated while its old kernel module still runs; "
+    "only a restart of the machine helps",
+    15: "GPU is lost",
+}
+"""NVML_ERROR_LIB_RM_VERSION_MISMATCH and NVML_ERROR_GPU_IS_LOST, said the same way by every version of the library."""
 
 
 class NoNvml(Exception):
     """There is no NVIDIA driver here."""
 
 
-def load_binding(state_dir: str) -> Any:
-    """Import ``pynvml``, compiled once per agent and Python into the state directory.
-
-    The module is large: compiling it in this process would cost 0.1 s and 17 MiB that are never given back.
-
-    Raises:
-        ImportError: when it was not packed.
-    """
-    import importlib.machinery
-    import importlib.util
-
-    cached = os.path.join(state_dir, "pynvml-%s-%s.pyc" % (place.digest(), sys.implementation.cache_tag))
-    if place.digest() != "dev" and not os.path.exists(cached):
-        _compile(cached)
-    if os.path.exists(cached):
-        loader = importlib.machinery.SourcelessFileLoader("pynvml", cached)
-        spec = importlib.util.spec_from_loader("pynvml", loader)
-        if spec is not None:
-            try:
-                module = importlib.util.module_from_spec(spec)
-                sys.modules["pynvml"] = module  # it looks itself up there
-                loader.exec_module(module)
-                return module
-            except (ImportError, EOFError, ValueError):
-                sys.modules.pop("pynvml", None)
-                files.unlink(cached)
-    return __import__("pynvml")
-
-
-def _compile(target: str) -> None:
-    import subprocess
-
-    code = (
-        "import sys, zipfile, importlib._bootstrap_external as b\n"
-        "source = zipfile.ZipFile(sys.argv[1]).read('pynvml.py')\n"
-        "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, optimize=2))\n"
-        "import os; t = sys.argv[2] + '.tmp-%d' % os.getpid()\n"
-        "open(t, 'wb').write(data); os.rename(t, sys.argv[2])\n"
-    )
-    try:
-        subprocess.call(
-            [sys.executable, "-I", "-S", "-c", code, place.root(), target],
-            stderr=subprocess.DEVNULL,
-            timeout=20,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        pass  # no cache, then: the plain import still works
-
-
 class Nvml:
-    """An open NVML session.
+    """An NVML session, opened again and again while the driver is broken.
+
+    Args:
+        state_dir: Where the compiled binding may be kept.
+        binding: The binding; loaded when None.
+        cards: Where the kernel module lists its cards.
 
     Raises:
         NoNvml: when there is no driver library, no binding, or no device.
-        Exception: what NVML says of a driver that is present but broken.
+        Exception: what NVML says where neither it nor the kernel knows of a card.
     """
 
-    def __init__(self, state_dir: str, binding: Any = None) -> None:
-        if binding is None:
-            import ctypes
-
-            try:
-                ctypes.CDLL(LIBRARY)
-            except OSError:
-                raise NoNvml(LIBRARY) from None
-            try:
-                binding = load_binding(state_dir)
-            except ImportError:
-                raise NoNvml("pynvml is not packed") from None
-        self._nvml = binding
-        binding.nvmlInit()
-        if not binding.nvmlDeviceGetCount():
+    def __init__(self, state_dir: str, binding: Any = None, cards: str = pci.DRIVER) -> None:
+        self._nvml = binding or _binding(state_dir)
+        self._cards = cards
+        self._constant: dict[int, dict[str, Any]] = {}
+        self._slow: dict[int, tuple[float, dict[str, Any], list[str]]] = {}
+        self._problem: str | None = None
+        self._tried = time.monotonic()
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            if error.value in ABSENT and not pci.driver_cards(cards):
+                raise
+            self._problem = describe(error)
+            return
+        if not self._nvml.nvmlDeviceGetCount():
             raise NoNvml("no device")
-        self._fixed: dict[int, dict[str, Any]] = {}
 
     def read(self) -> list[dict[str, Any]]:
         """Return one ``Gpu`` per device; a device that fails has an error, the others are read all the same."""
+        self._reopen()
+        if self._problem is not None:
+            cards = pci.driver_cards(self._cards) or [{"name": "GPU"}]
+            return [
+                jsonline.compact(
+                    {"index": n, "name": card["name"], "bus": card.get("bus"), "error": self._problem}
+                )
+                for n, card in enumerate(cards)
+            ]
         return [self._device(index) for index in range(self._nvml.nvmlDeviceGetCount())]
+
+    def _reopen(self) -> None:
+        now = time.monotonic()
+        if self._problem is None or now - self._tried < RETRY:
+            return
+        self._tried = now
+        try:
+            self._nvml.nvmlInit()
+            self._problem = None
+        except self._nvml.NVMLError as error:
+            self._problem = describe(error)
 
     def _device(self, index: int) -> dict[str, Any]:
         nvml = self._nvml
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            if index not in self._fixed:
-                self._fixed[index] = self._constants(index, handle)
+            if index not in self._constant:
+                self._constant[index] = self._identify(index, handle)
         except nvml.NVMLError as error:
-            return {"index": index, "name": "GPU", "error": str(error)}
-        values: dict[str, Any] = dict(self._fixed[index])
-        errors = []
-        for read in self._reads(handle):
-            try:
-                values.update(read())
-            except nvml.NVMLError as error:
-                if not _is_unsupported(nvml, error):
-                    errors.append(str(error))
-            except AttributeError:  # an older binding
-                continue
+            known = self._constant.get(index) or {"index": index, "name": "GPU"}
+            return dict(known, error=describe(error))
+        values = dict(self._constant[index])
+        found, errors = self._ask(FAST, handle)
+        values.update(found)
+        now = time.monotonic()
+        if index not in self._slow or now - self._slow[index][0] >= SLOWLY:
+            self._slow[index] = (now, *self._ask(SLOW, handle))
+        values.update(self._slow[index][1])
+        errors += self._slow[index][2]
         values["error"] = errors[0] if errors else None
         return jsonline.compact(values)
 
-    def _constants(self, index: int, handle: Any) -> dict[str, Any]:
+    def _identify(self, index: int, handle: Any) -> dict[str, Any]:
         name = self._nvml.nvmlDeviceGetName(handle)
-        values = {
-            "index": index,
-            "name": name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name),
-        }
-        try:
-            values["clock_max_mhz"] = self._nvml.nvmlDeviceGetMaxClockInfo(handle, self._nvml.NVML_CLOCK_SM)
-        except self._nvml.NVMLError:
-            pass
-        return values
+        text = name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name)
+        return jsonline.compact(dict(self._ask(CONSTANT, handle)[0], index=index, name=text))
 
-    def _reads(self, handle: Any) -> list[Callable[[], dict[str, Any]]]:
-        nvml = self._nvml
-
-        def memory() -> dict[str, Any]:
-            info = nvml.nvmlDeviceGetMemoryInfo(handle)
-            return {"vram_used": int(info.used), "vram_total": int(info.total)}
-
-        return [
-            lambda: {"util": nvml.nvmlDeviceGetUtilizationRates(handle).gpu},
-            memory,
-            lambda: {"temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)},
-            lambda: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0},
-            lambda: {"power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0},
-            lambda: {"clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)},
-            lambda: {"throttle_mask": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))},
-        ]
+    def _ask(self, table: Table, handle: Any) -> tuple[dict[str, Any], list[str]]:
+        """Return what the calls of `table` gave, and what the failing ones said."""
+        values: dict[str, Any] = {}
+        errors = []
+        for read in table:
+            try:
+                values.update(read(self._nvml, handle))
+            except self._nvml.NVMLError as error:
+                if not is_unsupported(self._nvml, error):
+                    errors.append(describe(error))
+            except Exception:  # another version's binding or library: no fault of the card
+                continue
+        return values, errors
 
 
-def _is_unsupported(nvml: Any, error: Any) -> bool:
-    silent = (
-        getattr(nvml, "NVML_ERROR_NOT_SUPPORTED", 3),
-        getattr(nvml, "NVML_ERROR_FUNCTION_NOT_FOUND", 13),
-    )
-    return getattr(error, "value", None) in silent
+def _binding(state_dir: str) -> Any:
+    import ctypes
+
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise NoNvml(LIBRARY) from None
+    try:
+        return nvml_binding.load(state_dir)
+    except ImportError:
+        raise NoNvml("pynvml is not packed") from None
+
+
+def describe(error: Any) -> str:
+    """Return an NVML error in words."""
+    return WORDS.get(getattr(error, "value", 0)) or str(error)

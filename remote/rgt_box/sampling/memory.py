@@ -22,6 +22,8 @@ FILES = {
         "peak": "memory.max_usage_in_bytes",
         "stat": "memory.stat",
         "events": "memory.oom_control",
+        "swap": "memory.memsw.usage_in_bytes",
+        "swap_limit": "memory.memsw.limit_in_bytes",
     },
     2: {
         "used": "memory.current",
@@ -29,8 +31,14 @@ FILES = {
         "peak": "memory.peak",
         "stat": "memory.stat",
         "events": "memory.events",
+        "swap": "memory.swap.current",
+        "swap_limit": "memory.swap.max",
     },
 }
+"""What is read, by the kernel's ``admin-guide/cgroup-v1/memory.rst`` and ``admin-guide/cgroup-v2.rst``.
+
+The ``memsw`` files of version 1 count memory *and* swap; they are there only with swap accounting.
+"""
 CACHE_FIELD = {1: "total_inactive_file", 2: "inactive_file"}
 
 
@@ -46,6 +54,7 @@ class MemorySampler:
         self._meminfo = KeptFile(meminfo)
         self._version: int | None = None
         self._files: dict[str, KeptFile] = {}
+        self._below: list[KeptFile] = []
         if place is None:
             return
         names = FILES[place.version]
@@ -56,6 +65,9 @@ class MemorySampler:
                 usable, key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT
             )
             self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
+            # Version 1 counts a kill in the victim's own group alone, version 2 in all groups above it, too.
+            below = usable[: usable.index(level)] if place.version == 1 else []
+            self._below = [KeptFile(os.path.join(path, names["events"])) for path in below]
 
     def read(self) -> dict[str, Any]:
         """Return the ``mem`` object of a sample."""
@@ -65,17 +77,34 @@ class MemorySampler:
         if total is not None:
             found["host_total"] = total * 1024
             found["host_used"] = None if free is None else (total - free) * 1024
+        swap = host.get("SwapTotal")
+        if swap:
+            found["host_swap_total"] = swap * 1024
+            found["host_swap_used"] = (swap - host.get("SwapFree", swap)) * 1024
         if self._version is not None:
             stat = self._files["stat"].fields()
-            events = self._files["events"].fields()
+            used, limit = self._files["used"].number(), _limit(self._files["limit"])
             found.update(
-                used=self._files["used"].number(),
-                limit=_limit(self._files["limit"]),
+                used=used,
+                limit=limit,
                 peak=self._files["peak"].number(),
                 cache=stat.get(CACHE_FIELD[self._version]),
-                oom_kills=events.get("oom_kill"),
+                oom_kills=self._kills(),
             )
+            found.update(self._swap(used, limit))
         return jsonline.compact(found)
+
+    def _kills(self) -> int | None:
+        counts = [file.fields().get("oom_kill") for file in [self._files["events"], *self._below]]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def _swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
+        swap, most = self._files["swap"].number(), _limit(self._files["swap_limit"])
+        if self._version == 1 and swap is not None:
+            swap = max(0, swap - (used or 0))  # read at two moments: the difference may fall below 0
+            most = None if most is None or limit is None else max(0, most - limit)
+        return {"swap_used": swap, "swap_limit": most}
 
 
 def _limit(file: KeptFile) -> int | None:

@@ -7,6 +7,7 @@ import re
 import time
 
 from rgt_box import jsonline, procstat
+from rgt_box.sampling import runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ WRAPPERS = frozenset(
     )
 )  # fmt: skip
 """Programs that carry the pattern in their arguments without being the training."""
+HELPERS = re.compile(
+    r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service|tensorboard)\b"
+)
+"""Processes that a training starts beside itself, by their command lines."""
+
 AGENT = re.compile(r"(^|/)(rgt-box-[0-9a-f]+\.pyz|rgt_box(/__main__\.py)?)$")
 
 
@@ -40,24 +46,40 @@ def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
     """Tell whether a command line is a training process: matches, and is neither wrapper nor the agent itself."""
     if not words or not pattern.search(" ".join(words)):
         return False
-    program = os.path.basename(words[0]).lstrip("-").split(":")[0]
-    return program not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
+    return program(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
+
+
+class Tracked:
+    """A process that is read every tick."""
+
+    __slots__ = ("fds", "run", "ticks", "words")
+
+    def __init__(self, ticks: int, words: list[str], run: str | None) -> None:
+        self.ticks, self.words, self.run = ticks, words, run
+        self.fds: int | None = None
+
+    @property
+    def wrapper(self) -> bool:
+        """True for a shell or the like that only waits for what it started."""
+        return program(self.words) in WRAPPERS
 
 
 class ProcSampler:
-    """Tracks processes whose command line matches.
+    """Tracks processes whose command line matches, and those of the queues' running cells.
 
     Args:
         pattern: Regular expression on the command line.
+        jobs: Job directories.
 
     Raises:
         re.error: when the pattern is malformed.
     """
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, jobs: list[str] | None = None) -> None:
         self._pattern = re.compile(pattern)
+        self._cells = runs.LiveCells(jobs or [])
         self._boot = procstat.boot_time()
-        self._tracked: dict[int, tuple[int, list[str]]] = {}
+        self._tracked: dict[int, Tracked] = {}
         self._judged: dict[int, int] = {}
         self._cpu: dict[tuple[int, int], tuple[float, int]] = {}
         self._scanned = 0.0
@@ -70,22 +92,28 @@ class ProcSampler:
             self._scan()
             self._scanned = now
         stats = {pid: procstat.read_stat(pid) for pid in self._tracked}
+        alive = {
+            pid: stat
+            for pid, stat in stats.items()
+            if stat is not None and stat.start == self._tracked[pid].ticks
+        }
+        self._tracked = {pid: kept for pid, kept in self._tracked.items() if pid in alive}
+        carried = {kept.run for kept in self._tracked.values() if kept.run and not kept.wrapper}
         found, cpu = [], {}
-        for pid, stat in stats.items():
-            ticks, words = self._tracked[pid]
-            if stat is None or stat.start != ticks:
-                continue
+        for pid, stat in alive.items():
+            kept = self._tracked[pid]
             parent = self._tracked.get(stat.ppid)
-            if parent is not None and parent[1] == words and stats.get(stat.ppid) is not None:
+            if parent is not None and parent.words == kept.words:
                 continue  # a loader worker: forked, never exec'ed
-            cpu[pid, ticks] = (now, stat.cpu)
-            found.append(self._describe(stat, words, now, self._cpu.get((pid, ticks))))
-        self._tracked = {pid: kept for pid, kept in self._tracked.items() if stats[pid] is not None}
+            if kept.wrapper and kept.run in carried:
+                continue  # what it waits for is listed
+            cpu[pid, kept.ticks] = (now, stat.cpu)
+            found.append(self._describe(stat, kept, now, self._cpu.get((pid, kept.ticks))))
         self._cpu = cpu
         return found[:MOST]
 
     def _describe(
-        self, stat: procstat.Stat, words: list[str], now: float, before: tuple[float, int] | None
+        self, stat: procstat.Stat, kept: Tracked, now: float, before: tuple[float, int] | None
     ) -> dict[str, Any]:
         started = self._boot + stat.start / procstat.CLOCK_TICKS
         busy = None
@@ -95,12 +123,14 @@ class ProcSampler:
             {
                 "pid": stat.pid,
                 "started": round(started, 2),
-                "cmd": " ".join(words)[:MAX_CMD],
+                "cmd": " ".join(kept.words)[:MAX_CMD],
                 "rss": stat.rss,
                 "threads": stat.threads,
                 "state": stat.state,
                 "cpu_pct": busy,
                 "age_s": round(max(0.0, time.time() - started), 1),
+                "fds": kept.fds,
+                "run": kept.run,
             }
         )
 
@@ -112,16 +142,47 @@ class ProcSampler:
         self._scans += 1
         keep = pids if self._scans % FULL else set()
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in keep}
-        own = os.getpid()
+        pids.discard(os.getpid())
+        cells = self._cells.read()
         for pid in pids:
             scans = self._judged.get(pid, 0)
             if scans > YOUNG and pid not in self._tracked:
                 continue
             self._judged[pid] = scans + 1
-            words = procstat.cmdline(pid)
-            if pid != own and is_training(words, self._pattern):
-                ticks = procstat.start_ticks(pid)
-                if ticks is not None:
-                    self._tracked[pid] = (ticks, words)
+            judged = self._judge(pid, cells)
+            if judged is not None:
+                judged.fds = count_fds(pid)
+                self._tracked[pid] = judged
             else:
                 self._tracked.pop(pid, None)
+
+    def _judge(self, pid: int, cells: dict[int, str]) -> Tracked | None:
+        words = procstat.cmdline(pid)
+        known = self._tracked.get(pid)
+        if known is not None and known.ticks != procstat.start_ticks(pid):
+            known = None  # the number was given to another process
+        # What a cell left behind belongs to its run until it ends, also after the cell itself did.
+        run = known.run if known is not None else None
+        if cells and words and run is None:
+            run = cells.get(runs.session_of(pid) or 0)
+        if not is_training(words, self._pattern) and (run is None or HELPERS.search(" ".join(words))):
+            return None
+        ticks = procstat.start_ticks(pid)
+        return None if ticks is None else Tracked(ticks, words, run)
+
+
+def program(words: list[str]) -> str:
+    """Return the name of the program of a command line: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
+    return os.path.basename(words[0]).lstrip("-").split(":")[0] if words else ""
+
+
+def count_fds(pid: int) -> int | None:
+    """Return how many files a process has open; None where it is another user's.
+
+    Since Linux 6.2 the size of the directory tells it; before, it is 0 and the entries must be counted.
+    """
+    folder = "/proc/%d/fd" % pid
+    try:
+        return os.stat(folder).st_size or len(os.listdir(folder))
+    except OSError:
+        return None

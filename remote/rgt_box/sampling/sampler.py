@@ -13,6 +13,8 @@ from rgt_box.sampling.gpu import GpuSampler
 from rgt_box.sampling.memory import MemorySampler, oom_event
 from rgt_box.sampling.procs import ProcSampler
 from rgt_box.sampling.session import SessionSampler
+from rgt_box.sampling.threads import ThreadWatch, oversubscribed
+from rgt_box.sampling.xid_watch import XidWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,13 +29,14 @@ class Sampler:
     Args:
         state_dir: Where a sampler may keep a cache.
         oom_kills: The counter's last known value, so that a kill between two recorders is noticed.
+        remember: False for a single look, which must not move what the recorder has told.
 
     Attributes:
         limited: What this agent cannot do here, in words.
     """
 
-    def __init__(self, state_dir: str, oom_kills: int | None = None) -> None:
-        self._state_dir = state_dir
+    def __init__(self, state_dir: str, oom_kills: int | None = None, remember: bool = True) -> None:
+        self._state_dir, self._remember = state_dir, remember
         self._config: dict[str, Any] = {}
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
@@ -42,6 +45,8 @@ class Sampler:
         self._session = SessionSampler()
         self._memory = MemorySampler(cgroup.locate("memory"))
         self._cpu = CpuSampler(cgroup.locate("cpu"))
+        self._threads = ThreadWatch()
+        self._xid: XidWatch | None = None
         self._limited: list[str] = []
         self._gpu_errors: set[int] = set()
         self._failing: set[str] = set()
@@ -50,30 +55,34 @@ class Sampler:
         """Take over mounts, pattern and trace; what did not change is kept as it is.
 
         Args:
-            config: Keys ``mounts``, ``pattern``, ``gpu_trace``.
+            config: Keys ``mounts``, ``jobs``, ``pattern``, ``gpu_trace``.
             written: Directories that runs write to.
         """
         before, self._config = self._config, dict(config)
         if self._gpu is None or before.get("gpu_trace") != config.get("gpu_trace"):
             self._gpu = GpuSampler(config.get("gpu_trace"), self._state_dir)
-        if self._procs is None or before.get("pattern") != config.get("pattern"):
+            if self._gpu.nvidia and self._xid is None:
+                self._xid = XidWatch(self._state_dir, self._remember)
+        if self._procs is None or any(before.get(key) != config.get(key) for key in ("pattern", "jobs")):
             self._limited = []
+            jobs = list(config.get("jobs") or [])
             try:
-                self._procs = ProcSampler(config.get("pattern") or DEFAULT_PATTERN)
+                self._procs = ProcSampler(config.get("pattern") or DEFAULT_PATTERN, jobs)
             except re.error as error:
                 self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
-                self._procs = ProcSampler(DEFAULT_PATTERN)
+                self._procs = ProcSampler(DEFAULT_PATTERN, jobs)
         self._disks.configure(list(config.get("mounts") or []), written)
 
     @property
     def gpu_source(self) -> str:
-        """nvml, smi, sim or none."""
+        """nvml, smi, amd, ascend, sim or none."""
         return self._gpu.source if self._gpu else "none"
 
     @property
     def limited(self) -> list[str]:
         """What does not work here, in words."""
-        return self._limited + (self._gpu.limited if self._gpu else [])
+        blind = [self._xid.limited] if self._xid and self._xid.limited else []
+        return self._limited + (self._gpu.limited if self._gpu else []) + blind
 
     def read(self, wait: float = 0.0) -> tuple[dict[str, Any], list[dict[str, str]]]:
         """Take one sample.
@@ -107,12 +116,18 @@ class Sampler:
                 self._failing.add(key)
             if key == "procs":
                 procs = fields.get("procs", [])
-        events += self._changes(fields)
+        try:
+            events += self._changes(fields)
+            self._failing.discard("events")
+        except Exception as error:  # neither must what is drawn from the readings
+            if "events" not in self._failing:
+                events.append({"kind": "sampler-failed", "text": describe(error), "level": "warn"})
+            self._failing.add("events")
         return {key: value for key, value in fields.items() if value not in ([], {})}, events
 
     def _changes(self, fields: dict[str, Any]) -> list[dict[str, str]]:
         events = []
-        mem = fields.get("mem", {})
+        mem, cpu, procs = fields.get("mem", {}), fields.get("cpu", {}), fields.get("procs", [])
         text = oom_event(self._oom_kills, mem)
         if text:
             events.append({"kind": "oom-kill", "text": text, "level": "error"})
@@ -123,4 +138,14 @@ class Sampler:
                 {"kind": "gpu-error", "text": "GPU %d: %s" % (index, broken[index]), "level": "error"}
             )
         self._gpu_errors = set(broken)
+        if oversubscribed(procs, cpu):
+            cpu["oversubscribed"] = True
+        crowded = self._threads.poll(procs, cpu)
+        if crowded:
+            events.append({"kind": "threads-oversubscribed", "text": crowded, "level": "warn"})
+        if self._xid is not None and self._gpu is not None:
+            events += self._xid.poll(self._gpu.indexes)
+            for gpu in fields.get("gpus", []):
+                if gpu.get("bus") in self._xid.last:
+                    gpu["xid"] = self._xid.last[gpu["bus"]]
         return events

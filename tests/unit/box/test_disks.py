@@ -3,14 +3,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rgt_box import background
-from rgt_box.sampling import disks, hogs
-from rgt_box.sampling.disks import DiskSampler, Mount, mount_of
+from rgt_box.sampling import disks, hogs, mounts
+from rgt_box.sampling.disks import DiskSampler, Mount
 
 from tests.unit.box.harness import Agent, private_mount, until
 
@@ -42,7 +43,24 @@ def test_a_missing_mount_has_an_error_and_the_others_are_read() -> None:
     sampler.configure(["/no/such/mount"], [])
     root, missing = sampler.read()
     assert root["bytes_total"] > 0
-    assert missing == {"mount": "/no/such/mount", "error": "No such file or directory"}
+    assert (missing["mount"], missing["error"]) == ("/no/such/mount", "No such file or directory")
+    assert set(missing) == {"mount", "kind", "error"}
+
+
+def test_a_mount_that_was_made_read_only_says_so(agent: Agent, tmp_path: Path) -> None:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    enter = private_mount(f"mount -t tmpfs -o size=1m none {mount}", f"mount -o remount,ro {mount}")
+    done = subprocess.run(
+        enter + agent.command("sample", "--mount", str(mount)),
+        env=agent.env,
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    found = {disk["mount"]: disk for disk in json.loads(done.stdout)["disks"]}
+    assert (found[str(mount)]["read_only"], found[str(mount)]["kind"]) == (True, "tmpfs")
+    assert found["/"]["read_only"] is False
 
 
 @pytest.fixture
@@ -64,9 +82,9 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
         stuck.wait()
         return os.statvfs("/")
 
-    mount = Mount("/mnt/nfs", False, statvfs)
+    mount = Mount("/mnt/nfs", "nfs4", statvfs)
     disk = until(lambda: (found := mount.read(0.0)).get("error") and found, "the timeout")
-    assert disk == {"mount": "/mnt/nfs", "error": "no answer for 0 s"}
+    assert disk == {"mount": "/mnt/nfs", "kind": "nfs4", "error": "no answer for 0 s"}
     for _ in range(5):
         mount.read(0.0)
     assert calls == ["/mnt/nfs"]
@@ -76,9 +94,9 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
 
 def test_the_mount_that_a_run_writes_to_is_added_once() -> None:
     table = [("/", "ext4"), ("/workspace", "nfs"), ("/workspace2", "xfs")]
-    assert mount_of("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
-    assert mount_of("/workspace2", table) == ("/workspace2", "xfs")
-    assert mount_of("/elsewhere", table) == ("/", "ext4")
+    assert mounts.of("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
+    assert mounts.of("/workspace2", table) == ("/workspace2", "xfs")
+    assert mounts.of("/elsewhere", table) == ("/", "ext4")
     sampler = DiskSampler()
     sampler.configure(["/tmp/", "/tmp", "relative"], ["/"])
     assert [disk["mount"] for disk in sampler.read()] == ["/", "/tmp"]
@@ -140,3 +158,43 @@ def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
         raise RuntimeError("driver/library mismatch")
 
     assert background.Background(fail, 0.0, 1.0).poll(5.0) == (None, "RuntimeError: driver/library mismatch")
+
+
+def test_a_link_to_a_network_mount_is_no_local_directory(tmp_path: Path) -> None:
+    """Only what lies on local file systems is looked at: /far does not exist here, so touching it would show."""
+    (tmp_path / "data").symlink_to("/far/share/x")
+    (tmp_path / "near").symlink_to("data/../data")
+    (tmp_path / "loop").symlink_to("loop")
+    table = [("/", "ext4"), ("/far/share", "nfs4")]
+    real = os.path.realpath(tmp_path)
+    assert mounts.resolve(f"{real}/data/deeper", table) == "/far/share/x/deeper"
+    assert mounts.of(mounts.resolve(f"{real}/near", table), table) == ("/far/share", "nfs4")
+    assert mounts.resolve(f"{real}/loop", table) == f"{real}/loop"
+    assert mounts.resolve(f"{real}/no/such", table) == f"{real}/no/such"
+    assert mounts.resolve("/", table) == "/"
+
+
+WATCH_MOUNTS = """
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from rgt_box.sampling.disks import DiskSampler
+sampler = DiskSampler()
+sampler.configure([sys.argv[2]], [])
+print(sampler.read()[1]["kind"] == "tmpfs")
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", sys.argv[2]], check=True)
+print(sampler.read()[1]["kind"], sampler.read()[1]["bytes_total"])
+subprocess.run(["umount", sys.argv[2]], check=True)
+print(sampler.read()[1].get("bytes_total") == 2 << 20)
+"""
+
+
+def test_a_mount_that_covers_a_sampled_directory_is_noticed_at_once(tmp_path: Path) -> None:
+    remote = os.path.dirname(os.path.dirname(background.__file__))
+    done = subprocess.run(
+        [*private_mount("true"), sys.executable, "-c", WATCH_MOUNTS, remote, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.splitlines() == ["False", "tmpfs 2097152", "False"]

@@ -96,7 +96,7 @@ def test_a_hanging_nvidia_smi_is_killed_and_reported(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", "exec sleep 1000")["PATH"])
     monkeypatch.setattr(gpu_smi, "TIMEOUT", 0.05)
     with pytest.raises(TimeoutError, match="did not answer"):
-        gpu_smi.read()
+        gpu_smi.Smi().read()
 
 
 class FakeNvml:
