@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from rgt_box import jsonline
+from rgt_box.verbs import hashing, tree
 
-CHUNK = 1 << 20
+MANIFEST = ".rgt-manifest.jsonl"
+"""Written into every copy, so that it can be proved later, on another machine, without the job's state."""
 
 
 class CopyFailed(Exception):
@@ -36,9 +36,11 @@ def copy_verified(out: str, keep: list[str], target: str) -> list[str]:
         pairs = [
             pair for path in kept for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
         ]
-        digests = [_copy(source, copy) for source, copy in pairs]
-        _sync_dirs(temporary)
-        for (_, copy), digest in zip(pairs, digests):  # noqa: B905 (strict= needs Python 3.10)
+        copies = [(copy,) + _copy(source, copy) for source, copy in pairs]
+        _write_manifest(temporary, target, copies)
+        for folder, _, _ in os.walk(temporary):
+            hashing.sync_folder(folder)
+        for copy, digest, _ in copies:
             if _digest(copy) != digest:
                 raise CopyFailed("%s reads back different from what was written" % copy)
         _publish(temporary, target)
@@ -70,50 +72,41 @@ def _raise(error: OSError) -> None:
     raise error
 
 
-def _copy(source: str, copy: str) -> str:
-    digest = _hasher()
-    with open(source, "rb") as reader, open(copy, "wb") as writer:
-        while True:
-            chunk = reader.read(CHUNK)
-            if not chunk:
-                break
-            digest.update(chunk)
-            writer.write(chunk)
-        writer.flush()
-        os.fsync(writer.fileno())
-        # Out of the page cache, so that reading it back asks the storage and not our own memory.
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(writer.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    return str(digest.hexdigest())
+def _copy(source: str, copy: str) -> tuple[str, int]:
+    """Copy one file; returns its SHA-256 and size."""
+    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            found = hashing.digest(reader, writer)
+            hashing.flush(writer)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, copy) from error
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+    return found
 
 
 def _digest(path: str) -> str:
-    digest = _hasher()
-    with open(path, "rb") as reader:
-        for chunk in iter(lambda: reader.read(CHUNK), b""):
-            digest.update(chunk)
-    return str(digest.hexdigest())
+    return hashing.of_path(path)
 
 
-def _hasher() -> Any:
-    import hashlib  # here: it brings libcrypto, which a runner that copies nothing need not carry
-
-    return hashlib.sha256()
-
-
-def _sync_dirs(top: str) -> None:
-    for folder, _, _ in os.walk(top):
-        _sync(folder)
-
-
-def _sync(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError:
-        pass  # some network file systems cannot; the files themselves were flushed
-    finally:
-        os.close(fd)
+def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, int]]) -> None:
+    """Write the lines that the ``manifest`` verb would, of what was copied."""
+    rows = [tree.named(os.fsencode(target), "root")]
+    total = 0
+    for copy, digest, size in sorted(copies):
+        path = os.fsencode(os.path.relpath(copy, temporary))
+        rows.append(dict(tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime))
+        total += size
+    rows.append({"end": True, "files": len(copies), "bytes": total, "links": 0, "problems": 0})
+    path_of = os.path.join(temporary, MANIFEST)
+    with open(path_of, "wb") as file:
+        file.write(b"".join(jsonline.line(row) for row in rows))
+        file.flush()
+        hashing.flush(file.fileno())
 
 
 def _publish(temporary: str, target: str) -> None:
@@ -127,6 +120,6 @@ def _publish(temporary: str, target: str) -> None:
         if replaced:
             os.rename(old, target)
         raise
-    _sync(os.path.dirname(target) or ".")
+    hashing.sync_folder(os.path.dirname(target) or ".")
     if replaced:
         shutil.rmtree(old, ignore_errors=True)

@@ -94,7 +94,7 @@ def test_a_durable_copy_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_pa
         (out / "best" / "model").write_text(text)
         assert durable.copy_verified(str(out), jobfile.KEEP, str(target)) == ["best", "metrics.jsonl"]
         assert (target / "best" / "model").read_text() == text
-    assert sorted(os.listdir(target)) == ["best", "metrics.jsonl"]
+    assert sorted(os.listdir(target)) == [durable.MANIFEST, "best", "metrics.jsonl"]
     assert os.listdir(tmp_path / "fs") == ["a"]
 
 

@@ -1,0 +1,188 @@
+"""The ``mirror`` verb: a copy of a tree, read back and compared, that can be resumed and never deletes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+from rgt_box import jsonline, lock, place
+from rgt_box.background import describe
+from rgt_box.cells import room
+from rgt_box.verbs import copying, tree, words
+from rgt_box.verbs.cache import HashCache, default_path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: mirror SRC DST [--quiet] [--cache FILE | --no-cache]
+
+Make DST hold every file of SRC. Each file is written beside its place, flushed, read back, compared by SHA-256 and
+then renamed; a file that is there already is read and compared. Killed at any point, it goes on when it is called
+again. Nothing in DST is ever deleted. Links within SRC are copied as links; one that leads out of SRC, and what is no
+regular file, is refused by name.
+
+Prints {"path", "status": "copied" | "same" | "failed", "size", "sha256", "error"} for each file, and at the end
+{"end": true, "ok", "verified", "copied", "same", "failed", "bytes", "source", "target"}.
+
+  --quiet   print failures and the last line only
+
+Exit status: 0 every file was verified, 1 one was not, 2 wrong command line or SRC or DST unusable, 3 another mirror
+to DST is at work, 74 DST has no room (needed and free are named).
+
+Example: mirror /workspace/runs/a /mnt/results/a
+"""
+SPEC = {"--quiet": "flag", "--cache": "str", "--no-cache": "flag", "--delete": "flag"}
+FAILED, USAGE, BUSY, NO_ROOM = 1, 2, 3, 74
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class NoRoom(Exception):
+    """The target has no room; the message names needed and free."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    paths, found = words.parse(argv, SPEC, HELP)
+    if found["delete"]:
+        return words.refuse(
+            "mirror: there is no --delete: what is on durable storage is not for a program to remove"
+        )
+    if len(paths) != 2:
+        return words.refuse("mirror: give SRC and DST")
+    source, target = os.path.realpath(paths[0]), os.path.realpath(paths[1])
+    if not os.path.exists(source):
+        return words.refuse("mirror: %s does not exist" % source)
+    if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):
+        return words.refuse("mirror: %s and %s lie in each other" % (source, target))
+    held = _lock(target)
+    if held is None:
+        print("mirror: another one to %s is at work" % target, file=sys.stderr)
+        return BUSY
+    cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
+    try:
+        return Mirror(source, target, cache, bool(found["quiet"])).run()
+    except NoRoom as error:
+        print("mirror: %s" % error, file=sys.stderr)
+        return NO_ROOM
+    except OSError as error:
+        return words.refuse("mirror: %s: %s" % (error.filename or target, describe(error)))
+    finally:
+        cache.close()
+        held.release()
+
+
+def _lock(target: str) -> lock.Lock | None:
+    import zlib
+
+    os.makedirs(place.state_dir(), mode=0o700, exist_ok=True)
+    name = "mirror-%08x.lock" % zlib.crc32(os.fsencode(target))
+    held = lock.Lock(os.path.join(place.state_dir(), name))
+    return held if held.acquire() else None
+
+
+class Mirror:
+    """One run.
+
+    Args:
+        source: A directory or a file; a file is copied to its name in `target`.
+        target: The directory to fill.
+        cache: Hashes of the source that are known.
+        quiet: Print failures only.
+    """
+
+    def __init__(self, source: str, target: str, cache: HashCache, quiet: bool) -> None:
+        self._source, self._target, self._cache, self._quiet = source, target, cache, quiet
+        self._counts = {"verified": 0, "copied": 0, "same": 0, "failed": 0, "bytes": 0}
+
+    def run(self) -> int:
+        """Do it; returns the exit status.
+
+        Raises:
+            NoRoom: before anything is written where that is foreseen, else when the disk is full.
+            OSError: when source or target cannot be used at all.
+        """
+        self._foresee()
+        os.makedirs(self._target, exist_ok=True)
+        copying.clear(self._target)
+        for entry in tree.walk(self._source):
+            try:
+                row = self._one(entry)
+            except OSError as error:
+                if error.errno in FULL:
+                    self._tell({"path": entry.path, "status": "failed", "error": describe(error)})
+                    raise NoRoom(self._full(entry)) from error
+                row = {"status": "failed", "error": describe(error)}
+            if row is not None:
+                self._tell(dict(row, path=entry.path))
+        ok = not self._counts["failed"]
+        self._print(dict({"end": True, "ok": ok}, **self._counts, source=self._source, target=self._target))
+        return 0 if ok else FAILED
+
+    def _one(self, entry: tree.Entry) -> dict[str, Any] | None:
+        place_of = os.path.join(os.fsencode(self._target), entry.path)
+        if entry.kind == tree.FOLDER:
+            os.makedirs(place_of, exist_ok=True)
+            return None
+        if entry.kind == tree.FILE:
+            return copying.file(entry, place_of, self._cache)
+        if entry.kind == tree.LINK:
+            if tree.leads_outside(self._source, entry.path):
+                return {"status": "failed", "error": "is a link that leads out of %s" % self._source}
+            return copying.link(entry, place_of)
+        text = "is %s: refused" % entry.text if entry.kind == tree.SPECIAL else entry.text
+        return {"status": "failed", "error": text}
+
+    def _foresee(self) -> None:
+        """Refuse before the first byte what cannot fit: half a copy helps nobody and fills the disk for others."""
+        needed, inodes, largest = 0, 0, 0
+        for entry in tree.walk(self._source):
+            if entry.stat is None or entry.kind not in (tree.FILE, tree.FOLDER, tree.LINK):
+                continue
+            try:
+                there = os.lstat(os.path.join(os.fsencode(self._target), entry.path))
+            except OSError:
+                inodes += 1
+                needed += entry.stat.st_size if entry.kind == tree.FILE else 0
+                continue
+            if entry.kind == tree.FILE and there.st_size != entry.stat.st_size:
+                needed += max(0, entry.stat.st_size - there.st_size)
+                largest = max(largest, min(entry.stat.st_size, there.st_size))
+        self._compare(needed + largest, inodes)
+
+    def _compare(self, needed: int, inodes: int) -> None:
+        where, error = room.ask(self._target)
+        if where is None:
+            raise OSError(errno.EIO, error or "does not answer", self._target)
+        if needed > where.free_bytes:
+            raise NoRoom(
+                "no room on %s: needed are %s (%d bytes), free are %s (%d bytes)"
+                % (where.mount, room.size(needed), needed, room.size(where.free_bytes), where.free_bytes)
+            )
+        if where.free_inodes is not None and inodes > where.free_inodes:
+            raise NoRoom(
+                "no inodes on %s: needed are %d, free are %d" % (where.mount, inodes, where.free_inodes)
+            )
+
+    def _full(self, entry: tree.Entry) -> str:
+        """Say what was needed and what is free, at the file for which the disk was full after all."""
+        needed = entry.stat.st_size if entry.stat is not None else 0
+        where, _ = room.ask(self._target)
+        free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
+        name = entry.path.decode("utf-8", "backslashreplace")
+        return "no room for %s: needed are %d bytes and 1 inode, free are %s" % (name, needed, free)
+
+    def _tell(self, row: dict[str, Any]) -> None:
+        status = row["status"]
+        self._counts[status] += 1
+        if status != "failed":
+            self._counts["verified"] += 1
+            self._counts["bytes"] += row.get("size", 0)
+        if status == "failed" or not self._quiet:
+            self._print(dict(tree.named(row.pop("path")), **row))
+
+    def _print(self, row: dict[str, Any]) -> None:
+        sys.stdout.buffer.write(jsonline.line(row))
+        sys.stdout.buffer.flush()

@@ -1,0 +1,167 @@
+"""The ``reconcile`` verb: the roster of the queue files against what is on durable storage."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from rgt_box import jsonline, options
+from rgt_box.cells import room, states
+from rgt_box.cells.jobfile import Job, Line
+from rgt_box.verbs import prove
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: reconcile --job DIR [--job DIR ...] [--durable DIR]
+
+Compare every cell of the queue files with its copy on durable storage and print one JSON object: "ok", "counts" by
+status, "cells" ({"name", "job", "line", "status", "reason", "durable", "state", "files", "bytes", "verified",
+"paths"}), "extra" (what lies there and is no cell's) and "problems". Every file of a copy is read and hashed again.
+
+A status is one of
+  ok          every file is there with the size and hash of its manifest
+  missing     there is no copy, or an empty directory
+  zero-byte   a file is empty that should not be
+  damaged     a file differs from the manifest or is not there
+  duplicate   two lines have one name, or two cells one directory
+  never-ran   no attempt was ever made
+  not-done    there is a copy, but the queue does not call the cell done: it is from an earlier run
+  unproven    there is a copy without a manifest
+  unreadable  it cannot be read
+
+  --durable DIR   where to look instead: DIR/NAME, or DIR with {name} in it
+
+Exit status: 0 every cell is ok, 1 one is not, 2 it could not be told (unproven, unreadable, storage not there, no
+queue) or wrong command line.
+
+Example: reconcile --job ~/jobs/sweep --durable /mnt/results
+"""
+UNKNOWN = (prove.UNPROVEN, prove.UNREADABLE)
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, {"--job": "list", "--durable": "str"}, HELP)
+    if not found["job"]:
+        print("--job DIR is missing (--help tells more)", file=sys.stderr)
+        return 2
+    report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
+    sys.stdout.buffer.write(jsonline.line(report))
+    bad = [status for status in report["counts"] if status != prove.OK]
+    if set(bad) - set(UNKNOWN):
+        return 1
+    return 2 if bad or report["problems"] else 0
+
+
+def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
+    """Return the report.
+
+    Args:
+        jobs: Every job of which cells are expected.
+        durable: Where to look instead of where the jobs say.
+    """
+    problems: list[str] = []
+    cells: list[dict[str, Any]] = []
+    owners: dict[str, dict[str, Any]] = {}
+    for job in jobs:
+        lines, _ = job.roster()
+        if not lines:
+            problems.append("%s: has no cell or cannot be read" % job.path("queue.txt"))
+        problem = _unreachable(job, lines, durable)
+        if problem:
+            problems.append(problem)
+        state = states.by_name(states.load(job))
+        for line in lines:
+            cell = _cell(job, line, state, target(job, line.name, durable), problem)
+            cells.append(cell)
+            if line.twin is None and cell["durable"]:
+                _claim(cell, owners)
+    counts: dict[str, int] = {}
+    for cell in cells:
+        counts[cell["status"]] = counts.get(cell["status"], 0) + 1
+    whole = not problems and bool(cells) and set(counts) == {prove.OK}
+    return {
+        "ok": whole, "counts": counts, "cells": cells, "extra": extra(owners), "problems": problems,
+    }  # fmt: skip
+
+
+def target(job: Job, name: str, durable: str | None) -> str | None:
+    """Return where the copy of a cell should be."""
+    if durable is None:
+        return job.durable(name)
+    folder = os.path.abspath(os.path.expanduser(durable))
+    return folder.replace("{name}", name) if "{name}" in folder else os.path.join(folder, name)
+
+
+def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None:
+    """Say why nothing can be told about this job's copies: better than calling all of them missing."""
+    if not lines:
+        return None
+    first = target(job, lines[0].name, durable)
+    if first is None:
+        return "%s: names no durable directory; give --durable DIR" % job.source.where("durable")
+    base = os.path.dirname(first)
+    _, error = room.ask(base)
+    if error:
+        return "%s: %s" % (base, error)
+    known = states.load(job)["cells"]
+    copied = any(cell.get("durable") == "verified" for cell in known)
+    if not os.path.isdir(base) and (copied or not known):
+        return "%s is not there; is its storage mounted?" % base
+    return None
+
+
+def _cell(
+    job: Job, line: Line, known: dict[str, dict[str, Any]], folder: str | None, problem: str | None
+) -> dict[str, Any]:
+    state = known.get(line.name)
+    cell: dict[str, Any] = {"name": line.name, "job": job.folder, "line": line.number, "durable": folder}
+    cell["state"] = state.get("state") if state else None
+    if line.twin is not None:
+        return dict(
+            cell, status="duplicate", reason="lines %d and %d have one name" % (line.twin.number, line.number)
+        )
+    if problem or folder is None:
+        return dict(cell, status=prove.UNREADABLE, reason=problem or "no durable directory")
+    if not os.path.lexists(folder):
+        return dict(cell, **_absent(state, bool(known)))
+    found = prove.prove(folder, [str(path) for path in job.settings["keep"]])
+    if found["status"] == prove.OK and state is not None and state.get("state") != "done":
+        found.update(status="not-done", reason="the queue calls it %s" % state.get("state"))
+    return dict(cell, **found)
+
+
+def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
+    """Tell a result that was lost from one that never was."""
+    if any_known and (state is None or not state.get("attempts")):
+        return {"status": "never-ran", "reason": "no attempt was made"}
+    if state is None:
+        return {"status": prove.MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
+    reason = ": %s" % state["reason"] if state.get("reason") else ""
+    return {"status": prove.MISSING, "reason": "no copy; the queue calls it %s%s" % (state["state"], reason)}
+
+
+def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:
+    """Call both cells duplicates where another one has this directory already."""
+    other = owners.setdefault(os.path.realpath(cell["durable"]), cell)
+    if other is not cell:
+        for one, two in ((cell, other), (other, cell)):
+            one.update(
+                status="duplicate",
+                reason="shares its directory with line %d of %s" % (two["line"], two["job"]),
+            )
+
+
+def extra(owners: dict[str, dict[str, Any]]) -> list[str]:
+    """Return what lies beside the copies and is no cell's, half-made copies included; at most 100 paths."""
+    found: list[str] = []
+    for base in sorted({os.path.dirname(path) for path in owners}):
+        try:
+            names = sorted(os.listdir(base))
+        except OSError:
+            continue
+        found += [path for path in (os.path.join(base, name) for name in names) if path not in owners]
+    return found[:100]
