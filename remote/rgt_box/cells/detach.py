@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import sys
 import time
 
 from rgt_box import files, jsonline, lock, options, place
-from rgt_box.cells import check, jobfile, states
-from rgt_box.sampling.session import which
+from rgt_box.cells import check, jobfile, kubernetes, slurm, states, tmux
+from rgt_box.cells.tmux import session_name
+from rgt_box.sampling.programs import which
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,35 +17,90 @@ if TYPE_CHECKING:
 
 HELP = """
 usage: detach --job DIR [-- ARGUMENTS OF queue run]
+       detach --job DIR --print slurm
+       detach --job DIR --print k8s --image IMAGE --claim NAME:/MOUNT [--gpus N] [--python CMD] [--agent FILE]
 
-Check the queue, then start its runner detached: in a tmux session named after the job where there is tmux, else
-by setsid. Prints one JSON line {"how": "tmux" | "setsid" | "running" | "ended", "session": …, "pid": …}.
-A runner that is already alive is left alone (exit 0).
+Check the queue, then start its runner detached, as "detach" in job.json says:
+  auto     in a tmux session named after the job, else by setsid (the default)
+  tmux     in tmux or not at all
+  setsid   in a session of its own, without a terminal
+  slurm    as a Slurm job; "sbatch" in job.json lists more options, like "--gres=gpu:1"
+
+Prints one JSON line {"how": "tmux" | "setsid" | "slurm" | "running" | "ended", "session": ..., "pid": ...}. Of Slurm,
+"session" is the job's number. A runner that is alive, or waits in Slurm's queue, is left alone (exit 0).
+
+  --print slurm  print the batch script instead
+  --print k8s    print a Kubernetes Job instead. The job directory, and the directories that it names, must lie on the
+                 claims; --python (python3) and --agent (this file) are their names inside of the container
+
+Exit status: 0 started, or alive already, 1 it did not start, 2 it cannot be run.
+
+Example: detach --job ~/jobs/sweep -- --from 3
 """
+SPEC = {
+    "--job": "str", "--print": "str", "--image": "str", "--claim": "list", "--gpus": "int", "--python": "str",
+    "--agent": "str",
+}  # fmt: skip
 STARTED_WITHIN = 10.0
+
+__all__ = ["HELP", "main", "session_name"]
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    found = options.parse_or_exit(argv, {"--job": "str"}, HELP)
+    found = options.parse_or_exit(argv, SPEC, HELP)
     if not found["job"]:
-        print("--job DIR is missing", file=sys.stderr)
-        return 2
+        return _refuse("--job DIR is missing")
     job = jobfile.Job(found["job"])
+    words = place.command("queue", "run", "--job", job.folder) + found["rest"]
+    try:
+        if found["print"]:
+            return _print(job, found, words)
+        return _start(job, words)
+    except (slurm.Refused, kubernetes.Wrong) as error:
+        return _refuse(str(error))
+
+
+def _print(job: jobfile.Job, found: dict[str, Any], words: list[str]) -> int:
+    if found["print"] == "slurm":
+        text = slurm.script(job, words)
+    elif found["print"] == "k8s":
+        if not found["image"]:
+            return _refuse("--print k8s needs --image IMAGE")
+        inside = [found["python"] or "python3", "-I", "-S", found["agent"] or place.command()[-1]]
+        inside += words[len(place.command()) :]
+        text = kubernetes.manifest(job, inside, found["image"], found["claim"], found["gpus"] or 0)
+    else:
+        return _refuse("--print knows slurm and k8s, not %s" % found["print"])
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    return 0
+
+
+def _start(job: jobfile.Job, words: list[str]) -> int:
     if lock.is_held(job.path("runner.lock")):
         return _tell("running", None, _runner_pid(job))
     problems = check.check(job).problems
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return 2
+    how = job.settings["detach"]
+    if how == "slurm":
+        queued = slurm.waiting(job)
+        return _tell("slurm", queued[0] if queued else slurm.submit(job, words), None)
     before = files.signature(job.path("state.json"))
-    words = place.command("queue", "run", "--job", job.folder) + found["rest"]
-    session = _start_in_tmux(job, words) if which("tmux") else None
+    session = tmux.start(job, words) if how != "setsid" and which("tmux") else None
+    if session is None and how == "tmux":
+        return _refuse('"detach" in job.json wants tmux, and there is none here or it refuses')
     if session is None:
         from rgt_box.history.control import detach  # here: only this path forks
 
         detach(words, job.path("runner.out"))
     return _await(job, "tmux" if session else "setsid", session, before)
+
+
+def _refuse(text: str) -> int:
+    print("detach: %s" % text, file=sys.stderr)
+    return 2
 
 
 def _await(job: jobfile.Job, how: str, session: str | None, before: Any) -> int:
@@ -60,7 +114,9 @@ def _await(job: jobfile.Job, how: str, session: str | None, before: Any) -> int:
         elif files.signature(job.path("state.json")) != before:
             return _tell("ended", session, states.load(job).get("runner_pid"))
         time.sleep(0.02)
-    print("the runner did not start within %d s" % STARTED_WITHIN, file=sys.stderr)
+    out = job.path("runner.out")
+    hint = "; see %s" % out if os.path.exists(out) else ""
+    print("the runner did not start within %d s%s" % (STARTED_WITHIN, hint), file=sys.stderr)
     return 1
 
 
@@ -72,59 +128,3 @@ def _runner_pid(job: jobfile.Job) -> int | None:
 def _tell(how: str, session: str | None, pid: int | None) -> int:
     sys.stdout.buffer.write(jsonline.line({"how": how, "session": session, "pid": pid}))
     return 0
-
-
-def session_name(folder: str) -> str:
-    """Return the tmux session's name: tmux allows neither dots nor colons."""
-    return "rgt-" + (re.sub(r"[^A-Za-z0-9_-]", "-", os.path.basename(folder)) or "job")
-
-
-def _start_in_tmux(job: jobfile.Job, words: list[str]) -> str | None:
-    """Start the runner in a new session; None when tmux refuses.
-
-    A tmux server that is already up gives new sessions *its* environment, so ours goes through a named pipe.
-    """
-    import subprocess
-
-    fifo = os.path.join(place.state_dir(), "env-%d" % os.getpid())
-    os.makedirs(place.state_dir(), mode=0o700, exist_ok=True)
-    os.mkfifo(fifo, 0o600)
-    try:
-        wanted = session_name(job.folder)
-        for name in [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 10)]:
-            command = (
-                ["tmux", "new-session", "-d", "-s", name, "-c", job.folder, "--"]
-                + words
-                + ["--env-fifo", fifo]
-            )
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-            )
-            if done.returncode == 0:
-                return name if _send_environment(fifo) else None
-            if b"duplicate" not in done.stderr:
-                print(done.stderr.decode("utf-8", "replace").strip(), file=sys.stderr)
-                return None
-        return None
-    finally:
-        files.unlink(fifo)
-
-
-def _send_environment(fifo: str) -> bool:
-    """Write the environment once the runner reads; False when it never does."""
-    deadline = time.monotonic() + STARTED_WITHIN
-    while time.monotonic() < deadline:
-        try:
-            fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                return False
-            time.sleep(0.01)
-            continue
-        os.set_blocking(fd, True)
-        try:
-            files.write_all(fd, jsonline.dumps(dict(os.environ)))
-        finally:
-            os.close(fd)
-        return True
-    return False
