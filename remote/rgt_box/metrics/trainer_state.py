@@ -1,19 +1,20 @@
 """transformers' ``trainer_state.json`` (run, 5.23): rewritten whole at every save, with the complete history.
 
-The rows of ``log_history`` are decoded one by one, so that only the text of a long history is held in memory. The
-cursor keeps how many were read and a checksum of their text: a history that goes on gives only its new rows, one
-that took another course (a resume from an older checkpoint) is read anew.
+The cursor is ``{"version", "start", "offset", "crc", "done"}``: what the file was, where its list of rows began, how
+far it was read, and the checksum between. In a new version the same bytes from the (moved) start of the list mean the
+same rows, so only the later ones are decoded; other bytes mean another course (a resume from an older checkpoint).
 """
 
 from __future__ import annotations
 
-import json
 import os
 import zlib
 
 from rgt_box.metrics import rows
+from rgt_box.metrics.appended import BUDGET, Window
 from rgt_box.metrics.base import MAX_TAGS, Reader, open_regular
-from rgt_box.metrics.numbers import flatten, whole
+from rgt_box.metrics.json_rows import JsonRows, ascii_keys
+from rgt_box.metrics.numbers import flatten
 from rgt_box.metrics.rows import Layout
 
 TYPE_CHECKING = False
@@ -23,10 +24,9 @@ if TYPE_CHECKING:
     from rgt_box.metrics.base import Batch
 
 LAYOUT = Layout(("step",))
-MAX_BYTES = 32 << 20
-KEY = '"log_history"'
-_decode = json.JSONDecoder(parse_int=whole).raw_decode
-BLANKS = " \t\r\n"
+MAX_BYTES = 1 << 30
+KEY = b'"log_history"'
+PART = 1 << 20
 
 
 class TrainerState(Reader):
@@ -34,81 +34,92 @@ class TrainerState(Reader):
 
     source = "hf_trainer"
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
-        self._version: list[int] = []
-        self._place: tuple[list[int], int, int, int] = ([], 0, 0, 0)
-        """Version, rows, checksum and place in the text where the last read ended: saves decoding them again."""
-
     def _read(self, batch: Batch, limit: int) -> None:
         fd = open_regular(self.path)
         try:
             found = os.fstat(fd)
-            state = dict(batch.cursor or {})
             version = [found.st_ino, found.st_size, found.st_mtime_ns]
-            if state.get("version") == version and state.get("done"):
-                return
-            if found.st_size > MAX_BYTES:
-                batch.problem(0, "larger than %d MiB" % (MAX_BYTES >> 20))
-                return
-            with os.fdopen(os.dup(fd), "rb") as file:
-                text = file.read(found.st_size).decode("utf-8", "replace")
+            state = dict(batch.cursor or {})
+            if state.get("version") != version:
+                if found.st_size > MAX_BYTES:
+                    batch.problem(0, "larger than %d MiB" % (MAX_BYTES >> 20))
+                    return
+                state = renewed(Window(fd), state, batch)
+                state["version"] = version
+            if state.get("done") is False:
+                self._history(Window(fd), state, batch, limit)
+                batch.cursor = state
         finally:
             os.close(fd)
-        start = opening(text)
-        if start is None or not text.rstrip(BLANKS).endswith("}"):
-            return  # it is being written
-        self._version = version
-        self._history(text, start, state, batch, limit)
-
-    def _history(self, text: str, at: int, state: dict[str, Any], batch: Batch, limit: int) -> None:
-        """Read the rows from ``text[at:]`` on that `state` does not have yet."""
-        first, count, known, crc = at, 0, state.get("rows", 0), 0
-        if known and self._place[:3] == (state["version"], known, state["crc"]):
-            _, count, crc, at = self._place
-        while True:
-            at = skip(text, at)
-            ended = text[at : at + 1] == "]"
-            if (count == known and known and crc != state.get("crc")) or (ended and count < known):
-                batch.reset, known, state = True, 0, {}  # another course: all rows anew
-                at, count, crc = first, 0, 0
-                continue
-            batch.more = not ended and count >= known and len(batch.points) >= limit
-            if ended or batch.more:
-                break
-            try:
-                row, after = _decode(text, at)
-            except (ValueError, RecursionError) as error:
-                if at < len(text):
-                    batch.problem(at, "log_history: %s" % error)
-                if count < known:
-                    return
-                break
-            if count >= known and isinstance(row, dict):
-                self._row(flatten(row, MAX_TAGS), at, batch)
-            crc = zlib.crc32(text[at:after].encode("utf-8", "replace"), crc)
-            count, at = count + 1, after
-        batch.cursor = {"rows": count, "crc": crc, "done": not batch.more, "version": self._version}
-        self._place = self._version, count, crc, at
 
     @staticmethod
-    def _row(row: dict[str, Any], offset: int, batch: Batch) -> None:
-        where = rows.place(row, LAYOUT, {})
-        if where is not None:
-            rows.add(row, where, LAYOUT, batch, offset)
+    def _history(window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        """Read rows from ``state["offset"]`` on."""
+        history = JsonRows(window, state["offset"])
+        first = state["offset"]
+        state["done"] = True
+        try:
+            row = history.next()
+            while row is not None:
+                at, state["offset"] = state["offset"], history.at
+                state["crc"] = checksum(window, at, history.at, state["crc"])
+                row = flatten(ascii_keys(row), MAX_TAGS)
+                where = rows.place(row, LAYOUT, {})
+                if where is not None:
+                    rows.add(row, where, LAYOUT, batch, at)
+                if len(batch.points) >= limit or history.at - first >= BUDGET:
+                    batch.more, state["done"] = True, False
+                    return
+                row = history.next()
+        except EOFError:
+            pass  # it is being written: the next version has the rest
+        except ValueError as error:
+            batch.problem(history.at, "log_history: %s" % error)
 
 
-def opening(text: str) -> int | None:
+def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, Any]:
+    """Return where to go on in a new version of the file; without ``done`` when it is not written completely yet."""
+    start = opening(window)
+    if start is None or not window.at(max(0, window.size - 64), 64).rstrip().endswith(b"}"):
+        return {}
+    known = state.get("offset", 0) - state.get("start", 0)
+    if known > 0:
+        same = start + known <= window.size and checksum(window, start, start + known) == state["crc"]
+        if same:
+            return {"start": start, "offset": start + known, "crc": state["crc"], "done": False}
+        if not closes(window, start):
+            return {}
+        batch.reset = True
+    return {"start": start, "offset": start, "crc": 0, "done": False}
+
+
+def opening(window: Window) -> int | None:
     """Return the place behind the bracket that opens the history; None when it is not there."""
-    at = text.find(KEY)
+    data = window.at(0, PART)
+    at = data.find(KEY)
     if at < 0:
         return None
-    at = text.find("[", at, at + len(KEY) + 100)
+    at = data.find(b"[", at, at + len(KEY) + 100)
     return None if at < 0 else at + 1
 
 
-def skip(text: str, at: int) -> int:
-    """Return the place of the next row or of the end of the list."""
-    while at < len(text) and text[at] in BLANKS + ",":
-        at += 1
-    return at
+def closes(window: Window, at: int) -> bool:
+    """Tell whether the list that begins at `at` is there to its end."""
+    history = JsonRows(window, at)
+    try:
+        while history.next() is not None:
+            pass
+    except (EOFError, ValueError):
+        return False
+    return True
+
+
+def checksum(window: Window, at: int, end: int, crc: int = 0) -> int:
+    """Return the checksum of a part of the file, going on from `crc`."""
+    while at < end:
+        data = window.at(at, min(PART, end - at))
+        if not data:
+            break
+        crc = zlib.crc32(data, crc)
+        at += len(data)
+    return crc

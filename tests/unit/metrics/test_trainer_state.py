@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import functools
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import trainer_state
+from rgt_box.metrics import json_rows, trainer_state
 from rgt_box.metrics.kinds import open_reader
 
 from tests.unit.metrics.makers import FIXTURES, Follower
@@ -93,24 +94,47 @@ def test_the_sample_in_two_saves(tmp_path: Path) -> None:
     assert (each.resets, len(each.points), losses(each)[-1]) == (0, 68, (40.0, 3.8949180603027345))
 
 
-def test_one_reader_goes_on_inside_a_long_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_goes_on_inside_a_long_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, [row(step) for step in range(300)])
     decoded: list[int] = []
-    real = trainer_state._decode
+    real = json_rows._decode
 
     def decode(text: str, at: int) -> tuple[Any, int]:
         decoded.append(at)
         return real(text, at)
 
-    monkeypatch.setattr(trainer_state, "_decode", decode)
-    reader, cursor, points = open_reader("hf_trainer", str(path)), None, 0
+    monkeypatch.setattr(json_rows, "_decode", decode)
+    cursor, points = None, 0
     for _ in range(1000):
-        batch = reader.read(cursor, 9)
+        batch = open_reader("hf_trainer", str(path)).read(cursor, 9)
         points, cursor = points + len(batch.points), batch.cursor
         if not batch.more:
             break
-    assert (points, len(decoded)) == (900, 300)
+    assert points == 900
+    assert len(decoded) < 310
+
+
+def test_a_long_history_needs_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    write(path, [row(step, text="x" * 5000) for step in range(3000)])
+    assert path.stat().st_size > 14 << 20
+    tracemalloc.start()
+    each = follower(path)
+    each.poll()
+    assert (len(losses(each)), tracemalloc.get_traced_memory()[1] < 8 << 20) == (3000, True)
+    tracemalloc.stop()
+
+
+def test_rows_larger_than_a_window_and_names_of_any_script(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    state = {"log_history": [row(1, note="x" * 500000), row(2, **{"Verlust/ä": 1.0, "损失": 2.0}), row(3)]}
+    for ascii_only in (True, False):
+        path.write_text(json.dumps(state, ensure_ascii=ascii_only))
+        each = follower(path)
+        each.poll()
+        assert [x for x, _ in losses(each)] == [1, 2, 3]
+        assert {"Verlust/ä", "损失"} <= {point[0] for point in each.points}
 
 
 @pytest.mark.parametrize(
