@@ -320,7 +320,8 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
     cursor = {"boot": place.boot_id(), "seq": 5}
     channel = agent.watch(interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50})
     history: protocol.History | None = None
-    samples, events = [], []
+    samples: list[protocol.Sample] = []
+    events: list[str] = []
     for frame in channel.frames():
         if isinstance(frame, protocol.History):
             history = frame

@@ -1,0 +1,3 @@
+from __future__ import annotations
+
+from tests.contract.ssh.conftest import real_sshd as real_sshd
