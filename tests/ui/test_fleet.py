@@ -102,7 +102,17 @@ def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values(
 def test_a_healthy_row_has_no_colour() -> None:
     box = running_box()
     made = row_line(Row(box, assess(box, NOW), None, "AutoDL"), layout(160))
-    assert {span.tone for span in made} <= {Tone.TEXT, Tone.DIM}
+    assert {span.tone for span in made} <= {Tone.TEXT, Tone.DIM, Tone.BADGE}
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_a_simulated_gpu_is_marked_in_its_row_and_a_real_one_is_not(width: int) -> None:
+    box = running_box()
+    assert box.sample is not None
+    assert "% SIM" in text_of(row_line(Row(box, assess(box, NOW), None, "AutoDL"), layout(width)))
+    gpus = tuple(msgspec.structs.replace(gpu, sim=False) for gpu in box.sample.gpus)
+    real = msgspec.structs.replace(box, sample=msgspec.structs.replace(box.sample, gpus=gpus))
+    assert "SIM" not in text_of(row_line(Row(real, assess(real, NOW), None, "AutoDL"), layout(width)))
 
 
 async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:

@@ -28,7 +28,7 @@ class Column:
 COLUMNS: tuple[Column, ...] = (
     Column("name", "  box", 14, 0, cells.name_cell, right=False, more=4),
     Column("state", "state", 11, 0, cells.state_cell, right=False, more=2),
-    Column("gpu", "gpu", 4, 80, cells.gpu_cell),
+    Column("gpu", "gpu", 8, 80, cells.gpu_cell),
     Column("vram", "vram", 6, 120, cells.vram_cell, right=False, more=2),
     Column("disk", "disk", 4, 120, cells.disk_cell),
     Column("inode", "inode", 5, 0, cells.inode_cell),
@@ -76,7 +76,7 @@ def heading(columns: Sequence[tuple[Column, int]], sort: str) -> Line:
     for index, (column, width) in enumerate(columns):
         gap = "" if index == 0 else " "
         pad = " " if column.key == "why" else ""
-        text = "gpu 1m" if column.key == "gpu" and width >= 8 else column.title
+        text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
         if column.key == "loss":
             text = text.rjust(6)
         title = fit(pad + text, width, right=column.right and column.key != "loss")

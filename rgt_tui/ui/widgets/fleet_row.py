@@ -69,12 +69,17 @@ def state_cell(row: Row, width: int) -> Line:
 
 
 def gpu_cell(row: Row, width: int) -> Line:
-    """The last minute of utilisation, and the newest value; the mean over the box's GPUs."""
-    sample = row.box.sample
-    value = mean([gpu.util for gpu in sample.gpus]) if sample else None
-    line_width = width - 5
+    """The last minute of utilisation, and the newest value; the mean over the box's GPUs.
+
+    The badge stands at the end, between this number and the bar of the video memory: it is beside both.
+    """
+    gpus = row.box.sample.gpus if row.box.sample else ()
+    value = mean([gpu.util for gpu in gpus])
+    badge = " SIM" if any(gpu.sim for gpu in gpus) else ""
+    line_width = max(0, width - 5 - len(badge))
     parts = spark(row.box.rings.gpu_util[-60:], line_width, low=0, high=100) if line_width > 0 else ""
-    return (dim(parts), Span(fit(percent(value), width - max(0, line_width), right=True)))
+    shown = fit(percent(value), width - line_width - len(badge), right=True)
+    return line(dim(parts), Span(shown), Span(badge, Tone.BADGE) if badge else "")
 
 
 def vram_cell(row: Row, width: int) -> Line:
