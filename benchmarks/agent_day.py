@@ -1,0 +1,53 @@
+"""A day of the recorder in a minute: `python -m benchmarks.agent_day FOLDER TRACE HOURS` prints memory along the way.
+
+The clock that the samplers see is moved on by a second per sample, so that all that happens every few seconds or
+minutes happens as often as in a real day.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.agent_box import rss_mib
+
+
+def main(folder: str, trace: str, hours: float) -> None:
+    """Record, read back as differences, and print resident MiB after a tenth of the time and at its end."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
+    from rgt_box import jsonline, place
+    from rgt_box.history import segment
+    from rgt_box.history.chain import ChainReader
+    from rgt_box.history.store import Store
+    from rgt_box.sampling.sampler import Sampler
+    from rgt_box.streams.lagging import Coalescer
+
+    real, moved = time.monotonic, 0.0
+    time.monotonic = lambda: real() + moved
+    store = Store(folder, place.boot_id())
+    sampler = Sampler(folder)
+    sampler.configure({"mounts": ["/"], "pattern": None, "gpu_trace": trace}, [])
+    reader = ChainReader(folder)
+    reader.seek(place.boot_id(), 0)
+    coalescer = Coalescer(place.boot_id(), 0, delta=True)
+    pid = int(Path("/proc/self").resolve().name)
+    base = rss_mib(pid)
+    seen = []
+    ticks = int(hours * 3600)
+    for tick in range(1, ticks + 1):
+        moved += 1.0
+        fields, _ = sampler.read()
+        store.append(segment.SAMPLE, dict({"t": "sample"}, **fields), jsonline.dumps)
+        store.grow()
+        coalescer.take(reader.read(), False)
+        if tick in (ticks // 10, ticks):
+            gc.collect()
+            seen.append(rss_mib(pid))
+    print(json.dumps({"start": base, "tenth": seen[0], "end": seen[1]}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], float(sys.argv[3]))
