@@ -10,7 +10,7 @@ import time
 
 from rgt_box.metrics.base import Reader, open_regular
 from rgt_box.metrics.rows import Upgrade
-from rgt_box.metrics.snapshot import REST, BusyError, Snapshot, version
+from rgt_box.metrics.snapshot import REST, BusyError, Snapshot, settled, version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Database(Reader):
 
         os.close(open_regular(self.path))
         state = dict(batch.cursor or {})
-        now = version(self.path)
+        now, quiet = version(self.path), settled(self.path)
         if state.get("version") == now and state.get("done"):
             return
         try:
@@ -52,13 +52,13 @@ class Database(Reader):
             return
         except sqlite3.Error as error:
             batch.forget()
-            if "locked" not in str(error):
+            if version(self.path) == now and "locked" not in str(error):
                 batch.problem(state.get("id", 0), "database: %s" % error)
             return
         except ValueError as error:
             batch.problem(0, str(error))
             return
-        state.update(version=now, done=not batch.more, inode=now[0])
+        state.update(version=now, done=quiet and not batch.more, inode=now[0])
         batch.cursor = state
 
     def _from(

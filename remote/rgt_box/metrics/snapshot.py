@@ -24,6 +24,8 @@ MAX_COPY = 256 << 20
 """A larger database is read when its writer has put its log away."""
 REST = 20.0
 """After a copy, this many times its duration passes before the next one: at most 5 % of the time."""
+FRESH = 2.0
+"""Seconds for which the time of a file does not tell two changes apart (clocks of file systems tick coarsely)."""
 STEPS = 20000
 """Thousands of SQLite instructions that one reading may take, whatever the schema does."""
 
@@ -136,6 +138,17 @@ def connect(path: str, options: str) -> sqlite3.Connection:
     return db
 
 
+def settled(path: str) -> bool:
+    """Tell whether the last change is old enough that a later one must have another time."""
+    newest = 0.0
+    for each in (path, path + "-wal", path + "-journal"):
+        try:
+            newest = max(newest, os.stat(each).st_mtime)
+        except OSError:
+            pass
+    return time.time() - newest > FRESH
+
+
 def size(path: str) -> int:
     """Return the size of a file; 0 when there is none."""
     try:
@@ -161,8 +174,17 @@ def version(path: str) -> list[int]:
     return result
 
 
-def generation(path: str, beside: str) -> tuple[int, int, bytes]:
-    """Return what changes when pages move between database and log; appending to a log changes nothing."""
-    found = os.stat(path)
+def generation(path: str, beside: str) -> tuple[int, int, bytes, bytes]:
+    """Return what must stay the same while a database and then its log or journal are copied.
+
+    A write-ahead log keeps everything that goes from it into the database until it begins anew with other salts, so
+    its header is enough. A journal undoes what it was written for, so the database must not commit meanwhile: its
+    change counter and time tell that.
+    """
     with open(beside, "rb") as file:
-        return found.st_size, found.st_mtime_ns, file.read(32)
+        head = file.read(32)
+    if beside.endswith("-wal"):
+        return 0, 0, b"", head
+    found = os.stat(path)
+    with open(path, "rb") as file:
+        return found.st_size, found.st_mtime_ns, file.read(100)[24:28], head

@@ -8,6 +8,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -268,6 +269,28 @@ def test_a_replaced_database_begins_anew(tmp_path: Path) -> None:
     assert (each.resets, [point[3] for point in each.points]) == (1, [3.0])
 
 
+def test_an_unchanged_database_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "d" / "p.db"
+    db = make(path, TRACKIO)
+    log(db, 0, loss=1.0)
+    db.close()
+    opened: list[str] = []
+    real = snapshot.connect
+
+    def connect(path: str, options: str) -> sqlite3.Connection:
+        opened.append(options)
+        return real(path, options)
+
+    monkeypatch.setattr(snapshot, "connect", connect)
+    each = follower("trackio", path)
+    each.poll()
+    each.poll()  # fresh: a change of the same moment could have been missed
+    os.utime(path, (1.79e9, 1.79e9))
+    each.poll()
+    each.poll()
+    assert (opened, len(each.points)) == (["immutable=1"] * 3, 1)
+
+
 def test_copies_of_a_large_database_are_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "d" / "p.db"
     db = make(path, TRACKIO)
@@ -283,6 +306,38 @@ def test_copies_of_a_large_database_are_rare(tmp_path: Path, monkeypatch: pytest
         "being written, and too large to copy"
     ]
     db.close()
+
+
+WRITER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)
+db.execute("PRAGMA journal_mode=" + sys.argv[2])
+db.execute("PRAGMA synchronous=OFF")
+db.execute("PRAGMA wal_autocheckpoint=20")
+for n in range(0, 3000, 3):
+    db.execute("BEGIN")
+    for step in range(n, n + 3):
+        row = ("x", "2026-11-21T09:36:31+00:00", "a", step, b'{"loss": %d, "text": "%s"}' % (step, b"x" * 300))
+        db.execute("INSERT INTO metrics(run_id, timestamp, run_name, step, metrics) VALUES(?,?,?,?,?)", row)
+    db.execute("COMMIT")
+db.close()
+"""
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete", "persist"])
+def test_a_busy_writer_loses_nothing_and_is_not_held_up(tmp_path: Path, mode: str) -> None:
+    path = tmp_path / "d" / "p.db"
+    make(path, TRACKIO, mode).close()
+    each = follower("trackio", path)
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(path), mode], stderr=subprocess.PIPE) as writer:
+        while writer.poll() is None:
+            each.poll()
+            assert len(each.points) % 3 == 0
+        assert (writer.returncode, writer.stderr and writer.stderr.read()) == (0, b"")
+    each.poll()
+    assert [point[3] for point in each.points] == [float(step) for step in range(3000)]
+    assert (each.resets, each.problems) == (0, [])
+    assert [name for name, _, _ in listing(path.parent) if not name.endswith("-journal")] == ["p.db"]
 
 
 HOSTILE = {
