@@ -99,6 +99,13 @@ class GpuSampler:
         """PCI address → index."""
         return {gpu["bus"]: index for index, gpu in self._known.items() if gpu.get("bus")}
 
+    def raw(self, wait: float) -> tuple[list[dict[str, Any]], str | None]:
+        """Return what the source says by itself, with its fields beside those of a ``Gpu``; and why it says nothing."""
+        if self._job is None:
+            return [], None
+        found, error = self._job.poll(wait)
+        return [dict(gpu) for gpu in found or []], error
+
     def read(self, at: float, procs: list[dict[str, Any]], wait: float = 0.0) -> list[dict[str, Any]]:
         """Return the ``gpus`` list of a sample.
 

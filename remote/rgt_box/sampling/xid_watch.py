@@ -28,6 +28,7 @@ class XidWatch:
 
     Attributes:
         last: PCI address → number of the last Xid of that GPU in the log.
+        broken: The same, of the Xids that tell of broken hardware alone.
         limited: Why the log cannot be read; None = it can.
     """
 
@@ -41,6 +42,7 @@ class XidWatch:
         self._pending: dict[tuple[str, int], list[xid.Xid]] = {}
         self._quiet: dict[tuple[str, int], float] = {}
         self.last: dict[str, int] = {}
+        self.broken: dict[str, int] = {}
         self.limited: str | None = None
         self._log: kernel_log.Kmsg | kernel_log.Dmesg | None = None
         try:
@@ -61,6 +63,8 @@ class XidWatch:
             if report is None:
                 continue
             self.last[report.bus] = report.number
+            if report.level == xid.HARDWARE:
+                self.broken[report.bus] = report.number
             if at_us > self._told:
                 self._pending.setdefault((report.bus, report.number), []).append(report)
                 newest = max(newest, at_us)

@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from rgt_tui.model import protocol
 from tests.unit.box.harness import Agent, decode
+from tests.unit.box.nvml_driver import Hold, build_driver, holding, make_devices
 from tests.unit.box.test_bundle import interpreters
 
 
 @pytest.fixture(scope="module")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_driver(tmp_path_factory.mktemp("driver"))
-
-
-def build_driver(folder: Path) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    source = Path(__file__).with_name("nvml_stub.c")
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", str(folder / "libnvidia-ml.so.1"), str(source)], check=True
-    )
-    return folder
 
 
 def sample(agent: Agent, driver: Path, **env: str) -> tuple[protocol.Sample, bytes]:
@@ -85,41 +73,20 @@ def test_a_state_directory_that_cannot_be_written_still_gives_readings(agent: Ag
     assert sample(agent, driver, RGT_STATE_DIR="/proc/nowhere")[0].gpus[0].util == 93
 
 
-Holder = Callable[[str], subprocess.Popen[bytes]]
-HOLD = "import sys; held = open(sys.argv[1]); print('held', flush=True); sys.stdin.read()"
-
-
 @pytest.fixture
 def devices(tmp_path: Path) -> str:
-    """Pretended device files; returns what their paths begin with."""
-    for name in ("nvidia0", "nvidia1", "nvidiactl"):
-        (tmp_path / name).touch()
-    return str(tmp_path / "nvidia")
+    return make_devices(tmp_path)
 
 
 @pytest.fixture
-def hold() -> Iterator[Holder]:
-    """Start processes that really have a file open."""
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(path: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate()
+def hold() -> Iterator[Hold]:
+    with holding() as hold:
+        yield hold
 
 
 @pytest.mark.parametrize("extra", [{}, {"STUB_OLD": "1"}])
 def test_per_process_memory(
-    agent: Agent, driver: Path, devices: str, hold: Holder, extra: dict[str, str]
+    agent: Agent, driver: Path, devices: str, hold: Hold, extra: dict[str, str]
 ) -> None:
     mine = hold(devices + "0").pid
     env = {"RGT_NVIDIA_DEVICES": devices, "STUB_USERS": f"{mine}:{60 << 30}"} | extra
@@ -131,7 +98,7 @@ def test_per_process_memory(
 
 
 def test_a_holder_that_the_driver_does_not_list_is_an_orphan(
-    agent: Agent, driver: Path, devices: str, hold: Holder
+    agent: Agent, driver: Path, devices: str, hold: Hold
 ) -> None:
     mine, orphan, control = (hold(devices + name).pid for name in ("0", "0", "ctl"))
     env = {"RGT_NVIDIA_DEVICES": devices, "STUB_USERS": f"{mine}:{10 << 30}", "STUB_COUNT": "1"}
@@ -148,7 +115,7 @@ def test_a_holder_that_the_driver_does_not_list_is_an_orphan(
 
 
 def test_pids_of_another_namespace_are_shown_unmapped_and_make_no_orphans(
-    agent: Agent, driver: Path, devices: str, hold: Holder
+    agent: Agent, driver: Path, devices: str, hold: Hold
 ) -> None:
     """In a pid namespace of its own the agent sees neither number; it must not mistake its own pid 1 for one."""
     outside = hold(devices + "0").pid

@@ -1,0 +1,148 @@
+"""The ``gpu-health`` verb: is each GPU fit for a run? One JSON object, and an exit status for scripts."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from rgt_box import jsonline, options, place
+from rgt_box.sampling import xid
+from rgt_box.sampling.gpu import UNEXPLAINED, GpuSampler, throttle_names
+from rgt_box.sampling.gpu_users import in_initial_namespace, map_pids, prefix, unexplained
+from rgt_box.sampling.xid_watch import XidWatch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional, Tuple
+
+    Verdict = Tuple[Optional[bool], str]
+    Gpu = Dict[str, Any]
+
+HELP = """
+usage: gpu-health [--expect N] [--hot C] [--strict]
+
+Check every GPU and print one JSON object: per GPU and check {"gpu", "check", "ok", "text"}; "ok" is null where it
+could not be told. Checks: visible, ecc, throttle, xid, pcie, temperature, memory (held by nobody).
+
+  --expect N   how many GPUs there must be
+  --hot C      temperature that counts as too hot (default: 85)
+  --strict     a check that could not be told is not good enough: exit 2
+
+Exit status: 0 nothing is wrong, 1 trouble, 2 could not tell.
+"""
+
+OK, TROUBLE, UNKNOWN = 0, 1, 2
+HOT, WAIT = 85.0, 10.0
+
+SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
+"""Throttling that means a fault or bad cooling; a power cap or synchronised clocks are the operator's choice."""
+
+
+def _visible(gpu: Gpu) -> Verdict:
+    return (False, gpu["error"]) if gpu.get("error") else (True, gpu.get("name", "GPU"))
+
+
+def _ecc(gpu: Gpu) -> Verdict:
+    errors = gpu.get("ecc_uncorrected")
+    if errors is None:
+        return None, "the card or its driver does not count memory errors"
+    return not errors, "%d uncorrected, %s corrected" % (errors, gpu.get("ecc_corrected", "?"))
+
+
+def _throttle(gpu: Gpu) -> Verdict:
+    if "throttle_mask" not in gpu:
+        return None, "the driver does not say"
+    names = throttle_names(gpu["throttle_mask"])
+    return not SLOWED & set(names), ", ".join(names) or "no throttling"
+
+
+def _pcie(gpu: Gpu) -> Verdict:
+    width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
+    if width is None or most is None:
+        return None, "the driver does not say"
+    # The generation falls while a card idles; lanes that are missing stay missing.
+    return width >= most, "x%d of x%d, generation %s of %s" % (
+        width,
+        most,
+        gpu.get("pcie_gen", "?"),
+        gpu.get("pcie_gen_max", "?"),
+    )
+
+
+def _memory(gpu: Gpu) -> Verdict:
+    nobody = unexplained(gpu)
+    if gpu.get("vram_used") is None:
+        return None, "the driver does not say"
+    if nobody < UNEXPLAINED:
+        return True, "all memory in use has an owner"
+    text = "%.1f GiB are held by nobody that the driver lists" % (nobody / 2**30)
+    return (False, text) if gpu.get("comparable") else (None, text + "; it may not list everybody here")
+
+
+CHECKS: tuple[tuple[str, Callable[[Gpu], Verdict]], ...] = (
+    ("ecc", _ecc),
+    ("throttle", _throttle),
+    ("pcie", _pcie),
+    ("memory", _memory),
+)
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, {"--expect": "int", "--hot": "float", "--strict": "flag"}, HELP)
+    folder = place.state_dir()
+    sampler = GpuSampler(None, folder)
+    gpus, error = sampler.raw(WAIT)
+    watch = XidWatch(folder, remember=False) if sampler.nvidia else None
+    if watch is not None:
+        watch.poll({})
+    comparable = map_pids(gpus, prefix(), in_initial_namespace()) if sampler.nvidia else None
+    hot = found["hot"] or HOT
+    rows = [row for gpu in gpus for row in examine(dict(gpu, comparable=comparable), hot, watch)]
+    expected = found["expect"]
+    if expected is not None:
+        text = "%d of %d GPUs" % (len(gpus), expected)
+        rows.append({"gpu": None, "check": "count", "ok": len(gpus) >= expected, "text": text})
+    problem = error or (
+        None if gpus else "no GPU is visible" + "".join("; " + text for text in sampler.limited)
+    )
+    result = status(rows, problem, found["strict"])
+    report = {"at": round(time.time(), 3), "source": sampler.source, "error": problem, "status": result}
+    sys.stdout.buffer.write(jsonline.line(dict(report, checks=rows)))
+    return result
+
+
+def examine(gpu: Gpu, hot: float, watch: XidWatch | None) -> list[dict[str, Any]]:
+    """Return the rows of one GPU; of one that does not answer, only that and its Xid."""
+    verdicts = [("visible", _visible(gpu)), ("xid", _xid(gpu, watch))]
+    if not gpu.get("error"):
+        verdicts += [(name, check(gpu)) for name, check in CHECKS]
+        verdicts.append(("temperature", _temperature(gpu, hot)))
+    return [{"gpu": gpu["index"], "check": name, "ok": ok, "text": text} for name, (ok, text) in verdicts]
+
+
+def _temperature(gpu: Gpu, hot: float) -> Verdict:
+    now = gpu.get("temp_c")
+    return (None, "the driver does not say") if now is None else (now < hot, "%g C (limit %g C)" % (now, hot))
+
+
+def _xid(gpu: Gpu, watch: XidWatch | None) -> Verdict:
+    if watch is None:
+        return None, "only NVIDIA's driver writes them"
+    if watch.limited:
+        return None, watch.limited
+    bus = gpu.get("bus", "")
+    number = watch.broken.get(bus, watch.last.get(bus))  # a program's fault after it does not mend the card
+    if number is None:
+        return True, "none in the kernel log"
+    level, meaning = xid.MEANINGS.get(number, (xid.SOFTWARE, "see %s" % xid.SOURCE))
+    return level != xid.HARDWARE, "Xid %d, %s" % (number, meaning)
+
+
+def status(rows: list[dict[str, Any]], problem: str | None, strict: bool) -> int:
+    """Return the exit status: trouble before doubt before good."""
+    if any(row["ok"] is False for row in rows):
+        return TROUBLE
+    if problem or (strict and any(row["ok"] is None for row in rows)):
+        return UNKNOWN
+    return OK

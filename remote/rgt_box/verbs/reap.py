@@ -1,0 +1,143 @@
+"""The ``reap`` verb: who holds a GPU without its driver knowing, and the end of one of them by pid *and* start."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import time
+
+from rgt_box import jsonline, options, place, procstat
+from rgt_box.sampling import gpu_users, procs, runs
+from rgt_box.sampling.gpu import GpuSampler
+from rgt_box.sampling.sampler import DEFAULT_PATTERN
+from rgt_box.verbs import ending
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: reap [--pattern REGEX] [--job DIR ...] [--kill PID:START ...] [--unverified]
+
+List the processes that have an NVIDIA GPU open, as one JSON object, and end those that are named. Without --kill
+nothing is touched. "orphan" is true for a process that the driver does not list, false for one at work, null where
+that cannot be told (most containers: the driver numbers processes by another namespace).
+
+  --pattern REGEX    what tells a training process by its command line (default: rgt_train); it is never ended
+  --job DIR          processes of this queue's running cell are never ended either (may be repeated)
+  --kill PID:START   end this process: SIGTERM, after 5 s SIGKILL; both numbers as "kill" shows them (may be repeated)
+  --unverified       also end one whose "orphan" is null
+
+Exit status: 0 no orphan is left, 1 there are orphans, or a process was not ended, 2 could not tell.
+"""
+
+OK, TROUBLE, UNKNOWN = 0, 1, 2
+WAIT = 10.0
+"""Seconds for the driver to answer."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    spec = {"--pattern": "str", "--job": "list", "--kill": "list", "--unverified": "flag"}
+    found = options.parse_or_exit(argv, spec, HELP)
+    try:
+        pattern = re.compile(found["pattern"] or DEFAULT_PATTERN)
+        named = [parse_name(text) for text in found["kill"]]
+    except (re.error, ValueError) as problem:
+        print("%s (--help tells more)" % problem, file=sys.stderr)
+        return UNKNOWN
+    gpus, why = GpuSampler(None, place.state_dir()).raw(WAIT)
+    holders = survey(gpus, pattern, runs.LiveCells(found["job"]).read())
+    report: dict[str, Any] = {"at": round(time.time(), 3), "why": why or doubt(gpus, holders)}
+    report.update(holders=holders, ended=[], refused=[])
+    for pid, start in named:
+        refusal = refuse(holders, pid, start, found["unverified"]) or ending.end(pid, start)
+        name = "%d:%d" % (pid, start)
+        if refusal:
+            report["refused"].append({"kill": name, "why": refusal})
+        else:
+            report["ended"].append(name)
+    sys.stdout.buffer.write(jsonline.line(report))
+    return status(report)
+
+
+def parse_name(text: str) -> tuple[int, int]:
+    """Parse ``PID:START``.
+
+    Raises:
+        ValueError: for anything else; a pid alone is not a process.
+    """
+    pid, separator, start = text.partition(":")
+    if not separator or not pid.isdigit() or not start.isdigit():
+        raise ValueError("--kill needs PID:START (as reap lists it), not %r" % text)
+    return int(pid), int(start)
+
+
+def survey(
+    gpus: list[dict[str, Any]], pattern: re.Pattern[str], cells: dict[int, str]
+) -> list[dict[str, Any]]:
+    """Return every holder of a card with what is known of it.
+
+    Args:
+        gpus: The driver's readings, with its lists of processes.
+        pattern: What tells a training process.
+        cells: pid of a running cell → its name.
+    """
+    start = gpu_users.prefix()
+    comparable = gpu_users.map_pids(gpus, start, gpu_users.in_initial_namespace())
+    if not gpus or any("listed" not in gpu for gpu in gpus):
+        comparable = None  # whoever is not listed may be listed on the card that does not answer
+    listed = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
+    boot = procstat.boot_time()
+    found = []
+    for pid, cards in sorted(gpu_users.holders(start).items()):
+        who = gpu_users.describe(pid, boot)
+        words = procstat.cmdline(pid)
+        if who is None or gpu_users.is_onlooker(words):
+            continue
+        ticks = procstat.start_ticks(pid)
+        who.update(
+            kill="%d:%d" % (pid, ticks or 0),
+            cards=sorted(cards),
+            rss=procstat.resident(pid),
+            run=cells.get(runs.session_of(pid) or 0),
+            training=procs.is_training(words, pattern),
+            orphan=(pid not in listed) if comparable else None,
+        )
+        found.append(who)
+    return found
+
+
+def doubt(gpus: list[dict[str, Any]], holders: list[dict[str, Any]]) -> str | None:
+    """Return why orphans cannot be told from others; None where they can."""
+    if not gpus:
+        return "no NVIDIA driver answers"
+    if any(holder["orphan"] is None for holder in holders):
+        return "the driver's list of processes is empty, incomplete, or numbered by another pid namespace"
+    return None
+
+
+def refuse(holders: list[dict[str, Any]], pid: int, start: int, unverified: bool) -> str | None:
+    """Return why a named process must not be ended; None = it may."""
+    holder = next((holder for holder in holders if holder["pid"] == pid), None)
+    if pid in (1, os.getpid(), os.getppid()) or holder is None:
+        return "it has no GPU open"
+    if holder["kill"] != "%d:%d" % (pid, start):
+        return "it is another process now: it started at %s" % holder["kill"].partition(":")[2]
+    if holder["training"] or holder["run"]:
+        return "it is the training"
+    if holder["orphan"] is False:
+        return "the driver lists it: it is at work"
+    if holder["orphan"] is None and not unverified:
+        return "whether it is an orphan cannot be told here (--unverified ends it all the same)"
+    return None
+
+
+def status(report: dict[str, Any]) -> int:
+    """Return the exit status of a report."""
+    ended = set(report["ended"])
+    left = [holder for holder in report["holders"] if holder["kill"] not in ended]
+    if report["refused"] or any(holder["orphan"] for holder in left):
+        return TROUBLE
+    return UNKNOWN if report["why"] and not ended else OK
