@@ -165,10 +165,15 @@ class ProcSampler:
         run = known.run if known is not None else None
         if cells and words and run is None:
             run = cells.get(runs.session_of(pid) or 0)
-        if not is_training(words, self._pattern) and (run is None or HELPERS.search(" ".join(words))):
+        if not is_training(words, self._pattern) and (run is None or is_helper(words)):
             return None
         ticks = procstat.start_ticks(pid)
         return None if ticks is None else Tracked(ticks, words, run)
+
+
+def is_helper(words: list[str]) -> bool:
+    """Tell whether a command line is a helper; a wrapper's may only speak of one."""
+    return program(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
 
 
 def program(words: list[str]) -> str:

@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_box.sampling import cgroup
+from rgt_box.sampling import cgroup, sampler
 from rgt_box.sampling.cpu import CpuSampler, parse_max, throttled_pct
 from rgt_box.sampling.memory import MemorySampler, oom_event
+from rgt_box.sampling.threads import ThreadWatch, oversubscribed
 
 V1_MOUNTS = """
 30 20 0:26 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory
@@ -108,3 +109,106 @@ def test_cpu_quota_is_the_smallest_of_all_levels(tmp_path: Path) -> None:
     assert first["cores"] >= 1 and first["load1"] >= 0
     write(tmp_path / "leaf", cpu__stat="nr_periods 20\nnr_throttled 6\n")
     assert sampler.read()["throttled_pct"] == 10.0
+
+
+def test_swap_of_version_2_apart_from_the_host_s(tmp_path: Path) -> None:
+    write(
+        tmp_path,
+        memory__current="900",
+        memory__max="1000",
+        memory__swap__current="70",
+        memory__swap__max="max",
+    )
+    write(tmp_path, meminfo="MemTotal: 1000 kB\nMemAvailable: 400 kB\nSwapTotal: 64 kB\nSwapFree: 60 kB\n")
+    found = MemorySampler(cgroup.Place(2, [str(tmp_path)]), str(tmp_path / "meminfo")).read()
+    assert (found["swap_used"], "swap_limit" in found) == (70, False)
+    assert (found["host_swap_used"], found["host_swap_total"]) == (4096, 65536)
+    write(tmp_path, memory__swap__max="512", meminfo="MemTotal: 1000 kB\nSwapTotal: 0 kB\n")
+    found = MemorySampler(cgroup.Place(2, [str(tmp_path)]), str(tmp_path / "meminfo")).read()
+    assert (found["swap_limit"], "host_swap_total" in found) == (512, False)
+
+
+def test_swap_of_version_1_is_what_memsw_has_more(tmp_path: Path) -> None:
+    write(tmp_path, memory__usage_in_bytes="77", memory__limit_in_bytes="1000",
+          memory__memsw__usage_in_bytes="100", memory__memsw__limit_in_bytes="1500")  # fmt: skip
+    found = MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()
+    assert (found["swap_used"], found["swap_limit"]) == (23, 500)
+    write(tmp_path, memory__memsw__usage_in_bytes="70")
+    assert MemorySampler(cgroup.Place(1, [str(tmp_path)])).read()["swap_used"] == 0
+
+
+@pytest.mark.parametrize(("version", "kills"), [(1, 5), (2, 3)])
+def test_version_1_counts_a_kill_only_in_the_victim_s_group(tmp_path: Path, version: int, kills: int) -> None:
+    leaf = tmp_path / "leaf"
+    for folder, count in ((tmp_path, 3), (leaf, 2)):
+        limit = "1000" if folder == tmp_path else "9223372036854771712" if version == 1 else "max"
+        write(folder, memory__usage_in_bytes="7", memory__limit_in_bytes=limit)
+        write(folder, memory__current="7", memory__max=limit)
+        write(folder, memory__oom_control=f"oom_kill {count}\n", memory__events=f"oom_kill {count}\n")
+    found = MemorySampler(cgroup.Place(version, [str(leaf), str(tmp_path)])).read()
+    assert (found["limit"], found["oom_kills"]) == (1000, kills)
+
+
+def test_a_kill_in_version_2_is_an_event_of_the_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = tmp_path / "group"
+    write(group, memory__current="900", memory__max="1073741824", memory__events="oom_kill 4\n")
+    monkeypatch.setattr(cgroup, "locate", lambda _: cgroup.Place(2, [str(group)]))
+    whole = sampler.Sampler(str(tmp_path))
+    whole.configure({}, [])
+    fields, events = whole.read(wait=5.0)
+    assert (fields["mem"]["oom_kills"], [e for e in events if e["kind"] == "oom-kill"]) == (4, [])
+    write(group, memory__events="oom_kill 5\n")
+    (event,) = [event for event in whole.read()[1] if event["kind"] == "oom-kill"]
+    assert event["text"].endswith("out of memory at the container's limit of 1.0 GiB")
+    # The next recorder is told the last count, and notices what happened between the two.
+    later = sampler.Sampler(str(tmp_path), oom_kills=3)
+    later.configure({}, [])
+    (event,) = [event for event in later.read()[1] if event["kind"] == "oom-kill"]
+    assert event["text"].startswith("the kernel killed 2 processes")
+
+
+@pytest.mark.parametrize(
+    ("version", "row"), [(1, "throttled_time 2500000000"), (2, "throttled_usec 2500000")]
+)
+def test_throttled_time_and_usable_cores(tmp_path: Path, version: int, row: str) -> None:
+    write(tmp_path, cpu__max="50000 100000", cpu__cfs_quota_us="50000", cpu__cfs_period_us="100000",
+          cpu__stat=f"nr_periods 10\nnr_throttled 5\n{row}\n")  # fmt: skip
+    cpu = CpuSampler(cgroup.Place(version, [str(tmp_path)]))
+    found = cpu.read()
+    assert (found["quota"], found["usable"], found["throttled_s"]) == (0.5, 0.5, 2.5)
+    write(tmp_path, cpu__max="max 100000", cpu__cfs_quota_us="-1")
+    found = cpu.read()
+    assert ("quota" in found, found["usable"]) == (False, found["cores"])
+
+
+@pytest.mark.parametrize(
+    ("threads", "cpu", "busy", "expected"),
+    [
+        (64, {"usable": 2.0, "quota": 2.0, "throttled_pct": 45.0}, 200.0, True),
+        (64, {"usable": 2.0, "quota": 2.0, "throttled_pct": 5.0}, 200.0, False),
+        (8, {"usable": 2.0, "quota": 2.0, "throttled_pct": 90.0}, 200.0, False),
+        (64, {"usable": 4}, 380.0, True),
+        (64, {"usable": 4}, 90.0, False),
+        (64, {}, 400.0, False),
+    ],
+)
+def test_more_threads_than_cores_only_matter_when_they_hurt(
+    threads: int, cpu: dict[str, float], busy: float, expected: bool
+) -> None:
+    assert oversubscribed([{"threads": threads, "cpu_pct": busy}, {}], cpu) is expected
+
+
+def test_oversubscription_is_told_once_per_episode() -> None:
+    watch, procs = ThreadWatch(), [{"threads": 64}]
+    bad, good = {"usable": 2.0, "oversubscribed": True}, {"usable": 2.0}
+    assert [watch.poll(procs, bad, now) for now in (0.0, 5.0)] == [None, None]
+    assert watch.poll(procs, good, 6.0) is None
+    assert [watch.poll(procs, bad, now) for now in (7.0, 16.0)] == [None, None]
+    text = "the training has 64 threads for 2 usable cores, and they hold each other up"
+    assert [watch.poll(procs, bad, now) for now in (17.0, 18.0, 40.0)] == [text, None, None]
+    assert watch.poll(procs, good, 50.0) is None
+    assert [watch.poll(procs, bad, now) for now in (51.0, 70.0)] == [None, None]
+    assert watch.poll(procs, good, 131.0) is None
+    assert [watch.poll(procs, bad, now) for now in (140.0, 150.0)] == [None, text]

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.sampling import gpu_smi
-from rgt_box.sampling.gpu import throttle_names
+from rgt_box import background
+from rgt_box.sampling import gpu_nvml, gpu_smi
+from rgt_box.sampling.gpu import GpuSampler, throttle_names
 from rgt_box.sampling.gpu_nvml import NoNvml, Nvml
 from rgt_box.sampling.gpu_trace import Trace, load
 
-from tests.unit.box.harness import Agent, decode
+from rgt_tui.model import protocol
+from tests.unit.box.harness import Agent, decode, until
 
 TRACE: dict[str, Any] = {
     "gpus": [
@@ -168,3 +170,106 @@ def test_one_lost_gpu_does_not_cost_the_others() -> None:
 def test_no_device_is_no_nvml() -> None:
     with pytest.raises(NoNvml):
         Nvml("", FakeNvml(0))
+
+
+FULL_ROW = SMI_ROW.strip() + ", 00000000:3B:00.0, 1, 5, 8, 16, 12, [N/A]\n"
+ASKED = "--query-compute-apps"
+
+
+def test_nvidia_smi_tells_link_memory_errors_and_users(agent: Agent, tmp_path: Path) -> None:
+    script = f"""case "$1" in
+        {ASKED}*) echo '00000000:3B:00.0, 4194303, 1024'; echo '00000000:5E:00.0, 7, [N/A]';;
+        *clocks_throttle_reasons*) echo 'Field "clocks_throttle_reasons.active" is not a valid field'; exit 6;;
+        *) printf '%s' '{FULL_ROW}';;
+    esac"""
+    (gpu,) = decode(agent.run("sample", env=fake_smi(tmp_path / "bin", script)).stdout).gpus
+    assert (gpu.bus, gpu.pcie_gen, gpu.pcie_gen_max, gpu.pcie_width, gpu.pcie_width_max) == (
+        "0000:3b:00.0", 1, 5, 8, 16,
+    )  # fmt: skip
+    assert (gpu.ecc_corrected, gpu.ecc_uncorrected, gpu.throttle) == (
+        12,
+        None,
+        ("sw_power_cap", "sw_thermal"),
+    )
+    assert gpu.procs == (protocol.GpuProc(4194303, 1024 << 20),)
+
+
+def test_users_are_listed_by_card() -> None:
+    found = gpu_smi.parse_users("00000000:3B:00.0, 12, 1\n00000000:3B:00.0, 13, [N/A]\nNo devices\n, , \n")
+    assert found == {"0000:3b:00.0": [{"pid": 12, "bytes": 1 << 20}, {"pid": 13, "bytes": None}]}
+
+
+def test_a_reading_that_is_shown_twice_keeps_its_throttling(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"printf '%s' '{SMI_ROW}'")["PATH"])
+    sampler = GpuSampler(None, str(tmp_path))
+    first = sampler.read(0.0, [], wait=10.0)
+    assert first == sampler.read(0.0, [])
+    assert first[0]["throttle"] == ["sw_power_cap", "sw_thermal"]
+
+
+def test_a_gpu_that_vanishes_from_the_list_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows"
+    rows.write_text("0, A, 5\n1, B, 6\n")
+    monkeypatch.setenv("PATH", fake_smi(tmp_path / "bin", f"cat {rows}")["PATH"])
+    monkeypatch.setattr(gpu_smi, "USERS_EVERY", 0.0)
+    sampler = GpuSampler(None, str(tmp_path))
+    assert [gpu["name"] for gpu in sampler.read(0.0, [], wait=10.0)] == ["A", "B"]
+    rows.write_text("0, A, 7\n")
+    sampler._job = background.Background(gpu_smi.Smi().read, 0.0, 15.0)
+    found = sampler.read(0.0, [], wait=10.0)
+    assert found[1] == {"index": 1, "name": "B", "error": "no longer listed by the driver"}
+
+
+def test_a_hanging_nvidia_smi_stalls_no_sample(agent: Agent, tmp_path: Path) -> None:
+    """Samples go on by the twentieth of a second, and the hang is told when its time is over."""
+    agent.env |= fake_smi(tmp_path / "bin", f"echo $$ >> {tmp_path}/started; exec sleep 1000")
+    channel = agent.watch(interval=0.05)
+    first = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
+    event = channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "gpu-error")
+    assert event.text.endswith("nvidia-smi did not answer within 8 s")
+    assert event.seq - first.seq > 20
+    channel.close()
+    pid = int((tmp_path / "started").read_text().split()[0])
+    until(lambda: not os.path.exists(f"/proc/{pid}"), "the end of nvidia-smi")
+
+
+class Broken(FakeNvml):
+    """A driver that is mended after a while."""
+
+    problem: int | None = 18
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        if self.problem is not None:
+            raise self.NVMLError(self.problem, "RM has detected an NVML/RM version mismatch.")
+
+
+def test_a_broken_driver_is_an_error_per_card_until_it_is_mended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for minor, bus in enumerate(("0000:3b:00.0", "0000:5e:00.0")):
+        (tmp_path / bus).mkdir()
+        text = f"Model: \t\t NVIDIA H100\nBus Location: \t {bus}\nDevice Minor: \t {minor}\n"
+        (tmp_path / bus / "information").write_text(text)
+    binding = Broken(1)
+    nvml = Nvml("", binding, str(tmp_path))
+    first, second = nvml.read()
+    assert (first["index"], first["name"], first["bus"]) == (0, "NVIDIA H100", "0000:3b:00.0")
+    assert second["error"].startswith("driver/library version mismatch")
+    binding.problem = None
+    assert nvml.read()[0]["error"] == first["error"]  # it is not asked all the time
+    monkeypatch.setattr(gpu_nvml, "RETRY", 0.0)
+    (mended,) = nvml.read()
+    assert (mended["util"], "error" in mended) == (42, False)
+
+
+def test_a_driver_that_is_not_loaded_is_no_nvml_unless_the_kernel_knows_cards(tmp_path: Path) -> None:
+    binding = Broken()
+    binding.problem = 9
+    with pytest.raises(FakeNvml.NVMLError):
+        Nvml("", binding, str(tmp_path))
+    (tmp_path / "0000:3b:00.0").mkdir()
+    assert len(Nvml("", binding, str(tmp_path)).read()) == 1

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rgt_box import procstat
+from rgt_box.sampling import procs
 from rgt_box.sampling.procs import ProcSampler, is_training
 
 from tests.unit.box.harness import until
@@ -80,3 +86,84 @@ def test_names_with_brackets_do_not_confuse_the_parser() -> None:
     stat = procstat.Stat(42, text)
     assert (stat.state, stat.ppid, stat.cpu, stat.threads, stat.start) == ("S", 1, 12, 3, 999)
     assert stat.rss == 250 * procstat.PAGE
+
+
+@pytest.fixture
+def cell() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Start what a queue starts: the leader of a session of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(words: list[str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def write_state(folder: Path, pid: int, name: str = "a") -> None:
+    state: dict[str, Any] = {"cells": [{"name": "z", "state": "done"}, {"name": name, "state": "running"}]}
+    state |= {"cell_pid": pid, "cell_ticks": procstat.start_ticks(pid)}
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+Start = Callable[[list[str]], subprocess.Popen[bytes]]
+WAIT = "import sys, time; print('up', flush=True); time.sleep(1000)"
+
+
+def test_a_cell_is_found_by_its_queue_whatever_its_command(tmp_path: Path, cell: Start) -> None:
+    leader = cell([sys.executable, "-c", WAIT])
+    write_state(tmp_path, leader.pid)
+    assert ProcSampler("no such pattern").read() == []
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"], found["run"], found["threads"]) == (leader.pid, "a", 1)
+    assert found["fds"] == len(os.listdir(f"/proc/{leader.pid}/fd"))
+    write_state(tmp_path, 2**22 + 1)  # the pid of a cell that is gone is nobody's
+    assert ProcSampler("no such pattern", [str(tmp_path)]).read() == []
+
+
+def test_a_wrapper_gives_way_to_what_it_started(tmp_path: Path, cell: Start) -> None:
+    script = f'"{sys.executable}" -c "{WAIT}"; true'
+    leader = cell(["sh", "-c", script])
+    write_state(tmp_path, leader.pid, "b")
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"] != leader.pid, found["run"]) == (True, "b")
+    lonely = cell(["sh", "-c", "echo up; read line < /dev/ptmx"])
+    write_state(tmp_path, lonely.pid, "c")
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"], found["run"]) == (lonely.pid, "c")
+
+
+def test_what_a_cell_left_behind_stays_its_run_s(
+    tmp_path: Path, cell: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procs, "RESCAN", 0.0)
+    code = (
+        "import os, sys, time\n"
+        "if not os.fork(): os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        "print('up', flush=True); time.sleep(1000)"
+    )
+    leader = cell([sys.executable, "-c", code])
+    write_state(tmp_path, leader.pid)
+    sampler = ProcSampler("no such pattern", [str(tmp_path)])
+    both = until(lambda: len(found := sampler.read()) == 2 and found, "the child")
+    assert {found["run"] for found in both} == {"a"}
+    leader.kill()
+    leader.wait()
+    (left,) = until(lambda: len(found := sampler.read()) == 1 and found, "the end of the leader")
+    assert (left["pid"] != leader.pid, left["run"]) == (True, "a")
+    (again,) = sampler.read()
+    assert again["pid"] == left["pid"]
+
+
+def test_helpers_of_a_training_are_not_listed(tmp_path: Path, cell: Start) -> None:
+    leader = cell(["sh", "-c", f'"{sys.executable}" -c "{WAIT}" multiprocessing.resource_tracker; true'])
+    write_state(tmp_path, leader.pid)
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert found["pid"] == leader.pid
