@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from rgt_box.streams.found import FoundScalars
+
 SLOW = 1.0
 """Seconds between two looks at queues, checkpoints and globs; logs and scalars are looked at every tick."""
 
@@ -38,6 +40,7 @@ class Follows:
         self._jobs = [JobWatch(job) for job in config["jobs"]]
         self._logs: dict[str, LogFollower] = {}
         self._scalars: dict[str, ScalarFollower] = {}
+        self._found: dict[str, FoundScalars] = {}
         self._checkpoints: dict[str, CheckpointWatch] = {}
         self._frozen = FrozenLogs()
         self._looked = float("-inf")
@@ -91,26 +94,44 @@ class Follows:
             for path in job.logs():
                 self._add_log(path)
             for name, out in job.runs:
-                source = os.path.join(out, "metrics.jsonl")
-                if source not in self._scalars:
-                    self._scalars[source] = ScalarFollower(
-                        name, source, self._scalar_cursors.pop(source, None)
-                    )
-                if out not in self._checkpoints:
-                    self._checkpoints[out] = CheckpointWatch(name, out)
+                self._add_run(name, out, job.log(name))
+        for wanted in self._config["runs"]:
+            for path in expand(wanted):
+                self._add_run(os.path.basename(os.path.normpath(path)), os.path.normpath(path), None)
         for wanted in self._wanted:
             for path in expand(wanted):
                 self._add_log(path)
         frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
+        frames += [frame for found in self._found.values() for frame in found.poll()]
         for job in self._jobs:
             for name, out in job.runs:
                 if name in job.running:
                     frames += self._frozen.look(name, job.log(name), self._checkpoints[out].newest)
         return frames
 
+    def _add_run(self, name: str, out: str, console: str | None) -> None:
+        """Follow a run's scalars and checkpoints: our own metrics where it writes them, else what is found."""
+        source = os.path.join(out, "metrics.jsonl")
+        if os.path.exists(source):
+            self._found.pop(out, None)
+            if source not in self._scalars:
+                cursor = self._scalar_cursors.pop(source, None)
+                self._scalars[source] = ScalarFollower(name, source, cursor)
+        elif source not in self._scalars and out not in self._found and _exists(out, console):
+            # Here, because a box whose runs write ours never needs the readers of all the others.
+            from rgt_box.streams.found import FoundScalars
+
+            self._found[out] = FoundScalars(name, out, console, self._scalar_cursors)
+        if out not in self._checkpoints:
+            self._checkpoints[out] = CheckpointWatch(name, out)
+
     def _add_log(self, path: str) -> None:
         if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:
             self._logs[path] = LogFollower(path, self._log_cursors.pop(path, None), self._config["tail"])
+
+
+def _exists(out: str, console: str | None) -> bool:
+    return os.path.isdir(out) or (console is not None and os.path.exists(console))
 
 
 def expand(pattern: str) -> list[str]:

@@ -1,0 +1,215 @@
+"""Scalars of a run that does not write ours: what its framework leaves is found, merged, and sent as the same frames.
+
+A curve's cursor counts the points that were sent; its ``inode`` stands for where the curve begins and where it was
+begun anew, so that a client whose points were overtaken while it was away gets the curve from its start.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+
+from rgt_box.metrics.command import directory
+from rgt_box.metrics.discover import Finder, Source, open_source, preference
+from rgt_box.metrics.discover_kinds import candidates, identify
+from rgt_box.metrics.merge import Curve, News, Offer, merge
+from rgt_box.metrics.segments import Store
+from rgt_box.streams.points import spelled
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SCAN_EVERY = 5.0
+BATCHES = 8
+"""Reads per look, each of some thousand points: what is longer is caught up with by and by."""
+
+POINTS = 500
+PATIENCE = 50.0
+"""Curves are laid over each other anew at most this many times as long after as that takes."""
+
+OURS = ("rgt", "console:rgt")
+"""What our own trainer prints says less than the ``metrics.jsonl`` that it is about to write."""
+
+NAMES = {"eval_loss": "val_loss"}
+RATES = (("tok", "tok_s"), ("img", "img_s"), ("image", "img_s"))
+"""Part of a throughput's tag → what it is called on the wire; all else is ``sample_s``."""
+
+
+class FoundSource:
+    """One file, read as far as it goes.
+
+    Args:
+        source: What the finder says of it.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._reader = open_source(source.kind, source.path)
+        self._store = Store()
+        self._cursor: Any = None
+
+    def read(self) -> tuple[bool, bool]:
+        """Read a batch; returns whether it brought something, and whether there is more."""
+        batch = self._reader.read(self._cursor)
+        self._store.take(batch)
+        self._cursor = batch.cursor
+        return bool(batch.points or batch.starts or batch.reset), batch.more
+
+    def offer(self) -> Offer:
+        """Return what it has, for merging."""
+        source = self.source
+        rank = preference(source.kind)
+        return Offer(
+            source.path, self._reader.source, source.run, rank, self._store.series, directory(source)
+        )
+
+
+class SentCurve:
+    """One curve as the client has it.
+
+    Args:
+        cursor: ``(inode, offset)`` that the client brought.
+    """
+
+    def __init__(self, cursor: tuple[int, int] | None) -> None:
+        self._cursor = cursor
+        self._sent: list[tuple[float, float]] = []
+
+    def news(self, curve: Curve) -> tuple[int, int, list[tuple[float, float, float | None]], bool]:
+        """Return (mark, how many points stay, those that follow, whether a segment begins at the first of them)."""
+        mark = mark_of(curve)
+        if self._cursor is not None:
+            known, count = self._cursor
+            self._cursor = None
+            points = curve.points()
+            if known == mark and count <= len(points):
+                self._sent = [(x, y) for x, y, _ in points[:count]]
+        found = News(self._sent, curve)
+        self._sent = self._sent[: found.keep] + [(x, y) for x, y, _ in found.points]
+        return mark, found.keep, found.points, found.resumes
+
+
+def mark_of(curve: Curve) -> int:
+    """Return a number that stays while points are only added to a curve."""
+    first = curve.points()[0]
+    return 1 + zlib.crc32(repr((first[:1], curve.x_kind, curve.breaks())).encode("ascii", "replace"))
+
+
+class FoundScalars:
+    """Everything below one directory.
+
+    Args:
+        name: The run's name.
+        root: Its directory.
+        console: Its log, where that stands elsewhere.
+        cursors: The client's, by source; what is ours is taken out.
+    """
+
+    def __init__(
+        self, name: str, root: str, console: str | None, cursors: dict[str, tuple[int, int]]
+    ) -> None:
+        self.name, self.root = name, root
+        self._console = console
+        self._finder = Finder(root)
+        self._sources: dict[tuple[str, str], FoundSource] = {}
+        self._curves: dict[tuple[str, str], SentCurve] = {}
+        self._cursors = cursors
+        self._scanned = float("-inf")
+        self._due = 0.0
+        self._changed = False
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Return ``scalar`` frames for what is new."""
+        now = time.monotonic()
+        if now - self._scanned >= SCAN_EVERY:
+            self._scanned = now
+            self._scan()
+        left = BATCHES
+        for source in self._sources.values():
+            more = True
+            while more and left > 0:
+                changed, more = source.read()
+                self._changed = self._changed or changed
+                left -= more
+        if not self._changed or now < self._due:
+            return []
+        self._changed = False
+        frames = self._frames()
+        self._due = now + PATIENCE * (time.monotonic() - now)
+        return frames
+
+    def _scan(self) -> None:
+        found = self._finder.scan()
+        if self._console is not None and not any(source.path == self._console for source in found):
+            found += self._console_source(self._console)
+        kept = {(source.path, source.kind): source for source in found}
+        for gone in [key for key in self._sources if key not in kept]:
+            del self._sources[gone]
+            self._changed = True
+        for key, source in kept.items():
+            if key not in self._sources:
+                self._sources[key] = FoundSource(source)
+
+    @staticmethod
+    def _console_source(path: str) -> list[Source]:
+        try:
+            kind = identify(path, candidates(path))
+            return [] if kind is None else [Source(path, kind, "", os.stat(path).st_mtime)]
+        except OSError:
+            return []
+
+    def _frames(self) -> list[dict[str, Any]]:
+        base = os.path.basename(os.path.realpath(self.root))
+        offers = [
+            offer for offer in [each.offer() for each in self._sources.values()] if offer.kind not in OURS
+        ]
+        runs: dict[str, dict[str, Curve]] = {}
+        for (run, metric), curve in merge(offers).items():
+            runs.setdefault("" if run == base else run, {})[metric] = curve
+        frames: list[dict[str, Any]] = []
+        for run, curves in sorted(runs.items()):
+            # One axis per run: a step of one curve beside an epoch of another would be taken for the same.
+            lead = next(metric for metric in WIRED if metric in curves) if set(WIRED) & set(curves) else None
+            if lead is None:
+                continue
+            for metric in WIRED:
+                if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
+                    frames += self._frames_of(run, metric, curves[metric], metric == lead)
+        return frames
+
+    def _frames_of(self, run: str, metric: str, curve: Curve, lead: bool) -> list[dict[str, Any]]:
+        source = "%s#%s" % (os.path.join(self.root, run) if run else self.root, metric)
+        if (run, metric) not in self._curves:
+            self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
+        mark, start, points, resumes = self._curves[run, metric].news(curve)
+        name = wire_name(metric, curve)
+        frames = []
+        for at in range(0, len(points), POINTS):
+            part = points[at : at + POINTS]
+            frame: dict[str, Any] = {"t": "scalar", "run": "%s/%s" % (self.name, run) if run else self.name}
+            frame.update(source=source, inode=mark, start=start + at, end=start + at + len(part))
+            frame["points"] = [point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)]
+            if resumes and lead and at == 0:
+                frame["resumes"] = [[frame["points"][0][0], "started again"]]
+            frames.append(frame)
+        return frames
+
+
+WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput")
+
+
+def wire_name(metric: str, curve: Curve) -> str:
+    """Return what a metric is called in a frame, as our own trainer calls it."""
+    if metric != "throughput":
+        return NAMES.get(metric, metric)
+    tag = curve.source.tag.lower()
+    return next((name for part, name in RATES if part in tag), "sample_s")
+
+
+def point(index: int, each: tuple[float, float, float | None], x_kind: str, name: str) -> list[Any]:
+    """Return a point of a frame. Over time, and over parts of epochs, points are only counted."""
+    x, y, at = each
+    whole = float(x).is_integer() and x_kind != "time"
+    return [int(x) if whole else index, at, x if x_kind == "epoch" else None, {name: spelled(y)}]
