@@ -73,12 +73,12 @@ def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
         doubt = "" if oom == "" else "; whether the kernel did it for lack of memory cannot be told here"
         return "killed by SIGKILL (9)%s" % doubt
     how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
+    if oom:
+        return "%s: a process inside was killed by the kernel: %s" % (how, oom)
     inside = status - 128 if 128 < status < 193 else 0
     if not inside and says_killed(tail):
         how += ', and its log ends with a bare "Killed"'
         inside = int(signal.SIGKILL)
-    if oom:
-        return "%s: a process inside was killed by the kernel: %s" % (how, oom)
     if inside:
         return "%s: a process inside was killed by %s (%d)" % (how, signal_name(inside), inside)
     return how + HINTS.get(status, "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-_FOLDER = re.compile(r"(step|checkpoint|global_step|epoch|iter)[-_=]?\d+|best|last|latest$")
+_FOLDER = re.compile(r"(?:(?:step|checkpoint|global_step|epoch|iter)[-_=]?\d+|(?:best|last|latest)\w*$)")
 _FILE = re.compile(r".\.(pt|pth|ckpt|bin|safetensors|pkl|npz|tar|h5|keras)$")
 
 MOST = 20000

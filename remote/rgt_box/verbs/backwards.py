@@ -61,5 +61,5 @@ def lines(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
         if len(held) > LONGEST:
             yield end, held
             held, last = b"", True
-    if held:
+    if held or not last:
         yield 0, held

@@ -105,9 +105,9 @@ def link(entry: tree.Entry, target: bytes) -> dict[str, Any]:
     return {"status": "copied"}
 
 
-def clear(top: str) -> None:
-    """Remove what a killed run was writing in `top`; elsewhere its successor overwrites it."""
-    remove(os.path.join(os.fsencode(top), PART))
+def clear(folder: bytes) -> None:
+    """Remove what a killed run was writing in a directory."""
+    remove(os.path.join(folder, PART))
 
 
 def remove(path: bytes) -> None:

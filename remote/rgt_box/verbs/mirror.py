@@ -106,7 +106,7 @@ class Mirror:
         """
         self._foresee()
         os.makedirs(self._target, exist_ok=True)
-        copying.clear(self._target)
+        copying.clear(os.fsencode(self._target))
         for entry in tree.walk(self._source):
             try:
                 row = self._one(entry)
@@ -125,6 +125,7 @@ class Mirror:
         place_of = os.path.join(os.fsencode(self._target), entry.path)
         if entry.kind == tree.FOLDER:
             os.makedirs(place_of, exist_ok=True)
+            copying.clear(place_of)
             return None
         if entry.kind == tree.FILE:
             return copying.file(entry, place_of, self._cache)

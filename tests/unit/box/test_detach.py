@@ -97,3 +97,108 @@ def test_a_queue_that_is_over_at_once_is_no_error(agent: Agent, tmp_path: Path) 
 )
 def test_session_names(folder: str, name: str) -> None:
     assert session_name(folder) == name
+
+
+SBATCH = """#!/bin/sh
+cp "$2" $FAKE/script
+[ -e $FAKE/refuse ] && { echo "sbatch: error: no such partition" >&2; exit 1; }
+echo "$*" >> $FAKE/calls
+sh "$2" > $FAKE/out 2>&1 &
+echo $! > $FAKE/pid
+echo "42;cluster"
+"""
+SQUEUE = """#!/bin/sh
+kill -0 $(cat $FAKE/pid) 2>/dev/null && echo RUNNING || { [ -e $FAKE/held ] && echo PENDING; }
+exit 0
+"""
+
+
+@pytest.fixture
+def slurm(agent: Agent, tmp_path: Path) -> Path:
+    """A stand-in for Slurm: sbatch starts the script at once, squeue says whether it runs."""
+    fake = tmp_path / "fake"
+    fake.mkdir()
+    for name, text in (("sbatch", SBATCH), ("squeue", SQUEUE)):
+        (fake / name).write_text(text)
+        (fake / name).chmod(0o755)
+    agent.env.update(PATH=f"{fake}:/usr/bin:/bin", FAKE=str(fake))
+    return fake
+
+
+def slurm_job(folder: Path, **settings: Any) -> Path:
+    job = make_job(
+        folder, ["sh", "-c", "echo $SECRET > seen; read x < go"], ["a"], detach="slurm", **settings
+    )
+    os.mkfifo(job / "go")
+    return job
+
+
+def test_slurm_runs_the_batch_script_once(agent: Agent, slurm: Path, tmp_path: Path) -> None:
+    job = slurm_job(tmp_path / "my job", sbatch=["--gres=gpu:1", "--time=1:00:00"])
+    found = detach(agent, job, SECRET="handed on")
+    assert found == {"how": "slurm", "session": "42", "pid": None}
+    script = (slurm / "script").read_text()
+    assert script.startswith("#!/bin/sh\n#SBATCH --job-name=rgt-my-job\n")
+    assert f'#SBATCH --output="{job}/runner.out"\n' in script
+    assert "#SBATCH --gres=gpu:1\n#SBATCH --time=1:00:00\nexec " in script
+    assert script == agent.run("detach", "--job", str(job), "--print", "slurm").stdout.decode()
+    until(lambda: (job / "seen").exists() and (job / "seen").read_text())
+    assert (job / "seen").read_text() == "handed on\n"
+    assert detach(agent, job)["how"] == "running"
+    finish(job)
+    assert (slurm / "calls").read_text().count("runner.sbatch") == 1
+
+
+def test_a_job_that_waits_in_slurms_queue_is_not_submitted_again(
+    agent: Agent, slurm: Path, tmp_path: Path
+) -> None:
+    job = slurm_job(tmp_path / "job")
+    (job / "runner.slurm").write_text('{"id": "41"}')
+    (slurm / "held").touch()
+    (slurm / "pid").write_text("0x")
+    assert detach(agent, job)["session"] == "41"
+    assert not (slurm / "calls").exists()
+
+
+def test_slurm_that_refuses_or_is_not_there_starts_nothing(agent: Agent, slurm: Path, tmp_path: Path) -> None:
+    job = slurm_job(tmp_path / "job")
+    (slurm / "refuse").touch()
+    done = agent.run("detach", "--job", str(job))
+    assert (done.returncode, b"no such partition" in done.stderr) == (2, True)
+    agent.env["PATH"] = "/nowhere"
+    done = agent.run("detach", "--job", str(job))
+    assert (done.returncode, b"sbatch: No such file or directory" in done.stderr) == (2, True)
+    assert not (job / "state.json").exists()
+
+
+def test_a_kubernetes_job_is_printed(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "My Job", ["true"], ["a"])
+    words = ["detach", "--job", str(job), "--print", "k8s"]
+    done = agent.run(
+        *words, "--image", 'reg/i"m:1', "--claim", f"data:{tmp_path}", "--gpus", "2", "--agent", "/a.pyz"
+    )
+    assert done.returncode == 0, done.stderr
+    text = done.stdout.decode()
+    assert 'apiVersion: "batch/v1"\nkind: "Job"\nmetadata:\n  name: "rgt-my-job"\n' in text
+    for part in (
+        '\n          image: "reg/i\\"m:1"\n',
+        '\n            - "/a.pyz"\n            - "queue"\n            - "run"\n',
+        "\n              nvidia.com/gpu: 2\n",
+        '\n            claimName: "data"',
+        '\n          operator: "In"\n          values:\n            - 1\n',
+    ):
+        assert part in text, (part, text)
+    for wrong in (
+        [],
+        ["--image", "i"],
+        ["--image", "i", "--claim", "x"],
+        ["--image", "i", "--claim", "x:/other"],
+    ):
+        assert agent.run(*words, *wrong).returncode == 2, wrong
+
+
+def test_a_job_that_wants_tmux_gets_nothing_else(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a"], detach="tmux")
+    done = agent.run("detach", "--job", str(job), env={"PATH": "/nowhere"})
+    assert (done.returncode, b"wants tmux" in done.stderr) == (2, True)
+    assert not (job / "state.json").exists()
