@@ -9,6 +9,7 @@ from rgt_box.verbs import gpu_health
 
 from tests.unit.box.harness import Agent
 from tests.unit.box.nvml_driver import build_driver
+from tests.unit.box.test_bundle import interpreters
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +99,17 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
     gpu = GOOD | {"vram_used": 9 << 30, "procs": [{"pid": 1, "bytes": 2 << 30}], "comparable": comparable}
     (row,) = [row for row in gpu_health.examine(gpu, 85.0, None) if row["check"] == "memory"]
     assert (row["ok"], row["text"].startswith("7.0 GiB are held by nobody")) == (ok, True)
+
+
+@pytest.mark.parametrize("python", interpreters())
+def test_the_verbs_run_under_every_python(
+    agent_file: Path, tmp_path: Path, driver: Path, python: str
+) -> None:
+    env = {"LD_LIBRARY_PATH": str(driver), "STUB_COUNT": "1", "RGT_KMSG": "/dev/null"}
+    agent = Agent(agent_file, tmp_path / "state", python)
+    code, report, checks = health(agent, **env)
+    assert (code, report["source"], checks["visible"], checks["xid"]) == (1, "nvml", True, True)
+    done = agent.run("reap", env=env | {"RGT_NVIDIA_DEVICES": str(tmp_path / "none")})
+    assert json.loads(done.stdout)["holders"] == []
+    for verb in ("reap", "gpu-health"):
+        assert agent.run(verb, "--help").stdout.startswith(f"usage: {verb}".encode())
