@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 from rgt_box import background, procstat
-from rgt_box.sampling import gpu_amd, gpu_ascend, gpu_nvml, gpu_smi, gpu_trace, gpu_users
+from rgt_box.sampling import gpu_nvml, gpu_users
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from rgt_box.sampling import gpu_trace
 
 THROTTLE = {
     0x4: "sw_power_cap",
@@ -61,9 +63,14 @@ class GpuSampler:
         if nvml is not None:
             self._job = background.Background(nvml.read, 0.0, 5.0)
             return "nvml"
+        # Imported here: most boxes need none of the others, and each costs memory for as long as the agent lives.
+        from rgt_box.sampling import gpu_smi
+
         if gpu_smi.available():
             self._job = background.Background(gpu_smi.Smi().read, 2.0, 15.0)
             return "smi"
+        from rgt_box.sampling import gpu_amd, gpu_ascend
+
         amd = self._try("AMD", gpu_amd.Amd)
         if amd is not None and amd.cards:
             self._job = background.Background(amd.read, 0.0, 5.0)
@@ -72,6 +79,8 @@ class GpuSampler:
             self._job = background.Background(gpu_ascend.read, 5.0, 15.0)
             return "ascend"
         if trace:
+            from rgt_box.sampling import gpu_trace
+
             self._trace = self._try("GPU trace", lambda: gpu_trace.load(trace))
         return "sim" if self._trace else "none"
 

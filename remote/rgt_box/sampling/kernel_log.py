@@ -21,7 +21,7 @@ RECORD = 1 << 14
 """Bytes of a read: a shorter one than the record is refused by the kernel."""
 
 MOST = 20000
-"""Records read at once: more than any kernel keeps by default."""
+"""Records read at once, so that a flood holds up no sample; more than any kernel keeps by default."""
 
 DMESG_EVERY, DMESG_TIMEOUT = 60.0, 5.0
 _ROW = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
@@ -39,11 +39,16 @@ def path() -> str:
 class Kmsg:
     """The device: each read gives one record, and says when there is no more.
 
+    Args:
+        device: Its path.
+        word: Records without it are left out at once: a kernel's whole log in memory would be a lot for the agent.
+
     Raises:
         OSError: when it cannot be opened or read.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, word: bytes) -> None:
+        self._word = word
         self._rest = b""
         self._fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._first: bytes | None = None
@@ -68,11 +73,12 @@ class Kmsg:
         """Return the messages since the last call, as (microseconds of the kernel's clock, text)."""
         found: Records = []
         data, self._first = self._first, None
-        while len(found) < MOST:
+        for _ in range(MOST):
             data = data or self._read()
             if not data:
                 break
             *rows, self._rest = (self._rest + data).split(b"\n")
+            rows = [row for row in rows if self._word in row]
             found += [record for record in map(parse_record, rows) if record is not None]
             data = None
         return found
@@ -94,23 +100,26 @@ def parse_record(row: bytes) -> tuple[int, str] | None:
 class Dmesg:
     """The program, asked every minute in a thread: some containers forbid the device but not the system call.
 
+    Args:
+        word: Records without it are left out.
+
     Raises:
         OSError: when there is no such program, or it is not allowed to read either.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, word: bytes) -> None:
+        self._word = word.decode()
         if programs.which("dmesg") is None:
             raise FileNotFoundError("dmesg")
         self._first: Records | None = self._ask()
         self._job = background.Background(self._ask, DMESG_EVERY, DMESG_TIMEOUT * 2)
         self._seen: Records | None = None
 
-    @staticmethod
-    def _ask() -> Records:
+    def _ask(self) -> Records:
         text = programs.attempt(["dmesg"], DMESG_TIMEOUT)
         if text is None:
             raise PermissionError("dmesg")
-        return parse_dmesg(text)
+        return [record for record in parse_dmesg(text) if self._word in record[1]]
 
     def records(self) -> Records:
         """Return the messages that are new since the last call."""
@@ -136,17 +145,17 @@ def parse_dmesg(text: str) -> Records:
     return found
 
 
-def open_log() -> Kmsg | Dmesg:
-    """Open the kernel log.
+def open_log(word: bytes) -> Kmsg | Dmesg:
+    """Open the kernel log for the records that hold `word`.
 
     Raises:
         Unreadable: when neither way is open.
     """
     try:
-        return Kmsg(path())
+        return Kmsg(path(), word)
     except OSError as error:
         reason = background.describe(error)
     try:
-        return Dmesg()
+        return Dmesg(word)
     except (OSError, TimeoutError):
         raise Unreadable("the kernel log is unreadable (%s)" % reason) from None

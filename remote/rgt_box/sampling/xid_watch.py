@@ -46,7 +46,7 @@ class XidWatch:
         self.limited: str | None = None
         self._log: kernel_log.Kmsg | kernel_log.Dmesg | None = None
         try:
-            self._log = kernel_log.open_log()
+            self._log = kernel_log.open_log(b"NVRM: Xid")
         except kernel_log.Unreadable as error:
             self.limited = "Xid: %s" % error
 
@@ -59,7 +59,7 @@ class XidWatch:
         records = self._log.records() if self._log is not None else []
         newest = self._told
         for at_us, text in records:
-            report = xid.parse(text, at_us) if "Xid" in text else None
+            report = xid.parse(text, at_us)
             if report is None:
                 continue
             self.last[report.bus] = report.number

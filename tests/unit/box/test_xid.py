@@ -91,7 +91,7 @@ def test_a_record_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     whole = record(7, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")
     path.write_text(whole[:20])
-    log = kernel_log.Kmsg(str(path))
+    log = kernel_log.Kmsg(str(path), b"Xid")
     assert log.records() == []
     with path.open("a") as file:
         file.write(whole[20:])
@@ -102,7 +102,7 @@ def test_a_record_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.W_OK), reason="the kernel log is not ours")
 def test_the_real_kernel_log() -> None:
     """What is written comes back, and the end of the log does not block."""
-    log = kernel_log.Kmsg("/dev/kmsg")
+    log = kernel_log.Kmsg("/dev/kmsg", b"rgt test")
     log.records()
     with open("/dev/kmsg", "w") as file:
         file.write(f"rgt test {os.getpid()}\n")
