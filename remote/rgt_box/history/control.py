@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 READY_WITHIN = 3.0
 STOPPED_WITHIN = 5.0
+TRIES = 3
+"""An older client may be quicker to start its recorder where a newer one has just stopped one."""
 
 
 def detach(words: list[str], log: str | None = None) -> None:
@@ -103,12 +105,22 @@ def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | Non
     Returns:
         Its status; None when it cannot run here (`failure` may say why).
     """
-    if is_running(folder):
-        found = status(folder) or _await_status(folder)
-        if found is not None and not layout.is_older(found):
+    found: dict[str, Any] | None = None
+    for _ in range(TRIES):
+        if is_running(folder):
+            found = status(folder) or _await_status(folder)
+            if found is not None and not layout.is_older(found):
+                return found
+            if found is not None and not stop(folder):
+                return found  # an old recorder that does not go is better than none
+        found = _start(folder, idle_hours)
+        if found is None or not layout.is_older(found):
             return found
-        if found is not None and not stop(folder):
-            return found  # an old recorder that does not go is better than none
+    return found
+
+
+def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
+    """Start a recorder; returns the status of the one that runs then, which may be another client's."""
     if unwritable(folder) and home.ram(folder, make=True) is None:
         return None
     words = place.command("record", "--foreground")

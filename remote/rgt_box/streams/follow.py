@@ -6,6 +6,7 @@ import os
 import time
 
 from rgt_box.streams.lines import Splitter
+from rgt_box.streams.rotated import find_rotated, successor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -84,8 +85,13 @@ class LogFollower:
         if self._splitter.held:
             before, self._ended = self._base + self._splitter.done, True
             return self._frame(before, [self._splitter.finish()])
+        following = successor(self.path, os.fstat(self._fd))
         self._close()
         self._reset, self._ended = True, False
+        if following is not None:
+            self._fd, self._inode = following, os.fstat(following).st_ino
+            self._start(0, reset=True)
+            return self.poll()
         return self.poll() if os.path.exists(self.path) else None
 
     def _unfinished(self) -> dict[str, Any] | None:
@@ -122,7 +128,10 @@ class LogFollower:
             if cursor[0] == stat.st_ino and cursor[1] <= stat.st_size:
                 self._start(cursor[1], reset=self._reset)
                 if not self._continues():
-                    self._start(0, reset=True)
+                    if cursor[1] == stat.st_size and self._rotated():
+                        self._ended = True  # it was left with a last line that has no newline
+                    else:
+                        self._start(0, reset=True)
             else:
                 self._start(0, reset=True)
         elif fresh:
@@ -231,21 +240,6 @@ class LogFollower:
     def close(self) -> None:
         """Close the file."""
         self._close()
-
-
-def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
-    """Open the file that `path` was renamed to while nobody followed (``train.log`` → ``train.log.1``), by inode."""
-    folder, base = os.path.split(path)
-    try:
-        names = [name for name in os.listdir(folder or ".") if name.startswith(base) and name != base]
-        for name in names[:64]:
-            candidate = os.path.join(folder, name)
-            stat = os.stat(candidate)
-            if stat.st_ino == cursor[0] and stat.st_size > cursor[1]:
-                return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    return None
 
 
 def tail_offset(fd: int, size: int, lines: int) -> int:

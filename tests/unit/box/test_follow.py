@@ -220,6 +220,30 @@ def test_who_writes_on_after_a_rename_is_read_until_the_new_file_has_something(l
     assert frames[-1]["reset"]
 
 
+@pytest.mark.parametrize("live", [True, False])
+def test_files_that_were_rotated_away_unseen_are_read_in_their_order(log: Path, live: bool) -> None:
+    def rotate(text: str, at: int) -> None:
+        for number in (3, 2, 1):
+            older = log.with_name(f"{log.name}.{number}")
+            if older.exists():
+                older.rename(log.with_name(f"{log.name}.{number + 1}"))
+        os.utime(log, ns=(at, at))
+        log.rename(log.with_name(f"{log.name}.1"))
+        log.write_text(text)
+
+    log.write_text("1\n")
+    follower = LogFollower(str(log), None, 5)
+    lines, frames = drain(follower)
+    now = log.stat().st_mtime_ns - 10**9
+    log.with_name(log.name + ".gz").write_text("packed\n")
+    log.with_name(log.name + ".bak").write_text("copied\n")
+    for number in (2, 3, 4):
+        rotate(f"{number}\n", now + number)
+    if not live:
+        follower = LogFollower(str(log), (frames[-1]["inode"], frames[-1]["end"]), 5)
+    assert lines + drain(follower)[0] == ["1", "2", "3", "4"]
+
+
 def test_junk_and_lines_of_a_megabyte_do_no_harm(log: Path) -> None:
     junk = bytes(range(256)).replace(b"\n", b"") * 64
     log.write_bytes(b"a\n" + b"x" * (1 << 20) + b"\n" + junk + b"\nb\n")

@@ -60,7 +60,7 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
             )
             budget = dice.randrange(1, 15)
             last_round = number == ROUNDS - 1
-            for frame in channel.frames(patience=0.7 if last_round else 20.0):
+            for frame in channel.frames():
                 if isinstance(frame, protocol.LogLines) and frame.path == str(log):
                     assert not frame.reset
                     assert frame.skipped == 0
