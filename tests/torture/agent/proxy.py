@@ -47,8 +47,8 @@ class Proxy:
         if self.gentle:
             return Fate("none", 0)
         kind = self._dice.choice(("reset", "reset", "silence", "corrupt", "none"))
-        # The key exchange takes some 3,500 bytes; what is beyond is mostly frames.
-        return Fate(kind, int(4000 + 15000 * self._dice.random() ** 2))
+        # The key exchange takes and the start of the agent take some 5,000 bytes; beyond are frames.
+        return Fate(kind, int(6000 + 15000 * self._dice.random() ** 2))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

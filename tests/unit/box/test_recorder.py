@@ -142,17 +142,19 @@ REFUSALS = [("size=40k", "No space left on device"), ("size=1m,ro", "Read-only f
 def run_in(agent: Agent, options: str, folder: Path, memory: Path) -> list[dict[str, Any]]:
     """Watch for a moment with a state directory on a file system of its own; returns the frames."""
     folder.mkdir()
-    script = '(echo \'{"interval": 0.05}\'; sleep 1.5) | "$@" watch; "$@" record --stop; true'
+    found = folder.parent / "frames"
+    found.touch()
+    feed = f"""echo '{{"interval": 0.05}}'; while [ $(wc -l < {found}) -lt 8 ]; do sleep 0.02; done"""
+    script = f'({feed}) | "$@" watch > {found}; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o {options} none {folder}")
     env = agent.env | {"RGT_STATE_DIR": str(folder), "RGT_RAM_DIR": str(memory)}
-    done = subprocess.run(
+    subprocess.run(
         [*enter, "sh", "-c", script, "sh", *agent.command()],
         env=env,
-        capture_output=True,
         timeout=60,
         check=True,
     )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(line) for line in found.read_bytes().splitlines()]
 
 
 @pytest.mark.parametrize(("options", "why"), REFUSALS)
