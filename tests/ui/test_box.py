@@ -11,7 +11,7 @@ from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.follow import choose_log
 from rgt_tui.ui.screens.log import LogScreen
 from rgt_tui.ui.widgets.box_sections import vitals_sections
-from rgt_tui.ui.widgets.box_vitals import disk_lines, gpu_sections, memory_lines
+from rgt_tui.ui.widgets.box_vitals import command, disk_lines, gpu_sections, memory_lines
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.queue_lines import queue_lines
@@ -313,3 +313,16 @@ async def test_long_lines_are_cut_scrolled_or_wrapped() -> None:
         await pilot.pause()
         assert " end" in screen_text(app)
         assert "start" not in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("cmd", "shown"),
+    [
+        ("/opt/conda/bin/python -m rgt_train --out /data", "python -m rgt_train --out /data"),
+        ("python train.py", "python train.py"),
+        ("/", "/"),
+        ("", ""),
+    ],
+)
+def test_a_command_begins_with_the_name_of_its_program(cmd: str, shown: str) -> None:
+    assert command(cmd) == shown

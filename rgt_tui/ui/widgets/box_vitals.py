@@ -206,4 +206,10 @@ def _process(proc: Proc, width: int) -> Line:
     state = Span(f" {proc.state}", Tone.TROUBLE) if proc.state in {"D", "Z", "T"} else Span("")
     age = "" if proc.age_s is None else f"  {compact_time(proc.age_s)}"
     right = line(size(proc.rss), dim(f"  {proc.threads or NONE} thr{age}"), state)
-    return spread(line(dim(f"{proc.pid} "), clean(proc.cmd)), line("  ", right), width)
+    return spread(line(dim(f"{proc.pid} "), command(proc.cmd)), line("  ", right), width)
+
+
+def command(cmd: str) -> str:
+    """Return a command line that begins with what tells it: the program's name without its directory."""
+    program, _, rest = clean(cmd).partition(" ")
+    return f"{program.rsplit('/', 1)[-1] or program} {rest}".rstrip()
