@@ -189,7 +189,9 @@ def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path:
     mount = tmp_path / "state"
     mount.mkdir()
     config = json.dumps({"interval": 0.05, "mounts": [str(mount)]})
-    feed = f"(echo '{config}'; sleep 0.7; cat /dev/zero > fill; sleep 0.7) 2>/dev/null"
+    wait = "while [ $(wc -l < ../frames) -lt %d ]; do sleep 0.02; done"
+    (tmp_path / "frames").touch()
+    feed = f"(echo '{config}'; {wait % 10}; cat /dev/zero > fill; {wait % 30}) 2>/dev/null"
     script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
     env = agent.env | {"RGT_STATE_DIR": str(mount)}
