@@ -298,7 +298,7 @@ def test_what_happened_to_the_cells_while_nobody_watched_is_told_in_order(
     cursor = {"boot": last.boot, "seq": last.seq}
     for history in (None, {"seconds": 60, "points": 10}):
         channel = agent.watch(interval=0.05, samples_after=cursor, history=history)
-        events = []
+        events: list[str] = []
         while len(events) < 5:
             event = channel.expect(lambda f: isinstance(f, protocol.Event) and f.seq)
             events += [event.text.split(",")[0]] if event.kind.startswith(("cell", "queue")) else []
