@@ -77,16 +77,33 @@ def a_day(folder: Path, plan: Plan) -> dict[str, float]:
     return found
 
 
+TRAINING = "rgt_bench_train"
+"""On the command line of the one process that is taken for training, whatever else runs on this machine."""
+
+WORK = """
+import time
+held = []
+while True:
+    held.append(bytes(50000))
+    sum(range(300000))
+    time.sleep(0.2)
+"""
+
+
 def wire(folder: Path, plan: Plan) -> tuple[float, float]:
-    """Bytes per second of frames for one GPU: as differences, and whole."""
+    """Bytes per second of frames for one GPU and one training process: as differences, and whole."""
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace1.json", 1)
     sizes: dict[str, list[int]] = {"sample": [], "delta": []}
     out = folder / "frames"
+    training = subprocess.Popen([sys.executable, "-c", WORK, TRAINING])
+    config = {"gpu_trace": str(trace), "delta": True, "pattern": TRAINING}
     try:
-        with out.open("wb") as file, agent.watch(file.fileno(), gpu_trace=str(trace), delta=True):
+        with out.open("wb") as file, agent.watch(file.fileno(), **config):
             time.sleep(plan.wire)
     finally:
+        training.kill()
+        training.wait()
         agent.stop()
     for line in out.read_bytes().splitlines(keepends=True):
         sizes.setdefault(json.loads(line)["t"], []).append(len(line))
