@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path:
     feed = f"(echo '{config}'; {wait % 10}; cat /dev/zero > fill; {wait % 30}) 2>/dev/null"
     script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
     enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
-    env = agent.env | {"RGT_STATE_DIR": str(mount)}
+    env = agent.env | {"RGT_STATE_DIR": str(mount), "RGT_RAM_DIR": str(tmp_path)}
     subprocess.run([*enter, "sh", "-c", script, "sh", *agent.command()], env=env, timeout=60, check=True)
     frames = [json.loads(line) for line in (tmp_path / "frames").read_bytes().splitlines()]
     numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
