@@ -63,11 +63,12 @@ def test_merged_joins_neighbours_of_one_tone() -> None:
     assert merged(spans) == (Span("ab"), Span("cd", Tone.DIM))
 
 
-def test_differing_is_one_run() -> None:
-    assert differing(line("abcdef"), line("abcdef")) is None
-    assert differing(line("abcdef"), line("abXdeY")) == (2, 6)
-    assert differing(line("abc"), line(Span("abc", Tone.WARN))) == (0, 3)
-    assert differing(line("汉字"), line("汉子")) == (0, 4)
+def test_differing_gives_the_runs_of_changed_cells_near_ones_as_one() -> None:
+    assert differing(line("abcdef"), line("abcdef")) == []
+    assert differing(line("abcdef"), line("abXdeY")) == [(2, 6)]
+    assert differing(line("a" + "-" * 20 + "b"), line("X" + "-" * 20 + "Y")) == [(0, 1), (21, 22)]
+    assert differing(line("abc"), line(Span("abc", Tone.WARN))) == [(0, 3)]
+    assert differing(line("汉字"), line("汉子")) == [(0, 4)]
 
 
 @given(st.one_of(st.none(), st.floats(-10, 200), st.just(math.nan)), st.integers(1, 40))

@@ -15,6 +15,7 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
+from rgt_tui.ui.compositing import TightCompositor
 from rgt_tui.ui.summary import fleet_parts
 from rgt_tui.ui.verdict import Assessment, assess
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
@@ -64,6 +65,7 @@ class FleetAwareScreen(Screen[None]):
 
     def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
         super().__init__()
+        self._compositor = TightCompositor()
         self._fleet = fleet
         self.box_name = box_name
         self._hint_timer: Timer | None = None

@@ -73,8 +73,8 @@ class LineWidget(Widget):
         for y, (old, new) in enumerate(zip(before, self._drawn, strict=True)):
             if (y == selected_before) != (y == self._selected):
                 regions.append(Region(0, y, width, 1))
-            elif old != new and (span := differing(old, new)) is not None:
-                regions.append(Region(span[0], y, span[1] - span[0], 1))
+            elif old != new:
+                regions += [Region(first, y, end - first, 1) for first, end in differing(old, new)]
         if regions:
             self.refresh(*regions)
 

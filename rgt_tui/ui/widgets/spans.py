@@ -157,17 +157,23 @@ def pick(width: int, parts: Sequence[tuple[int, Line]], gap: str = "  ") -> Line
     return tuple(out)
 
 
-def differing(old: Line, new: Line) -> tuple[int, int] | None:
-    """Return the first cell column in which two lines differ and the one after the last; None for equal lines.
+NEAR = 8
+"""Runs of changed cells that are less far apart are written as one: moving the cursor costs as much."""
 
-    One run per line, not several: Textual writes a changed span from the widget's left edge on, so that a second
-    span of the same line would write the first one again.
-    """
+
+def differing(old: Line, new: Line) -> list[tuple[int, int]]:
+    """Return the runs of cells in which two lines differ, as ``(first column, column after the last)``."""
     before, after = _cells(old), _cells(new)
     if before is None or after is None or len(before) != len(after):
-        return (0, max(width_of(old), width_of(new)))
-    columns = [column for column, (a, b) in enumerate(zip(before, after, strict=True)) if a != b]
-    return (columns[0], columns[-1] + 1) if columns else None
+        return [(0, max(width_of(old), width_of(new)))]
+    runs: list[tuple[int, int]] = []
+    for column, (a, b) in enumerate(zip(before, after, strict=True)):
+        if a != b:
+            if runs and column - runs[-1][1] < NEAR:
+                runs[-1] = (runs[-1][0], column + 1)
+            else:
+                runs.append((column, column + 1))
+    return runs
 
 
 def _cells(spans: Line) -> list[tuple[str, Tone]] | None:
