@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import ScalarPoint, Scalars
+from rgt_tui.model.protocol import Cursor, ScalarPoint, Scalars
 from rgt_tui.model.run import Resume, RunState, Series
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -32,6 +32,27 @@ def number(value: float | str | None) -> float | None:
     if isinstance(value, str):
         return _WORDS.get(value.lower())
     return None if value is None else float(value)
+
+
+def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
+    """Return `run` without what `frame` is about to tell anew.
+
+    A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the points from its
+    `start` on. Any other source is a run's whole metrics file: when that was replaced, its curves begin anew.
+
+    Args:
+        run: The run so far.
+        frame: The new frame.
+        known: Where this source stood; None = never seen.
+    """
+    if known is None or (frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source)):
+        return run
+    _, found, metric = frame.source.rpartition("#")
+    series = {}
+    if found:
+        series = {**run.series, metric: Series(*(run.series.get(metric, Series()).head(frame.start)))}
+    kept = tuple(resume for resume in run.resumes if found and resume.index <= len(series.get("loss", ())))
+    return msgspec.structs.replace(run, series=series, resumes=kept)
 
 
 def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:

@@ -10,6 +10,7 @@ import asyncssh
 
 from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.reduce import apply, replace
+from rgt_tui.fleet.scalars import rewound
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
@@ -139,9 +140,13 @@ class BoxSession:
     def _frame(self, frame: Frame) -> None:
         if isinstance(frame, LogLines):
             self._logs[frame.path] = Cursor(frame.inode, frame.end)
-        elif isinstance(frame, Scalars):
+        state = self.state
+        if isinstance(frame, Scalars):
+            known = self._scalars.get(frame.source)
+            runs = tuple(rewound(run, frame, known) if run.name == frame.run else run for run in state.runs)
+            state = replace(state, runs=runs)
             self._scalars[frame.source] = Cursor(frame.inode, frame.end)
-        self._set(apply(self.state, frame, self._clock()))
+        self._set(apply(state, frame, self._clock()))
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters

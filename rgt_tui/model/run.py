@@ -41,6 +41,11 @@ class Series(Sequence[tuple[int, float]]):
         """Return the backing lists and the length that counts: ``xs[:n]``, ``ys[:n]``. Do not mutate them."""
         return self._xs, self._ys, self._n
 
+    def head(self, count: int) -> tuple[list[int], list[float]]:
+        """Return copies of the first `count` steps and values."""
+        size = min(count, self._n)
+        return self._xs[:size], self._ys[:size]
+
     @property
     def last(self) -> tuple[int, float] | None:
         """The newest point."""

@@ -27,7 +27,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel ERROR
-SetEnv HOME={folder}/home XDG_CACHE_HOME={folder}/home/.cache PATH={path}
+SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}"
 """
 
 

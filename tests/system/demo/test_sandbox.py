@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -107,7 +108,7 @@ async def test_a_disk_that_does_not_survive_is_empty_after_a_boot() -> None:
 async def test_the_memory_limit_kills_in_the_box_alone(machine: Machine) -> None:
     if machine._cgroup is None:
         pytest.fail("this machine gives no memory cgroup; the OOM story cannot be checked")
-    hog = f"{sys.executable} -c 'x = bytearray({VAST.memory_limit * 2})'"
+    hog = shlex.join([sys.executable, "-c", f"x = bytearray({VAST.memory_limit * 2})"])
     with pytest.raises(RuntimeError, match=r"Killed|ended with (137|-9)"):
         await machine.run(hog)
     assert machine.running

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +31,8 @@ class DemoProcess:
             text=True,
             env={**os.environ, "TMPDIR": str(tmp), **(env or {})},
             start_new_session=True,
+            # A shell starts its background jobs with SIGINT ignored, and we may descend from one.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
         )
         self.progress: list[str] = []
         self._news = threading.Condition()

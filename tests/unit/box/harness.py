@@ -61,6 +61,7 @@ class Agent:
         self.path, self.state, self.python = path, state, python
         self.env = dict(os.environ, RGT_STATE_DIR=str(state), RGT_RING_BYTES=str(1 << 20))
         self.env.pop("TMUX", None)
+        self.channels: list[Channel] = []
 
     def command(self, *words: str) -> list[str]:
         return [self.python, "-I", "-S", str(self.path), *words]
@@ -87,7 +88,8 @@ class Agent:
         )
 
     def watch(self, **config: Any) -> Channel:
-        return Channel(self, config)
+        self.channels.append(Channel(self, config))
+        return self.channels[-1]
 
     def recorder_pid(self) -> int | None:
         try:
@@ -98,6 +100,10 @@ class Agent:
         return pid if isinstance(pid, int) and Path(f"/proc/{pid}").exists() else None
 
     def stop(self) -> None:
+        """End what still runs: a watch that a failed test left open would start the recorder again."""
+        for channel in self.channels:
+            channel.process.kill()
+            channel.process.wait()
         assert self.run("record", "--stop").returncode == 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.box.harness import Agent, make_job, until
+from tests.unit.box.harness import Agent, decode, make_job, until
 
 CONFIG = """\
 ClusterName=rgt
@@ -53,8 +53,12 @@ def free_ports() -> list[int]:
 @pytest.fixture
 def cluster(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
     """An agent whose Slurm is its own."""
-    if os.geteuid() != 0 or not all(map(shutil.which, ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo"))):
-        pytest.skip("no Slurm to start")
+    if os.geteuid() != 0:
+        pytest.skip("Slurm's daemons need root")
+    missing = [
+        name for name in ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo") if shutil.which(name) is None
+    ]
+    assert not missing, f"missing: {', '.join(missing)}; run make parts"
     folder = tmp_path / "slurm"
     for name in ("state", "spool"):
         (folder / name).mkdir(parents=True)
@@ -70,7 +74,7 @@ def cluster(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
     try:
         until(lambda: "idle" in ask(agent, "sinfo", "-h", "-o", "%T") or daemons[0].poll() is not None)
         if daemons[0].poll() is not None:
-            pytest.skip("Slurm does not start here")
+            pytest.fail(f"Slurm does not start: {(folder / 'log').read_text()}")
         yield agent
     finally:
         if daemons[0].poll() is None:
@@ -102,6 +106,8 @@ def test_a_cancelled_job_lets_the_cell_save_and_the_next_one_goes_on(cluster: Ag
     log, master = job / "logs" / "a.log", job / "master.log"
     until(lambda: log.exists() and log.read_text() == "handed on\n")
     assert detach(cluster, job)["how"] == "running"
+    (seen,) = decode(cluster.run("sample").stdout).session.slurm
+    assert (seen.id, seen.state) == (first["session"], "RUNNING")
     subprocess.run(["scancel", first["session"]], env=cluster.env, check=True)
     until(lambda: "FINISHED a exit=75" in master.read_text())
     assert log.read_text().endswith("saved\n")

@@ -21,6 +21,7 @@ SECTIONS = {
 INNER = {
     "sample": (
         protocol.Gpu, protocol.Memory, protocol.Cpu, protocol.Disk, protocol.InodeHog, protocol.Proc, protocol.Session,
+        protocol.GpuProc, protocol.GpuHolder, protocol.SlurmJob,
     ),
     "queue": (protocol.Cell,),
     "ckpt": (protocol.Checkpoint,),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,7 @@ def inside(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
 
 def test_the_kernels_kill_is_told_from_any_other(inside: Agent, tmp_path: Path) -> None:
     (tmp_path / "hog.py").write_text(HOG)
-    hog = f"exec {sys.executable} {tmp_path}/hog.py"
+    hog = f"exec {shlex.join([sys.executable, str(tmp_path / 'hog.py')])}"
     cases = {
         "hog": hog,
         "worker": f"{hog[5:]}; exit 1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -144,7 +145,8 @@ def test_help(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    command = f"{sys.executable} -m rgt_box.metrics.command {FIXTURES} --json | head -c 100 >/dev/null"
+    words = shlex.join([sys.executable, "-m", "rgt_box.metrics.command", str(FIXTURES), "--json"])
+    command = f"{words} | head -c 100 >/dev/null"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
     done = subprocess.run(
         ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True

@@ -1,0 +1,40 @@
+"""A metrics file that was replaced, and a found curve that was told anew, do not leave their old points behind."""
+
+from __future__ import annotations
+
+from rgt_tui.fleet.scalars import fold, rewound
+from rgt_tui.model.protocol import Cursor, ScalarPoint, Scalars
+from rgt_tui.model.run import Resume, RunState, Series
+
+RUN = RunState(
+    name="r",
+    series={"loss": Series([1, 2, 3, 4], [4.0, 3.0, 2.0, 1.0]), "lr": Series([1], [0.1])},
+    resumes=(Resume(step=1, reason="x", index=1), Resume(step=3, reason="y", index=3)),
+)
+
+
+def frame(source: str, start: int, inode: int = 7) -> Scalars:
+    point = ScalarPoint(step=9, at=None, epoch=None, values={"loss": 0.5})
+    return Scalars(run="r", source=source, inode=inode, start=start, end=start + 1, points=(point,))
+
+
+def test_what_follows_on_leaves_everything() -> None:
+    assert rewound(RUN, frame("/m", 50), Cursor(7, 50)) is RUN
+    assert rewound(RUN, frame("/m", 0), None) is RUN
+    assert rewound(RUN, frame("/d#loss", 4, inode=8), Cursor(7, 4)) is RUN  # a new segment
+
+
+def test_a_replaced_file_begins_anew() -> None:
+    for new in (frame("/m", 0), frame("/m", 50, inode=8)):
+        assert rewound(RUN, new, Cursor(7, 50)).series == {}
+        assert rewound(RUN, new, Cursor(7, 50)).resumes == ()
+
+
+def test_a_found_curve_is_replaced_from_where_the_frame_starts() -> None:
+    back = rewound(RUN, frame("/d#loss", 2), Cursor(7, 4))
+    assert list(back.series["loss"]) == [(1, 4.0), (2, 3.0)]
+    assert list(back.series["lr"]) == [(1, 0.1)]
+    assert [resume.index for resume in back.resumes] == [1]
+    after = fold(back, frame("/d#loss", 2), 0.0, 0.0)
+    assert list(after.series["loss"]) == [(1, 4.0), (2, 3.0), (9, 0.5)]
+    assert list(RUN.series["loss"])[-1] == (4, 1.0), "the older snapshot has changed"
