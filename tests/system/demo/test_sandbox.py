@@ -18,7 +18,7 @@ from rgt_tui.demo.errors import DemoError
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
-from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale
+from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
 from rgt_tui.ssh.bundle import remote_root
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
@@ -169,6 +169,21 @@ def test_after_kill_9_the_kernel_ends_the_boxes_and_the_next_demo_removes_the_re
     with Workspace() as workspace:
         assert workspace.removed == 1
     assert not Path(root).exists()
+
+
+def test_a_process_that_carries_the_mark_of_a_dead_demo_is_killed_and_no_other(own_tmp: Path) -> None:
+    mine, other = str(own_tmp / "dead"), str(own_tmp / "dead2")
+    children = [
+        subprocess.Popen(["sleep", "1000"], env={**os.environ, MARKER_ENV: root}) for root in (mine, other)
+    ]
+    try:
+        assert kill_marked(mine) == 1
+        assert children[0].wait(10) == -signal.SIGKILL
+        assert children[1].poll() is None
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
 
 
 def test_two_demos_do_not_touch_each_other() -> None:
