@@ -41,7 +41,7 @@ def check_torch() -> None:
     if importlib.util.find_spec("torch") is None:
         raise DemoError(
             f"torch is missing from {sys.executable}, and the demo really trains; "
-            "run `make setup`, or install it with: pip install 'rgt-tui[train]'"
+            "run `make setup`, or install torch for this interpreter"
         )
 
 

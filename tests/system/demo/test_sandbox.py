@@ -114,6 +114,12 @@ async def test_the_memory_limit_kills_in_the_box_alone(machine: Machine) -> None
     assert machine.running
 
 
+async def test_the_whole_machine_counts_towards_its_memory_limit(machine: Machine) -> None:
+    assert machine._cgroup is not None
+    inside = (machine._cgroup / "cgroup.procs").read_text().split()
+    assert str(machine.pid) in inside
+
+
 async def test_nothing_is_left_after_the_end() -> None:
     with Workspace() as workspace:
         path = workspace.path

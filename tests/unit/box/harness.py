@@ -10,10 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+from rgt_box.sampling import cgroup
 
 from rgt_tui.model import protocol
 
@@ -199,3 +202,41 @@ def make_job(folder: Path, command: list[str], cells: list[str], **settings: Any
     job = {"command": command, "out": str(folder / "out" / "{name}")} | settings
     (folder / "job.json").write_text(json.dumps(job))
     return folder
+
+
+@contextmanager
+def memory_group(name: str, limit: int) -> Iterator[Path]:
+    """A memory cgroup below our own with a limit in bytes; removed once its last process has gone."""
+    place = cgroup.locate("memory")
+    if place is None:
+        pytest.skip("no memory controller")
+    folder = Path(place.levels[-1]) / f"{name}-{os.getpid()}"
+    try:
+        folder.mkdir()
+        file = "memory.limit_in_bytes" if place.version == 1 else "memory.max"
+        (folder / file).write_text(str(limit))
+    except OSError as error:
+        if folder.exists():
+            folder.rmdir()
+        pytest.skip(f"no memory cgroup can be made here: {error}")
+    try:
+        yield folder
+    finally:
+        until(lambda: not (folder / "cgroup.procs").read_text().strip(), "the end of the group's processes")
+        folder.rmdir()
+
+
+def enter(group: Path) -> list[str]:
+    """What runs a command inside a cgroup."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+
+
+class AgentInside(Agent):
+    """An agent whose processes live in a cgroup."""
+
+    def __init__(self, path: Path, state: Path, group: Path) -> None:
+        super().__init__(path, state)
+        self.group = group
+
+    def command(self, *words: str) -> list[str]:
+        return [*enter(self.group), *super().command(*words)]

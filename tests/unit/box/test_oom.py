@@ -2,57 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rgt_box.sampling import cgroup
 
 from rgt_tui.model import protocol
-from tests.unit.box.harness import Agent, Channel, until
+from tests.unit.box.harness import AgentInside, Channel, enter, memory_group
 
 LIMIT = 96 << 20
 HOG = "import time\nheld = []\nwhile True:\n    held.append(bytearray(4 << 20))\n"
 
 
 @pytest.fixture
-def group(request: pytest.FixtureRequest) -> Iterator[Path]:
-    place = cgroup.locate("memory")
-    if place is None:
-        pytest.skip("no memory controller")
-    folder = Path(place.levels[-1]) / f"rgt-test-{os.getpid()}"
-    try:
-        folder.mkdir()
-        name = "memory.limit_in_bytes" if place.version == 1 else "memory.max"
-        (folder / name).write_text(str(LIMIT))
-    except OSError as error:
-        if folder.exists():
-            folder.rmdir()
-        pytest.skip(f"no memory cgroup can be made here: {error}")
-    yield folder
-    until(lambda: not (folder / "cgroup.procs").read_text().strip(), "the end of the group's processes")
-    folder.rmdir()
-
-
-class Inside(Agent):
-    """An agent whose processes live in a cgroup."""
-
-    group: Path
-
-    def command(self, *words: str) -> list[str]:
-        return [*enter(self.group), *super().command(*words)]
-
-
-def enter(group: Path) -> list[str]:
-    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+def group() -> Iterator[Path]:
+    with memory_group("rgt-test", LIMIT) as folder:
+        yield folder
 
 
 def test_an_oom_kill_is_seen(agent_file: Path, tmp_path: Path, group: Path) -> None:
-    agent = Inside(agent_file, tmp_path / "state")
-    agent.group = group
+    agent = AgentInside(agent_file, tmp_path / "state", group)
     try:
         channel = Channel(agent, {"interval": 0.05})
         sample = channel.expect(lambda frame: isinstance(frame, protocol.Sample))

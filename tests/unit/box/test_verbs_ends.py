@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterator
@@ -12,10 +11,9 @@ from typing import Any
 
 import pytest
 from rgt_box.cells import outcome, usual
-from rgt_box.sampling import cgroup
 
 from rgt_tui.model import protocol
-from tests.unit.box.harness import Agent, decode, make_job, until
+from tests.unit.box.harness import Agent, AgentInside, decode, make_job, memory_group
 
 LIMIT = 96 << 20
 HOG = "held = []\nwhile True:\n    held.append(bytearray(4 << 20))\n"
@@ -35,32 +33,8 @@ def queue_decoded(agent: Agent, job: Path) -> protocol.QueueState:
 @pytest.fixture
 def inside(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
     """An agent that lives in a memory cgroup of its own, with a limit."""
-    place = cgroup.locate("memory")
-    if place is None:
-        pytest.skip("no memory controller")
-    group = Path(place.levels[-1]) / f"rgt-cell-{os.getpid()}"
-    try:
-        group.mkdir()
-        name = "memory.limit_in_bytes" if place.version == 1 else "memory.max"
-        (group / name).write_text(str(LIMIT))
-    except OSError as error:
-        if group.exists():
-            group.rmdir()
-        pytest.skip(f"no memory cgroup can be made here: {error}")
-
-    class Inside(Agent):
-        def command(self, *words: str) -> list[str]:
-            return [
-                "sh",
-                "-c",
-                f'echo $$ > {group}/cgroup.procs && exec "$@"',
-                "sh",
-                *super().command(*words),
-            ]
-
-    yield Inside(agent_file, tmp_path / "state")
-    until(lambda: not (group / "cgroup.procs").read_text().strip(), "the end of the group's processes")
-    group.rmdir()
+    with memory_group("rgt-cell", LIMIT) as group:
+        yield AgentInside(agent_file, tmp_path / "state", group)
 
 
 def test_the_kernels_kill_is_told_from_any_other(inside: Agent, tmp_path: Path) -> None:

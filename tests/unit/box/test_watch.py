@@ -338,3 +338,22 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
     assert sum(row.count for row in history.rows) >= 1000
     assert "disk:/" in history.names
     channel.close()
+
+
+def test_paths_in_the_home_directory_are_understood(agent: Agent, tmp_path: Path) -> None:
+    """As the fleet file of the README writes them."""
+    make_job(tmp_path / "jobs" / "sweep", ["true"], ["a"])
+    (tmp_path / "exp").mkdir()
+    (tmp_path / "exp" / "one.log").write_text("hello\n")
+    agent.env["HOME"] = str(tmp_path)
+    channel = agent.watch(interval=1, jobs=["~/jobs/sweep"], logs=["~/exp/*.log"])
+    wanted: dict[type, Any] = {}
+
+    def complete(frame: Any) -> bool:
+        wanted.setdefault(type(frame), frame)
+        return {protocol.QueueState, protocol.LogLines} <= set(wanted)
+
+    channel.expect(complete)
+    assert [cell.name for cell in wanted[protocol.QueueState].cells] == ["a"]
+    assert wanted[protocol.LogLines].lines == ("hello",)
+    channel.close()
