@@ -4,20 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rgt_tui.model.alert import Alert as Alert
 from rgt_tui.model.box import Health
-
-
-class Alert(msgspec.Struct, frozen=True):
-    """One condition that holds now."""
-
-    id: str
-    """Stable while the condition lasts, e.g. ``inodes:/workspace``."""
-    level: str
-    """warn or error."""
-    text: str
-    """One line, with the reading that proves it."""
-    word: str = ""
-    """The one word that a row shows for it, e.g. ``inodes``."""
 
 
 class Assessment(msgspec.Struct, frozen=True):

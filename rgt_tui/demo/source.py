@@ -59,6 +59,26 @@ class DemoFleet:
         """Follow one more log."""
         self._running.follow(box, path)
 
+    def pause(self, box: str, paused: bool) -> None:
+        """Disconnect from a box, or connect again."""
+        self._running.pause(box, paused)
+
+    def retry(self, box: str) -> None:
+        """Connect now."""
+        self._running.retry(box)
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Sample a box every so many seconds."""
+        self._running.set_interval(box, seconds)
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Be quiet about an alert."""
+        self._running.mute(box, alert, seconds)
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Answer a question."""
+        self._running.answer(question, text)
+
     async def review(self, box: str, verb: Verb) -> Review:
         """Gather what a person must see before a billing action."""
         return await self._running.review(box, verb)

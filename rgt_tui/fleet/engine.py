@@ -10,6 +10,8 @@ from pathlib import Path
 
 from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.observe import Observer, Remember, Tap
+from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
@@ -43,6 +45,10 @@ class Fleet:
         clock: Callable[[], float] = time.time,
         env: Mapping[str, str] | None = None,
         meter_seconds: float = METER_SECONDS,
+        remember: Remember | None = None,
+        observers: Sequence[Observer] = (),
+        tap: Tap | None = None,
+        asks: bool = False,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -52,6 +58,10 @@ class Fleet:
             clock: Epoch seconds.
             env: Where the providers' keys are looked for; None = the process's environment.
             meter_seconds: Pause between two readings of the meters.
+            remember: Where a box's state of an earlier rgt comes from, so that it is shown at once.
+            observers: Told of every published state and every event; closed by `stop`.
+            tap: Given every raw line of every box.
+            asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -60,8 +70,20 @@ class Fleet:
         self._profiles = {spec.name: load_profile(spec.profile) for spec in specs}
         bundle = build_agent()
         gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+        self._questions = Questions(clock, self._wake, attended=asks)
+        self._observers = tuple(observers)
         self._sessions = {
-            spec.name: BoxSession(spec, self._profiles[spec.name], bundle, gate, clock, self._wake)
+            spec.name: BoxSession(
+                spec,
+                self._profiles[spec.name],
+                bundle,
+                gate,
+                clock,
+                self._wake,
+                ask=self._questions.ask,
+                tap=tap,
+                remembered=remember(spec) if remember is not None else None,
+            )
             for spec in specs
         }
         self._meters = Meters(self._sessions, seconds=meter_seconds, clock=clock, env=env)
@@ -104,6 +126,26 @@ class Fleet:
         """Follow one more log file of a box."""
         self._sessions[box].follow(path)
 
+    def pause(self, box: str, paused: bool) -> None:
+        """Disconnect from a box and leave it alone, or connect again."""
+        self._sessions[box].pause(paused)
+
+    def retry(self, box: str) -> None:
+        """Connect now."""
+        self._sessions[box].retry_now()
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Sample a box every so many seconds from now on; None = as its description says."""
+        session = self._sessions[box]
+        session.set_interval(seconds if seconds is not None else session.state.spec.interval)
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Be quiet about an alert."""
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Answer a question."""
+        self._questions.answer(question, text)
+
     async def review(self, box: str, verb: Verb) -> Review:
         """Gather what a person must see before a billing action."""
         return await self._teardown.review(box, verb)
@@ -126,6 +168,9 @@ class Fleet:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._meters.close()
+        self._questions.close()
+        for observer in self._observers:
+            await observer.close()
 
     def _wake(self) -> None:
         self._dirty.set()
@@ -141,16 +186,25 @@ class Fleet:
         """Diagnose what changed and hand the new state to everyone."""
         now = self._clock()
         events: list[FleetEvent] = []
+        changed: list[tuple[BoxState, BoxState]] = []
         for name, session in self._sessions.items():
             old = self._published[name]
             if session.state is old:
                 continue
             new = self._diagnosed(session, old, now)
             events += between(old, new, now)
+            changed.append((old, new))
             self._published[name] = new
         self._state = FleetState(
-            boxes=tuple(self._published.values()), events=(*self._state.events, *events)[-EVENTS:], at=now
+            boxes=tuple(self._published.values()),
+            events=(*self._state.events, *events)[-EVENTS:],
+            at=now,
+            questions=self._questions.open,
         )
+        for observer in self._observers:
+            observer.published(self._state, tuple(changed))
+            if events:
+                observer.happened(tuple(events))
         for callback in list(self._subscribers):
             with contextlib.suppress(Exception):
                 callback(self._state)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import asyncssh
 
 from rgt_tui.fleet.backoff import Backoff
+from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import apply, replace
 from rgt_tui.fleet.scalars import rewound
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -23,6 +24,7 @@ from rgt_tui.model.protocol import (
     Scalars,
     WatchConfig,
 )
+from rgt_tui.model.question import Ask
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.channel import Channel, open_channel
 from rgt_tui.ssh.connect import connect
@@ -44,8 +46,17 @@ class BoxSession:
         gate: asyncio.Semaphore,
         clock: Callable[[], float],
         on_change: Callable[[], None],
+        *,
+        ask: Ask | None = None,
+        tap: Tap | None = None,
+        remembered: BoxState | None = None,
     ) -> None:
-        self.state = BoxState(spec=spec, since=clock())
+        self.state = BoxState(spec=spec, since=clock()) if remembered is None else remembered
+        self._ask = ask
+        self._tap = tap
+        self._going = asyncio.Event()
+        self._going.set()
+        self._once_task: asyncio.Task[tuple[Link, str]] | None = None
         self._profile = profile
         self._bundle = bundle
         self._gate = gate
@@ -82,6 +93,16 @@ class BoxSession:
                 # What counts as old follows from the interval in effect.
                 self._set(replace(self.state, hello=replace(self.state.hello, interval=seconds)))
 
+    def pause(self, paused: bool) -> None:
+        """Disconnect and stay so, or go on."""
+        if paused:
+            self._going.clear()
+            if self._once_task is not None:
+                self._once_task.cancel()
+        else:
+            self._going.set()
+        self._kick.set()
+
     def retry_now(self) -> None:
         """Do not wait for the backoff to end."""
         self._kick.set()
@@ -90,8 +111,19 @@ class BoxSession:
         """Stay connected until cancelled."""
         backoff = Backoff()
         while True:
+            if not self._going.is_set():
+                self._lost(Link.PAUSED, "paused by you", None)
+                await self._going.wait()
             started = self._clock()
-            link, reason = await self._once()
+            self._once_task = asyncio.create_task(self._once())
+            try:
+                link, reason = await self._once_task
+            except asyncio.CancelledError:
+                if self._going.is_set():
+                    self._once_task.cancel()
+                    await asyncio.gather(self._once_task, return_exceptions=True)
+                    raise
+                continue
             if self._clock() - started > LIVED_SECONDS:
                 backoff.reset()
             wait = backoff.wait()
@@ -152,7 +184,7 @@ class BoxSession:
         counters = self.state.counters
         self._set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
 
-    def _lost(self, link: Link, reason: str, retry_at: float) -> None:
+    def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
         since = self.state.since if self.state.link is link else self._clock()
         self._set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
 

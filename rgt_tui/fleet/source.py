@@ -50,6 +50,26 @@ class FleetSource(Protocol):
         """Follow one more log file of a box."""
         ...
 
+    def pause(self, box: str, paused: bool) -> None:
+        """Disconnect from a box and leave it alone, or connect again. Its training goes on either way."""
+        ...
+
+    def retry(self, box: str) -> None:
+        """Connect to an unreachable box now instead of at the end of its wait."""
+        ...
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Sample a box every so many seconds from now on; None = as its description says."""
+        ...
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Be quiet about an alert id (or a whole kind) of a box for so long; 0 = speak again, None = until it ends."""
+        ...
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Answer one of `FleetState.questions`; None refuses. An unknown or answered number does nothing."""
+        ...
+
     async def review(self, box: str, verb: Verb) -> Review:
         """Gather what a person must see before a billing action; re-reads the provider."""
         ...

@@ -6,6 +6,7 @@ import enum
 
 import msgspec
 
+from rgt_tui.model.alert import Alert
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, Event, Hello, QueueState, Sample
@@ -19,7 +20,12 @@ class Link(enum.StrEnum):
     LIVE = "live"
     UNREACHABLE = "unreachable"
     REFUSED_KEY = "host-key-refused"
+    REFUSED_LOGIN = "login-refused"
+    """The box answers and does not let us in: retrying by itself would only trip its bans."""
+    ASKING = "asking"
+    """A person has to answer first, see `FleetState.questions`."""
     PAUSED = "paused"
+    """Someone said not to connect for now."""
 
 
 class Health(enum.StrEnum):
@@ -72,7 +78,29 @@ class BoxSpec(msgspec.Struct, frozen=True):
     python: str | None = None
     gpu_trace: str | None = None
     interval: float = 1.0
+    """Seconds between samples while someone looks."""
     provider: ProviderRef | None = None
+    runs: tuple[str, ...] = ()
+    """Run directories outside of jobs; globs allowed. Empty = found from the training processes."""
+    pattern: str | None = None
+    """Regular expression on the command line that tells a training process; None = the agent's own guess."""
+    per_hour: float | None = None
+    """What an hour costs, where no provider can be asked."""
+    currency: str = "USD"
+    """Of `per_hour`."""
+
+
+class Past(msgspec.Struct, frozen=True):
+    """What was seen over hours, at reduced resolution, oldest first; a stretch that nobody saw is a hole in `at`."""
+
+    names: tuple[str, ...] = ()
+    """``util``, ``vram``, ``cgroup``, ``disk:MOUNT``, ``inodes:MOUNT``: percent."""
+    at: tuple[float, ...] = ()
+    """Client clock at the end of each stretch."""
+    values: tuple[tuple[float | None, ...], ...] = ()
+    """Per stretch, per name: the mean."""
+    width: float = 60.0
+    """Seconds of one stretch."""
 
 
 class Rings(msgspec.Struct, frozen=True):
@@ -140,3 +168,12 @@ class BoxState(msgspec.Struct, frozen=True):
     counters: Counters = Counters()
     retry_at: float | None = None
     """When the next connection is tried (client clock), while unreachable."""
+    alerts: tuple[Alert, ...] = ()
+    """What the fleet's alert machines say holds now, worst first; muted ones included."""
+    limited: tuple[str, ...] = ()
+    """What does not work on this box and why, a line each; empty = everything does."""
+    interval: float | None = None
+    """Seconds between samples as asked for now; None = `spec.interval`."""
+    remembered_at: float | None = None
+    """Client clock of the newest value that comes from an earlier rgt; None = everything is of this one."""
+    past: Past = Past()

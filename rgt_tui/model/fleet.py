@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.question import Question
 
 
 class FleetEvent(msgspec.Struct, frozen=True):
@@ -17,12 +18,25 @@ class FleetEvent(msgspec.Struct, frozen=True):
     level: str = "info"
 
 
+class Spend(msgspec.Struct, frozen=True):
+    """What the fleet has cost, as far as some rgt saw it, per currency."""
+
+    today: tuple[tuple[str, float], ...] = ()
+    """Since local midnight: (currency, amount)."""
+    idle_today: tuple[tuple[str, float], ...] = ()
+    """Of that, while no run was alive."""
+
+
 class FleetState(msgspec.Struct, frozen=True):
     """All boxes, in the order of the fleet file, and the last events, oldest first."""
 
     boxes: tuple[BoxState, ...] = ()
     events: tuple[FleetEvent, ...] = ()
     at: float = 0.0
+    questions: tuple[Question, ...] = ()
+    """What waits for a person's answer, oldest first."""
+    spend: Spend | None = None
+    """None = nobody keeps count."""
 
     def box(self, name: str) -> BoxState | None:
         """Return the state of the box called `name`."""

@@ -81,6 +81,7 @@ class FakeFleet:
         self._callbacks: list[Callable[[FleetState], None]] = []
         self.focused: list[str | None] = []
         self.followed: list[tuple[str, str]] = []
+        self.told: list[tuple[object, ...]] = []
         self.started = 0
         self.stopped = 0
         self.executed: list[tuple[str, Verb, str]] = []
@@ -129,6 +130,21 @@ class FakeFleet:
 
     def follow(self, box: str, path: str) -> None:
         self.followed.append((box, path))
+
+    def pause(self, box: str, paused: bool) -> None:
+        self.told.append(("pause", box, paused))
+
+    def retry(self, box: str) -> None:
+        self.told.append(("retry", box))
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        self.told.append(("interval", box, seconds))
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        self.told.append(("mute", box, alert, seconds))
+
+    def answer(self, question: int, text: str | None) -> None:
+        self.told.append(("answer", question, text))
 
     async def review(self, box: str, verb: Verb) -> Review:
         base = Review(

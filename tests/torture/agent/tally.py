@@ -90,7 +90,7 @@ class CutSession(BoxSession):
                 self._channel.close()
         self.news.set()
 
-    def _lost(self, link: Link, reason: str, retry_at: float) -> None:
+    def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
         super()._lost(link, reason, retry_at)
         self.cuts += self._frames > 1  # a connection that was cut before its first frame proves little
         self._frames = 0
