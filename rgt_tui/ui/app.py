@@ -11,6 +11,7 @@ from textual import work
 from textual.app import App
 from textual.binding import Binding
 from textual.screen import Screen
+from textual.widgets import Input
 
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
@@ -32,6 +33,7 @@ PLACES: dict[str, tuple[str, str]] = {
     "curves": ("rgt_tui.ui.screens.curves", "CurvesScreen"),
     "phases": ("rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
     "teardown": ("rgt_tui.ui.screens.teardown", "TeardownScreen"),
+    "alerts": ("rgt_tui.ui.screens.alerts", "AlertsScreen"),
 }
 """Where each screen lives; all take ``(fleet, box_name)`` and are imported when first opened."""
 
@@ -82,6 +84,7 @@ class RgtApp(App[None]):
         self._drawn_at = 0.0
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
+        self._asked: set[int] = set()
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
@@ -150,6 +153,30 @@ class RgtApp(App[None]):
         if isinstance(top, StateSink):
             self._drawn, self._drawn_at = self._newest, now
             top.receive_state(self._newest, now)
+        self.ask_next()
+
+    def ask_next(self, *, again: bool = False) -> bool:
+        """Show the oldest question that was not put off; with `again`, those that were, too.
+
+        A question comes up by itself over the fleet and the box alone, and never while something is being typed.
+        """
+        state = self._newest
+        if state is None or self.fleet is None or not self.is_running:
+            return False
+        self._asked &= {question.id for question in state.questions}
+        waiting = [question for question in state.questions if again or question.id not in self._asked]
+        top = self.screen
+        if (
+            not waiting
+            or getattr(top, "PLACE", "") not in {"fleet", "box"}
+            or isinstance(self.focused, Input)
+        ):
+            return bool(waiting)
+        from rgt_tui.ui.screens.question import QuestionScreen
+
+        self._asked.add(waiting[0].id)
+        self.push_screen(QuestionScreen(self.fleet, waiting[0]))
+        return True
 
     def open_screen(self, place: str, box_name: str | None) -> None:
         """Put a screen on top."""

@@ -164,8 +164,37 @@ FLEET: tuple[Command, ...] = (
     Command(
         "fleet.sort", ("o",), "sort", "Sort by the next order: trouble, name, age, spent, file.", footer=7
     ),
-    Command("fleet.again", ("r",), "try again", "Start the fleet again after it failed to start."),
+    Command(
+        "fleet.answer", ("A",), "answer", "Answer what a box asks: a first host key, a password.", "answer"
+    ),
 )
+
+BOX_CARE: tuple[Command, ...] = (
+    Command(
+        "box.alerts", ("a",), "alerts", "What holds now, since when, and what to do; mute from there.",
+        "open_alerts", footer=9,
+    ),
+    Command(
+        "box.connect", ("r",), "connect now",
+        "Connect to the box without waiting; start the fleet again if it failed to start.", "connect",
+    ),
+    Command(
+        "box.pause", ("P",), "pause", "Disconnect from the box and leave it alone, or connect again.", "pause"
+    ),
+    Command(
+        "box.interval", ("i",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"
+    ),
+)  # fmt: skip
+"""How rgt treats a box; nothing of it touches what runs there."""
+
+ALERTS: tuple[Command, ...] = (
+    Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
+    Command("alerts.mute", ("m",), "mute 1 h", "Be quiet about the selected alert for an hour.",
+            "mute(3600)", footer=2),
+    Command("alerts.mute-long", ("M",), "mute", "Be quiet about it until it is over.", "mute(-1)", footer=3),
+    Command("alerts.unmute", ("u",), "unmute", "Speak about it again.", "mute(0)", footer=4),
+)  # fmt: skip
+"""Work on the selected alert."""
 
 LOG_LINES: tuple[Command, ...] = (
     Command("log.next-error", ("e",), "next error", "Next line with an error.", "next_error(1)", footer=6),

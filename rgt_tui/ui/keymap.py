@@ -12,6 +12,7 @@ SCREENS: tuple[tuple[str, str, str], ...] = (
     ("Log", "rgt_tui.ui.screens.log", "LogScreen"),
     ("Curves", "rgt_tui.ui.screens.curves", "CurvesScreen"),
     ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
+    ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
     ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
 )
 

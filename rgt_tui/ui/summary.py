@@ -22,12 +22,24 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
         glyph, tone = mark(health)
         parts.append((1, line(Span(f"{glyph} {count}", tone))))
     rate = money_sum((box.meter.per_hour, box.meter.currency) for box in state.boxes)
-    spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
     parts.append((2, line("  ", Span(rate), dim(" /h"))))
-    parts.append((4, line(dim("spent "), Span(spent))))
+    parts += spend_parts(state)
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
     if unknown and unknown < many:
         parts.append((5, line(dim(f"{unknown} without a meter"))))
+    return parts
+
+
+def spend_parts(state: FleetState) -> Parts:
+    """Return today's bill and what of it was idle, where somebody keeps count; else what the boxes have cost."""
+    if state.spend is None:
+        spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
+        return [(4, line(dim("spent "), Span(spent)))]
+    today = money_sum((amount, currency) for currency, amount in state.spend.today)
+    parts: Parts = [(4, line(dim("today "), Span(today)))]
+    if any(amount > 0 for _, amount in state.spend.idle_today):
+        idle = money_sum((amount, currency) for currency, amount in state.spend.idle_today)
+        parts.append((5, line(dim("idle "), Span(idle))))
     return parts
 
 

@@ -12,10 +12,11 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from rgt_tui.fleet.source import FleetSource
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
 from rgt_tui.ui.compositing import TightCompositor
+from rgt_tui.ui.format import clean
 from rgt_tui.ui.summary import fleet_parts
 from rgt_tui.ui.verdict import Assessment, assess
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 HINT_SECONDS = 4.0
+PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
+"""Seconds between samples that a person can choose from."""
 
 
 @runtime_checkable
@@ -231,6 +234,56 @@ class FleetAwareScreen(Screen[None]):
     def action_open_teardown(self) -> None:
         """Open the review of a teardown."""
         self.open_for_box("teardown")
+
+    def action_open_alerts(self) -> None:
+        """Open the alerts of the box."""
+        self.open_for_box("alerts")
+
+    def action_connect(self) -> None:
+        """Connect to the box without waiting for the next try."""
+        box = self._target_state()
+        if box is None:
+            return
+        if box.link is Link.LIVE:
+            self.hint(f"{clean(box.spec.name)} is connected")
+            return
+        if box.link is Link.PAUSED:
+            self.fleet.pause(box.spec.name, False)
+        else:
+            self.fleet.retry(box.spec.name)
+        self.hint(f"connecting to {clean(box.spec.name)}")
+
+    def action_pause(self) -> None:
+        """Disconnect from the box, or connect again."""
+        box = self._target_state()
+        if box is None:
+            return
+        paused = box.link is not Link.PAUSED
+        self.fleet.pause(box.spec.name, paused)
+        name = clean(box.spec.name)
+        self.hint(
+            f"{name} is left alone; its training goes on, P connects again"
+            if paused
+            else f"connecting to {name}"
+        )
+
+    def action_interval(self) -> None:
+        """Use the next pace of samples."""
+        box = self._target_state()
+        if box is None:
+            return
+        here = box.interval if box.interval is not None else box.spec.interval
+        seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
+        self.fleet.set_interval(box.spec.name, seconds)
+        self.hint(f"{clean(box.spec.name)}: a sample every {seconds:g} s")
+
+    def _target_state(self) -> BoxState | None:
+        found = None
+        if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
+            found = self.fleet_state.box(self.target_box)
+        if found is None:
+            self.hint("there is no box to act on yet")
+        return found
 
     def open_for_box(self, place: str) -> None:
         """Open a screen for the box that the keys act on."""

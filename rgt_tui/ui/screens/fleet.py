@@ -12,9 +12,9 @@ from textual.widget import Widget
 from rgt_tui.alerts import danger_clock
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.commands import BOX_TARGET, FLEET, MOVE, Command, bindings
+from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, Command, bindings
 from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
-from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
 from rgt_tui.ui.sorting import SORTS, matches, ordered
 from rgt_tui.ui.widgets.detail import detail_sections
 from rgt_tui.ui.widgets.failure import failure_lines
@@ -59,11 +59,19 @@ class FleetStarter(Protocol):
         ...
 
 
+class Asker(Protocol):
+    """What this screen asks of the app."""
+
+    def ask_next(self, *, again: bool = False) -> bool:
+        """Show the oldest question; False when there is none."""
+        ...
+
+
 class FleetScreen(FleetAwareScreen):
     """Table of boxes, and a pane that says why the selected one is where it is."""
 
     PLACE = "fleet"
-    KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (200, "-detail")]  # noqa: RUF012
 
@@ -202,12 +210,24 @@ class FleetScreen(FleetAwareScreen):
         """Select the last row."""
         self.query_one(FleetTable).move(1_000_000)
 
-    def action_again(self) -> None:
-        """Try to start the fleet again."""
-        if self._failure is not None:
-            self._failure = None
-            self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
-            cast("FleetStarter", self.app).begin()
+    def action_connect(self) -> None:
+        """Connect to the selected box now; after a failed start, start the fleet again."""
+        if self._failure is None:
+            super().action_connect()
+            return
+        self._failure = None
+        self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
+        cast("FleetStarter", self.app).begin()
+
+    def action_open_alerts(self) -> None:
+        """Open the alerts of all boxes."""
+        if self.has_fleet:
+            cast("BoxOpener", self.app).open_screen("alerts", None)
+
+    def action_answer(self) -> None:
+        """Open the oldest question."""
+        if not cast("Asker", self.app).ask_next(again=True):
+            self.hint("no box asks for anything")
 
     def action_sort(self) -> None:
         """Sort by the next order."""

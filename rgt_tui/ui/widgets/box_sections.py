@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.profile import Profile
-from rgt_tui.ui.format import clean, compact_time, size, thousands
+from rgt_tui.ui.format import clean, clock, compact_time, size, thousands
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.box_vitals import disk_lines, faded, gpu_sections, is_old, memory_lines, process_lines
 from rgt_tui.ui.widgets.frame import Section
+from rgt_tui.ui.widgets.past_lines import past_lines, past_title
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, spread
 
 
@@ -38,6 +39,9 @@ def vitals_sections(box: BoxState, profile: Profile, width: int, now: float, *, 
     checkpoints = checkpoint_lines(box, width, now)
     if checkpoints:
         parts.append(Section(line("checkpoints"), checkpoints))
+    past = past_lines(box.past, width)
+    if past:
+        parts.append(Section(past_title(box.past), past))
     parts.append(Section(line("link"), link_lines(box, now)))
     return parts
 
@@ -64,10 +68,19 @@ def link_lines(box: BoxState, now: float) -> list[Line]:
     out = [line(f"{box.link.value}{since}", dim(f"  {clean(box.reason)}"))]
     stream = f"{thousands(counters.samples)} samples, {counters.gaps} gaps, {counters.duplicates} doubles"
     out.append(line(dim(stream) if sure else Span(stream, Tone.WARN)))
+    if box.interval is not None and box.interval != box.spec.interval:
+        out.append(line(dim(f"a sample every {box.interval:g} s")))
+    if box.remembered_at is not None and box.sample is None:
+        out.append(line(dim(f"values of {clock(box.remembered_at)} by an earlier rgt")))
+    out += limited_lines(box)
     if box.hello is not None:
         rss = size(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
         out.append(line(dim(f"agent {clean(box.hello.agent)[:8]}  python {clean(box.hello.python)}  {rss}")))
-        out += [
-            line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in box.hello.limited[:3]
-        ]
     return out
+
+
+def limited_lines(box: BoxState) -> list[Line]:
+    """Return what does not work on this box, and why."""
+    agents = box.hello.limited if box.hello is not None else ()
+    reasons = dict.fromkeys((*box.limited, *agents))
+    return [line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in list(reasons)[:5]]

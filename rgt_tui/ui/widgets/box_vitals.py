@@ -81,14 +81,36 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
     out.append(line("   ".join(part for part in parts if part)))
     if gpu.throttle:
         out.append(line(Span(f"{g.warn} throttled: {clean(', '.join(gpu.throttle))}", Tone.WARN)))
+    return out + fault_lines(gpu)
+
+
+def fault_lines(gpu: Gpu) -> list[Line]:
+    """Return what the driver and the kernel log hold against a GPU; nothing for a healthy one."""
+    g = glyphs()
+    out: list[Line] = []
+    if gpu.xid is not None:
+        out.append(line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
+    if gpu.ecc_uncorrected:
+        text = f"{g.trouble} {thousands(gpu.ecc_uncorrected)} memory errors that could not be corrected"
+        out.append(line(Span(text, Tone.TROUBLE)))
+    if gpu.ecc_corrected:
+        out.append(line(dim(f"{thousands(gpu.ecc_corrected)} memory errors corrected")))
+    if gpu.orphans:
+        held = ", ".join(f"{holder.pid} {clean(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
+        out.append(line(Span(f"{g.warn} held without the driver knowing: {held}", Tone.WARN)))
     return out
+
+
+def _troubled(gpu: Gpu) -> Span:
+    if gpu.xid is not None or gpu.ecc_uncorrected:
+        return Span(f" {glyphs().trouble}", Tone.TROUBLE)
+    return Span(f" {glyphs().warn}", Tone.WARN) if gpu.throttle or gpu.orphans else Span("  ")
 
 
 def _gpu_short(gpu: Gpu, width: int) -> Line:
     if gpu.error:
         return line(f"{gpu.index} ", Span(clean(gpu.error), Tone.TROUBLE))
     room = max(3, (width - 25) // 2)
-    tail = Span(f" {glyphs().warn}", Tone.WARN) if gpu.throttle else Span("  ")
     return line(
         dim(f"{gpu.index} "),
         *bar(gpu.util, room),
@@ -96,7 +118,7 @@ def _gpu_short(gpu: Gpu, width: int) -> Line:
         *bar(ratio(gpu.vram_used, gpu.vram_total), room),
         f" {gib(gpu.vram_used):>5} G",
         f" {_whole(gpu.temp_c):>3}{glyphs().degree}",
-        tail,
+        _troubled(gpu),
     )
 
 

@@ -54,6 +54,8 @@ def _cell_rest(cell: Cell, run: RunState | None, box_now: float) -> list[Span]:
     best = cell.best if cell.best is not None else (run.best if run else None)
     if best is not None:
         out.append(Span(f"loss {number(best)}  "))
+    if cell.flag:
+        out.append(Span(f"{clean(cell.flag)}  ", Tone.WARN))
     if cell.reason:
         out.append(Span(clean(cell.reason), Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
     elif cell.durable == "verified":

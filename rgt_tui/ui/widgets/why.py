@@ -30,7 +30,7 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
     for alert in row.verdict.alerts:
         if alert.id not in named:
             glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
-            tone = level_tone(alert.level)
+            tone = Tone.DIM if alert.muted else level_tone(alert.level)
             first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=2)
             out += [line(Span(f"{glyph} ", tone), first), *(line("  ", more) for more in rest)]
     if not out:

@@ -1,0 +1,95 @@
+"""Alerts: what holds now on one box or on all of them, since when, and what to do; muting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, cast
+
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
+from rgt_tui.ui.format import clean
+from rgt_tui.ui.messages import RowChosen
+from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
+from rgt_tui.ui.widgets.alert_list import AlertList, AlertRow
+from rgt_tui.ui.widgets.spans import EMPTY, dim, line
+
+ORDER = {"error": 0, "warn": 1}
+UNTIL_OVER = -1
+
+
+class AlertsScreen(FleetAwareScreen):
+    """One line per alert, worst first; what is muted stands at the end."""
+
+    PLACE = "alerts"
+    KEYS: ClassVar[tuple[Command, ...]] = (*ALERTS, *MOVE)
+    BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+
+    def body(self) -> Iterable[Widget]:
+        """Return the list."""
+        yield AlertList()
+
+    def crumbs(self) -> tuple[str, ...]:
+        """Return where the screen is."""
+        return ("fleet", self.PLACE) if self.box_name is None else super().crumbs()
+
+    @property
+    def alert_list(self) -> AlertList:
+        """The list."""
+        return self.query_one(AlertList)
+
+    @property
+    def target_box(self) -> str | None:
+        """The box of the selected alert."""
+        picked = self.alert_list.picked
+        return self.box_name if picked is None else picked.box
+
+    def show_state(self, state: FleetState, now: float) -> None:
+        """Draw the alerts that hold now."""
+        self.alert_list.show(self._rows(state), (EMPTY, line(dim(" nothing is wrong"))), now)
+
+    def _rows(self, state: FleetState) -> list[AlertRow]:
+        boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
+        rows = [AlertRow(box.spec.name, alert) for box in boxes for alert in self.verdict(box).alerts]
+        return sorted(rows, key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """Open on the second click."""
+        if message.opened:
+            self.action_open()
+
+    def action_open(self) -> None:
+        """Open the box of the selected alert."""
+        picked = self.alert_list.picked
+        if picked is not None:
+            cast("BoxOpener", self.app).open_screen("box", picked.box)
+
+    def action_mute(self, seconds: int) -> None:
+        """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""
+        picked = self.alert_list.picked
+        if picked is None:
+            self.hint("nothing to mute")
+            return
+        until = None if seconds == UNTIL_OVER else float(seconds)
+        self.fleet.mute(picked.box, picked.alert.id, until)
+        name = f"{clean(picked.alert.id)} of {clean(picked.box)}"
+        how = {None: f"quiet about {name} until it is over", 0.0: f"speaks about {name} again"}
+        self.hint(how.get(until, f"quiet about {name} for an hour"))
+
+    def action_move(self, count: int) -> None:
+        """Select another alert."""
+        self.alert_list.move(count)
+
+    def action_page(self, count: int) -> None:
+        """Select an alert a page away."""
+        self.alert_list.move(count * max(1, self.alert_list.size.height // 2))
+
+    def action_move_top(self) -> None:
+        """Select the first alert."""
+        self.alert_list.move(-100_000)
+
+    def action_move_bottom(self) -> None:
+        """Select the last alert."""
+        self.alert_list.move(100_000)

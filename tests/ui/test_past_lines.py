@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import msgspec
+
+from rgt_tui.model.box import Past
+from rgt_tui.model.fleet import Spend
+from rgt_tui.model.protocol import Gpu, GpuHolder
+from rgt_tui.ui.summary import spend_parts
+from rgt_tui.ui.widgets.box_sections import limited_lines, link_lines
+from rgt_tui.ui.widgets.box_vitals import fault_lines
+from rgt_tui.ui.widgets.past_lines import evenly, past_lines, past_title
+from rgt_tui.ui.widgets.spans import text_of, width_of
+from tests.ui.fakes import NOW, demo_state, running_box
+
+PAST = Past(
+    names=("util", "inodes:/workspace"),
+    at=(0.0, 60.0, 120.0, 300.0),
+    values=((10.0, 1.0), (20.0, 2.0), (30.0, None), (40.0, 4.0)),
+    width=60.0,
+)
+
+
+def test_a_stretch_that_nobody_saw_is_a_hole() -> None:
+    assert evenly(PAST.at, [1.0, 2.0, 3.0, 4.0], 60.0) == [1.0, 2.0, 3.0, None, None, 4.0]
+
+
+def test_each_quantity_has_its_course_and_its_mean() -> None:
+    lines = past_lines(PAST, 40)
+    assert [width_of(made) for made in lines] == [40, 40]
+    assert text_of(lines[0]).startswith("gpu")
+    assert text_of(lines[0]).endswith("25%")
+    assert text_of(lines[1]).startswith("inode workspa")
+    assert text_of(past_title(PAST)) == "past 6m00"
+
+
+def test_too_little_is_not_drawn() -> None:
+    assert past_lines(Past(names=("util",), at=(0.0, 60.0), values=((1.0,), (2.0,))), 40) == []
+    assert past_lines(Past(names=("util",), at=(0.0, 1.0, 2.0), values=((None,), (None,), (None,))), 40) == []
+
+
+def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
+    bad = Gpu(0, "X", xid=79, ecc_uncorrected=2, ecc_corrected=5, orphans=(GpuHolder(7, 0.0, "python"),))
+    text = "\n".join(text_of(made) for made in fault_lines(bad))
+    assert "Xid 79" in text
+    assert "2 memory errors that could not" in text
+    assert "5 memory errors corrected" in text
+    assert "7 python" in text
+    assert fault_lines(Gpu(0, "X", ecc_corrected=0, ecc_uncorrected=0)) == []
+
+
+def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
+    box = running_box("a")
+    assert box.hello is not None
+    box = msgspec.structs.replace(
+        box, limited=("no Python", "no log"), hello=msgspec.structs.replace(box.hello, limited=("no log",))
+    )
+    assert [text_of(made)[2:] for made in limited_lines(box)] == ["limited: no Python", "limited: no log"]
+
+
+def test_another_pace_and_remembered_values_are_said() -> None:
+    box = msgspec.structs.replace(running_box("a"), interval=15.0, remembered_at=NOW, sample=None)
+    text = "\n".join(text_of(made) for made in link_lines(box, NOW))
+    assert "a sample every 15 s" in text
+    assert "by an earlier rgt" in text
+
+
+def test_today_replaces_spent_where_somebody_keeps_count() -> None:
+    state = demo_state()
+    assert "spent" in text_of(spend_parts(state)[0][1])
+    kept = msgspec.structs.replace(
+        state, spend=Spend(today=(("USD", 2.98), ("CNY", 5.12)), idle_today=(("USD", 0.31),))
+    )
+    assert [text_of(made) for _, made in spend_parts(kept)] == ["today $2.98 + ¥5.12", "idle $0.31"]
