@@ -14,6 +14,8 @@ _LEVELS = {"error": 0, "warn": 1}
 _LINKS = {
     Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
     Link.REFUSED_KEY: (Health.UNREACHABLE, "key refused"),
+    Link.REFUSED_LOGIN: (Health.UNREACHABLE, "login refused"),
+    Link.ASKING: (Health.WARN, "asks you"),
     Link.PAUSED: (Health.STALE, "paused"),
     Link.CONNECTING: (Health.CONNECTING, "connecting"),
 }

@@ -4,7 +4,7 @@ import msgspec
 
 from rgt_tui.model.box import Past
 from rgt_tui.model.fleet import Spend
-from rgt_tui.model.protocol import Gpu, GpuHolder
+from rgt_tui.model.protocol import Gpu, GpuHolder, Hello
 from rgt_tui.ui.summary import spend_parts
 from rgt_tui.ui.widgets.box_sections import limited_lines, link_lines
 from rgt_tui.ui.widgets.box_vitals import fault_lines
@@ -49,11 +49,8 @@ def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
 
 
 def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
-    box = running_box("a")
-    assert box.hello is not None
-    box = msgspec.structs.replace(
-        box, limited=("no Python", "no log"), hello=msgspec.structs.replace(box.hello, limited=("no log",))
-    )
+    hello = Hello(1, "abc", "boot", "host", "3.11", 1, NOW, limited=("no log",))
+    box = msgspec.structs.replace(running_box("a"), limited=("no Python", "no log"), hello=hello)
     assert [text_of(made)[2:] for made in limited_lines(box)] == ["limited: no Python", "limited: no log"]
 
 
