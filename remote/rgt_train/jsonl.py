@@ -1,4 +1,4 @@
-"""Appending lines that a reader may follow while the disk is full, half dead, or fine."""
+"""Appending lines or records that a reader may follow while the disk is full, half dead, or fine."""
 
 from __future__ import annotations
 
@@ -12,23 +12,37 @@ _BACKLOG = 20_000
 
 
 class Appender:
-    """Appends lines to one file, each by one `write`, and never raises.
+    """Appends lines (or records) to one file, each by one `write`, and never raises.
 
     The descriptor is opened once: appending to an existing file needs no inode, so that events still arrive when
     nothing new can be created. Lines that the disk refuses wait in memory, in order, and go out with the next one
     that fits; only after 20,000 the oldest are dropped.
+
+    Args:
+        path: The file; created if missing.
+        lines: Whether it holds lines: then one that a power loss tore is ended before ours begins.
     """
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, path: StrPath, *, lines: bool = True) -> None:
         self.path = os.fspath(path)
+        self._lines = lines
         self._fd: Optional[int] = None
         self._waiting: Deque[bytes] = deque(maxlen=_BACKLOG)
         self._open()
 
     def append(self, line: str) -> bool:
         """Append `line` (without its newline); False where it has to wait in memory."""
-        self._waiting.append(line.encode() + b"\n")
-        return self.flush()
+        return self.append_bytes(line.encode() + b"\n")
+
+    def append_bytes(self, data: bytes) -> bool:
+        """Append `data` as it is; False where it has to wait in memory."""
+        if self._waiting or self._fd is None:
+            self._waiting.append(data)
+            return self.flush()
+        if self._write(self._fd, data):
+            return True
+        self._waiting.append(data)
+        return False
 
     def flush(self) -> bool:
         """Write what waits; True where nothing waits any more."""
@@ -51,7 +65,7 @@ class Appender:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
             size = os.fstat(self._fd).st_size
-            if size and os.pread(self._fd, 1, size - 1) != b"\n":
+            if self._lines and size and os.pread(self._fd, 1, size - 1) != b"\n":
                 os.write(self._fd, b"\n")  # a power loss tore the last line: ours must not be glued to it
         except OSError:
             return

@@ -7,13 +7,15 @@ import math
 import os
 import sys
 import time
-from typing import Any, Dict, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from rgt_train.durable import StrPath
 from rgt_train.jsonl import Appender
+from rgt_train.logs.sinks import Sink
 
 METRICS = "metrics.jsonl"
 _TAIL = 1 << 16
+_encode = json.JSONEncoder(allow_nan=False).encode
 
 
 class Report:
@@ -25,6 +27,11 @@ class Report:
 
     def __init__(self, out: StrPath) -> None:
         self._file = Appender(os.path.join(out, METRICS))
+        self._sinks: List[Sink] = []
+
+    def add(self, sinks: Iterable[Sink]) -> None:
+        """Send the points to further sinks from now on; `close` closes them."""
+        self._sinks += sinks
 
     def say(self, line: str) -> None:
         """Print one line now."""
@@ -32,7 +39,10 @@ class Report:
 
     def point(self, step: int, epoch: float, **values: float) -> None:
         """Append one point of the curves at `step`; `epoch` counts from 0 and has a fraction."""
-        self._append({"step": step, "epoch": round(epoch, 6), "time": time.time(), **values})
+        now = time.time()
+        self._append({"step": step, "epoch": round(epoch, 6), "time": now, **values})
+        for sink in self._sinks:
+            sink.point(step, now, values)
 
     def event(self, kind: str, step: int, **fields: Any) -> None:
         """Append one event."""
@@ -41,9 +51,15 @@ class Report:
     def close(self) -> None:
         """Write what waits and close."""
         self._file.close()
+        while self._sinks:
+            self._sinks.pop().close()
 
     def _append(self, entry: Dict[str, Any]) -> None:
-        self._file.append(json.dumps({key: _finite(value) for key, value in entry.items()}))
+        try:
+            line = _encode(entry)
+        except ValueError:  # one of them is not finite, which is rare
+            line = _encode(_finite(entry))
+        self._file.append(line)
 
 
 def say(line: str) -> None:
@@ -80,6 +96,10 @@ def last_seen(out: StrPath) -> Tuple[Optional[int], Optional[float]]:
 
 def _finite(value: Any) -> Any:
     """JSON has no NaN: the contract writes it as a string."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
     return value

@@ -1,0 +1,3 @@
+"""Where a run's numbers go beside ``metrics.jsonl``: TensorBoard event files, W&B, trackio."""
+
+from __future__ import annotations
