@@ -6,8 +6,32 @@ import argparse
 import sys
 from pathlib import Path
 
+from rgt_tui.cli.exits import FAILED, OK, epilog
+from rgt_tui.cli.options import Commands, command
 
-def build(arguments: argparse.Namespace) -> int:
+EXAMPLE = "rgt agent build --out rgt-box.pyz"
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "agent",
+        brief="the program that rgt puts on a box",
+        about="The program that rgt puts on a box.",
+        examples=(EXAMPLE,),
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    build = verbs.add_parser(
+        "build",
+        help="write the agent's zipapp",
+        epilog=epilog("agent", EXAMPLE),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
+
+
+def run(arguments: argparse.Namespace) -> int:
     """Write the zipapp; the same source gives the same bytes."""
     from rgt_tui.ssh.bundle import build_agent
 
@@ -16,6 +40,6 @@ def build(arguments: argparse.Namespace) -> int:
         Path(arguments.out).write_bytes(bundle.data)
     except OSError as error:
         sys.stderr.write(f"rgt: cannot write {arguments.out}: {error.strerror}\n")
-        return 1
+        return FAILED
     sys.stdout.write(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}\n")
-    return 0
+    return OK

@@ -6,16 +6,53 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
-from rgt_tui.demo.errors import DemoError
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.cli.options import Commands, command, json_option, port, positive_seconds
+
+if TYPE_CHECKING:
+    from rgt_tui.fleet.source import FleetSource
 
 HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
 FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would go on without rgt"
 
 
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    demo = command(
+        commands,
+        "demo",
+        brief="watch three boxes on this machine that really train",
+        about="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
+        examples=(
+            "rgt demo",
+            "rgt demo --headless --for 45 --json",
+            "rgt demo --headless --until story",
+            "rgt demo --fleet-only --write-fleet demo.toml",
+        ),
+    )
+    demo.add_argument("--headless", action="store_true", help="no screen: progress on stderr")
+    demo.add_argument(
+        "--for", dest="seconds", type=positive_seconds, metavar="SECONDS", help="stop after this time"
+    )
+    demo.add_argument("--until", choices=["story"], help="stop when all three stories have happened")
+    json_option(demo, "print one JSON object on the last line")
+    demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")
+    demo.add_argument(
+        "--follow-advice",
+        action="store_true",
+        help="remove what fills the disk once rgt has said so (otherwise that is yours to do)",
+    )
+    demo.add_argument(
+        "--fleet-only", action="store_true", help="run the boxes alone, for another rgt to watch"
+    )
+    demo.add_argument("--write-fleet", metavar="FILE", help="with --fleet-only: write the fleet file there")
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Run the demo; return the exit code: 0 well, 1 a story is missing, 2 it cannot run here."""
+    from rgt_tui.demo.errors import DemoError
+
     try:
         if arguments.fleet_only:
             return _fleet_only(arguments)

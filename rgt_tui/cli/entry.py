@@ -3,102 +3,92 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rgt_tui import __version__
-from rgt_tui.cli import scalars
+from rgt_tui.cli import exits
+from rgt_tui.cli.table import COMMANDS, module_of
 
-EXIT_USAGE = 2
-EXIT_FAILED = 1
+VALUED = ("--fleet",)
+"""Options before the command whose value is a word of its own."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """Return the parser of these commands (all by default); only their modules are imported."""
     parser = argparse.ArgumentParser(
         prog="rgt",
-        description="Watch training on rented GPU boxes, and stop the meter without losing a result.",
-        epilog="example: rgt demo        (three boxes on this machine that really train)",
+        description="Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
+        "Without a command: the dashboard on the fleet file.",
+        epilog=exits.epilog(
+            "rgt",
+            "rgt demo      three boxes on this machine that really train",
+            "rgt init      begin a fleet file",
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"rgt {__version__}")
-    parser.add_argument("--fleet", metavar="FILE", help="the fleet file to open the dashboard on")
+    parser.add_argument(
+        "--fleet", metavar="FILE",
+        help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
+    )  # fmt: skip
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    _demo(commands)
-    _agent(commands)
-    scalars.add_parser(commands)
+    for name in names:
+        module_of(name).add_parser(commands)
     return parser
 
 
-def _demo(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    demo = commands.add_parser(
-        "demo",
-        help="watch three boxes on this machine that really train",
-        description="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
-        epilog="examples: rgt demo · rgt demo --headless --for 45 --json · rgt demo --headless --until story",
-    )
-    demo.add_argument("--headless", action="store_true", help="no screen: progress on stderr")
-    demo.add_argument("--for", dest="seconds", type=_seconds, metavar="SECONDS", help="stop after this time")
-    demo.add_argument("--until", choices=["story"], help="stop when all three stories have happened")
-    demo.add_argument("--json", action="store_true", help="print one JSON object on the last line")
-    demo.add_argument("--port-base", type=_port, metavar="PORT", help="first SSH port (default: any free)")
-    demo.add_argument(
-        "--follow-advice",
-        action="store_true",
-        help="remove what fills the disk once rgt has said so (otherwise that is yours to do)",
-    )
-    demo.add_argument(
-        "--fleet-only", action="store_true", help="run the boxes alone, for another rgt to watch"
-    )
-    demo.add_argument("--write-fleet", metavar="FILE", help="with --fleet-only: write the fleet file there")
+def first_word(words: Sequence[str]) -> str | None:
+    """Return the word that must be the command: the first that is neither an option nor the value of one."""
+    skip = False
+    for word in words:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = word in VALUED
+        else:
+            return word
+    return None
 
 
-def _agent(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    agent = commands.add_parser("agent", help="the program that rgt puts on a box")
-    verbs = agent.add_subparsers(dest="verb", metavar="VERB", required=True)
-    build = verbs.add_parser(
-        "build", help="write the agent's zipapp", epilog="example: rgt agent build --out a.pyz"
-    )
-    build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line; a wrong one, ``--help`` and ``--version`` end the process as argparse does."""
+    word = first_word(words)
+    if word is not None and word not in COMMANDS:
+        from difflib import get_close_matches
 
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e7:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds, such as 45")
-    return value
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 1024 <= int(text) <= 65000:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port between 1024 and 65000")
-    return int(text)
+        near = get_close_matches(word, COMMANDS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else "rgt --help lists them"
+        sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
+        raise SystemExit(exits.USAGE)
+    asks = word is None and any(option in ("-h", "--help") for option in words)
+    return build_parser([word] if word else COMMANDS if asks else ()).parse_args(words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit code."""
-    arguments = build_parser().parse_args(argv)
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(build_parser())
+    arguments = parse(sys.argv[1:] if argv is None else argv)
     try:
-        if arguments.command == "demo":
-            from rgt_tui.cli import demo
+        if arguments.command is None:
+            from rgt_tui.cli import dashboard
 
-            return demo.run(arguments)
-        if arguments.command == "agent":
-            from rgt_tui.cli import agent
-
-            return agent.build(arguments)
-        if arguments.command == "scalars":
-            return scalars.run(arguments)
-        from rgt_tui.cli import dashboard
-
-        return dashboard.run(arguments)
+            code: int = dashboard.run(arguments)
+        else:
+            code = module_of(arguments.command).run(arguments)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         sys.stderr.write("rgt: interrupted\n")
-        return 130
+        return exits.INTERRUPTED
     except BrokenPipeError:
-        return EXIT_FAILED
+        # What is still buffered has nowhere to go; the interpreter would complain about it at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return exits.FAILED
 
 
 if __name__ == "__main__":

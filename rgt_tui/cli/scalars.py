@@ -6,23 +6,24 @@ import argparse
 import os
 import sys
 
+from rgt_tui.cli.exits import FAILED
+from rgt_tui.cli.options import Commands, command, json_option
+
 MODULE = "rgt_box.metrics.command"
-EXIT_FAILED = 1
 
 
-def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(commands: Commands) -> None:
     """Declare the command."""
-    scalars = commands.add_parser(
+    parser = command(
+        commands,
         "scalars",
-        help="list the scalars in a file or below a directory",
-        description=(
-            "List the scalars that training programs left in a file or below a directory of this machine: "
-            "one line per series. Exit status: 0 something was found, 1 nothing was, 2 there is no such path."
-        ),
-        epilog="examples: rgt scalars runs/ · rgt scalars train.log --json",
+        brief="list the scalars in a file or below a directory",
+        about="List the scalars that training programs left in a file or below a directory of this machine:\n"
+        "one line per series.",
+        examples=("rgt scalars runs/", "rgt scalars train.log --json"),
     )
-    scalars.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
-    scalars.add_argument("--json", action="store_true", help="print one JSON object per series")
+    parser.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
+    json_option(parser, "print one JSON object per series")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -35,11 +36,11 @@ def run(arguments: argparse.Namespace) -> int:
         root = remote_root()
     except FileNotFoundError as error:
         sys.stderr.write(f"rgt: {error}\n")
-        return EXIT_FAILED
+        return FAILED
     path = arguments.path
     words = [f"./{path}" if path.startswith("-") else path]
     words += ["--json"] if arguments.json else []
     # -P: a module in the directory of a run must not stand in for one of the standard library.
     command = [sys.executable, "-P", "-m", MODULE, *words]
     finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
-    return finished.returncode if finished.returncode >= 0 else EXIT_FAILED
+    return finished.returncode if finished.returncode >= 0 else FAILED

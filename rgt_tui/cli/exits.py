@@ -1,0 +1,77 @@
+"""The exit statuses of all commands, in one table: ``--help``, the documents and the code have them from here."""
+
+from __future__ import annotations
+
+OK = 0
+TROUBLE = 1
+FAILED = 1
+USAGE = 2
+UNKNOWN = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
+
+Meaning = tuple[int, str]
+
+_CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
+
+EXITS: dict[str, tuple[Meaning, ...]] = {
+    "rgt": ((OK, "left"), (USAGE, "no terminal, no fleet file, or one that cannot be used")),
+    "demo": (
+        (OK, "left, or all that was asked for has happened"),
+        (FAILED, "with --until: a story is missing, and is named"),
+        (USAGE, "it cannot run here, and why"),
+    ),
+    "init": (
+        (OK, "written"),
+        (FAILED, "a file stands there already, or cannot be written"),
+        (USAGE, "wrong command line"),
+    ),
+    "add": (
+        (OK, "added"),
+        (FAILED, "the fleet file cannot be written"),
+        (USAGE, "wrong command line, a name that is taken, or a fleet file that cannot be used"),
+    ),
+    "import": (
+        (OK, "listed, or written"),
+        (FAILED, "nothing matches, or the fleet file cannot be written"),
+        _CONFIG,
+    ),
+    "status": (
+        (OK, "every box was reached and is fine"),
+        (TROUBLE, "a box is in trouble, or wants a look"),
+        _CONFIG,
+        (
+            UNREACHABLE,
+            "a box could not be reached, or did not answer in time; of the others none is in trouble",
+        ),
+    ),
+    "watch": ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _CONFIG),
+    "patrol": (
+        (OK, "healthy"),
+        (TROUBLE, "escalate: somebody has to look"),
+        (UNKNOWN, "could not tell: a box was not reached, or the fleet file cannot be used"),
+    ),
+    "logs": (
+        (OK, "printed, or ended by Ctrl-C"),
+        (FAILED, "no such file on the box, or it cannot be read"),
+        _CONFIG,
+        (UNREACHABLE, "the box could not be reached in time"),
+    ),
+    "doctor": ((OK, "no check failed"), (FAILED, "a check failed"), (USAGE, "wrong command line")),
+    "metrics": (
+        (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),
+        (FAILED, "the address cannot be listened on"),
+        _CONFIG,
+    ),
+    "scalars": ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    "agent": ((OK, "written"), (FAILED, "it cannot be written"), (USAGE, "wrong command line")),
+    "completion": ((OK, "printed"), (USAGE, "wrong command line")),
+}
+"""Command → what each of its statuses means. Ctrl-C elsewhere ends with 130."""
+
+
+def epilog(command: str, *examples: str) -> str:
+    """Return the end of a command's ``--help``: its examples and its exit statuses."""
+    lines = ["examples:" if len(examples) > 1 else "example:", *(f"  {example}" for example in examples)]
+    lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in EXITS[command])]
+    return "\n".join(lines)

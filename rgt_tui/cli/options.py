@@ -1,0 +1,127 @@
+"""What the commands' parsers share."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from typing import TypeAlias
+
+from rgt_tui.cli.exits import epilog
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What a command adds its parser to."""
+
+LONGEST_S = 1e7
+
+
+def command(
+    commands: Commands, name: str, *, brief: str, about: str, examples: tuple[str, ...]
+) -> argparse.ArgumentParser:
+    """Declare a command.
+
+    Args:
+        commands: Where to.
+        name: Its name, a key of `rgt_tui.cli.exits.EXITS`.
+        brief: One line for the overview.
+        about: What ``--help`` says first.
+        examples: Command lines, shown as they are.
+    """
+    return commands.add_parser(
+        name,
+        help=brief,
+        description=about,
+        epilog=epilog(name, *examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def fleet_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--fleet``; it may also stand before the command."""
+    parser.add_argument(
+        "--fleet", metavar="FILE", default=argparse.SUPPRESS,
+        help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
+    )  # fmt: skip
+
+
+def boxes_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the names of boxes; none = all."""
+    action = parser.add_argument("boxes", metavar="BOX", nargs="*", help="only these boxes (default: all)")
+    action.completer = box_names  # type: ignore[attr-defined]
+
+
+def box_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the name of one box."""
+    action = parser.add_argument("box", metavar="BOX", help="name of the box in the fleet file")
+    action.completer = box_names  # type: ignore[attr-defined]
+
+
+def json_option(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def timeout_option(parser: argparse.ArgumentParser, seconds: float) -> None:
+    """Add ``--timeout``."""
+    parser.add_argument(
+        "--timeout", type=positive_seconds, default=seconds, metavar="S",
+        help=f"wait at most so many seconds for the boxes (default {seconds:g})",
+    )  # fmt: skip
+
+
+def host_key_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--accept-new-host-key``."""
+    parser.add_argument(
+        "--accept-new-host-key", action="store_true",
+        help="write the key of a host that is not known yet to known_hosts; one that changed is still refused",
+    )  # fmt: skip
+
+
+def positive_seconds(text: str) -> float:
+    """Parse a time in seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (math.isfinite(value) and 0 < value < LONGEST_S):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds, such as 45")
+    return value
+
+
+def count(text: str) -> int:
+    """Parse a number of things, 0 included.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or len(text) > 12:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
+    """Parse a port.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or not lowest <= int(text) <= highest:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port between {lowest} and {highest}")
+    return int(text)
+
+
+def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
+    """Return the names that a shell may complete; none where there is no usable fleet file."""
+    import os
+    from pathlib import Path
+
+    from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, load_fleet
+
+    path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, Path.cwd())
+    try:
+        return [] if path is None else [spec.name for spec in load_fleet(path)]
+    except FleetFileError:
+        return []

@@ -1,0 +1,19 @@
+"""Every command: its name, and the module that has its ``add_parser(commands)`` and ``run(arguments)``."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+COMMANDS: dict[str, str] = {
+    "scalars": "rgt_tui.cli.scalars",
+    "demo": "rgt_tui.cli.demo",
+    "agent": "rgt_tui.cli.agent",
+    "completion": "rgt_tui.cli.completion",
+}
+"""In the order of ``rgt --help``."""
+
+
+def module_of(name: str) -> ModuleType:
+    """Import the module of a command; what it needs beyond its parser it imports when it runs."""
+    return import_module(COMMANDS[name])

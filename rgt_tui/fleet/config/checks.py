@@ -1,0 +1,73 @@
+"""What the values of a box may be, beyond their types."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rgt_tui.fleet.config import secrets
+from rgt_tui.fleet.config.errors import FleetFileError as FleetFileError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+FASTEST_S, SLOWEST_S = 0.05, 3600.0
+"""Bounds of the time between samples, as the agent has them."""
+
+Check = Callable[[Any], str | None]
+"""Returns what is wrong with a value, or None."""
+
+
+def _host(value: str) -> str | None:
+    if "@" in value:
+        return "put what stands before the @ into `user`"
+    if value.startswith("-") or not value or re.search(r"[\s\x00-\x1f/]", value):
+        return "is neither a host name nor an alias of ssh_config"
+    return None
+
+
+def _port(value: int | None) -> str | None:
+    return None if value is None or 1 <= value <= 65535 else "is no port between 1 and 65535"
+
+
+def _interval(value: float) -> str | None:
+    if FASTEST_S <= value <= SLOWEST_S:
+        return None
+    return f"is not between {FASTEST_S:g} and {SLOWEST_S:g} seconds"
+
+
+def _price(value: float | None) -> str | None:
+    return None if value is None or (math.isfinite(value) and value >= 0) else "is no price of an hour"
+
+
+def _currency(value: str) -> str | None:
+    return None if re.fullmatch(r"[A-Z]{3}", value) else 'is no currency such as "USD" or "CNY"'
+
+
+def _pattern(value: str | None) -> str | None:
+    try:
+        re.compile(value or "")
+    except re.error as error:
+        return f"is no regular expression: {error}"
+    return None
+
+
+def _variable(value: str | None) -> str | None:
+    if value is None or secrets.VARIABLE.fullmatch(value):
+        return None
+    return "is no name of an environment variable"
+
+
+def _address(value: str | None) -> str | None:
+    return None if value is None or re.match(r"https?://[^/]", value) else "is no http(s) address"
+
+
+BOX: dict[str, Check] = {
+    "host": _host,
+    "port": _port,
+    "interval": _interval,
+    "per_hour": _price,
+    "currency": _currency,
+    "pattern": _pattern,
+}
+PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}

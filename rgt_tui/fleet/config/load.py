@@ -1,0 +1,215 @@
+"""Reads a fleet file. Each error names file, line, key, and the nearest known key."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
+
+from rgt_tui.fleet.config import checks, secrets
+from rgt_tui.fleet.config.errors import FleetFileError
+from rgt_tui.fleet.config.positions import KeyPath, Positions
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.profiles import ProfileError, load_profile
+
+T = TypeVar("T")
+
+TOP = ("boxes", "defaults")
+BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field != "name")
+DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
+"""What ``[defaults]`` may say for every box that does not say it itself."""
+
+
+class FleetConfig(msgspec.Struct, frozen=True):
+    """What a fleet file says."""
+
+    path: Path
+    boxes: tuple[BoxSpec, ...]
+    warnings: tuple[str, ...] = ()
+    """Odd but usable, a line each, with file and line number."""
+
+
+def read_fleet(path: Path) -> FleetConfig:
+    """Read and check a fleet file.
+
+    Raises:
+        FleetFileError: it cannot be read, is not TOML, or has an unknown or wrong key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise FleetFileError(f"cannot read {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    return parse_fleet(path, text)
+
+
+def parse_fleet(path: Path, text: str) -> FleetConfig:
+    """Check the text of a fleet file; `path` is what its errors name.
+
+    Raises:
+        FleetFileError: as `read_fleet`.
+    """
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FleetFileError(_not_toml(path, str(error))) from error
+    return _Reader(path, text).fleet(data)
+
+
+def _not_toml(path: Path, words: str) -> str:
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", words)
+    if found is None:
+        return f"{path} is not valid TOML: {words}"
+    return f"{path}:{found.group(1)}: not valid TOML: {words[: found.start()]} (column {found.group(2)})"
+
+
+class _Reader:
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._lines: Positions | None = None
+
+    def fleet(self, data: dict[str, Any]) -> FleetConfig:
+        self._known((), data, TOP)
+        boxes = data.get("boxes", {})
+        if not isinstance(boxes, dict) or not boxes:
+            raise FleetFileError(
+                f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'
+            )
+        defaults = self._defaults(data.get("defaults", {}))
+        specs = tuple(self._box(name, table, defaults) for name, table in boxes.items())
+        return FleetConfig(path=self._path, boxes=specs, warnings=tuple(self._twins(specs)))
+
+    def _defaults(self, table: Any) -> dict[str, Any]:
+        where: KeyPath = ("defaults",)
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, DEFAULT_KEYS)
+        self._checked(where, table, {"name": "x", "host": "x", **table}, BoxSpec, checks.BOX)
+        return table
+
+    def _box(self, name: str, table: Any, defaults: dict[str, Any]) -> BoxSpec:
+        where: KeyPath = ("boxes", name)
+        if not checks.NAME.fullmatch(name):
+            self._fail(
+                ("boxes", name),
+                f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'",
+                named=False,
+            )
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, BOX_KEYS)
+        provider = table.get("provider")
+        if isinstance(provider, dict):
+            there = (*where, "provider")
+            self._known(there, provider, ProviderRef.__struct_fields__)
+            self._checked(there, provider, provider, ProviderRef, checks.PROVIDER)
+        if "host" not in table:
+            self._fail(
+                where, 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'
+            )
+        spec = self._checked(where, table, {**defaults, **table, "name": name}, BoxSpec, checks.BOX)
+        try:
+            load_profile(spec.profile)
+        except ProfileError as error:
+            owner: KeyPath = where if "profile" in table else ("defaults",)
+            self._fail((*owner, "profile"), str(error))
+        return spec
+
+    def _checked(
+        self, where: KeyPath, said: dict[str, Any], whole: dict[str, Any], kind: type[T],
+        values: Mapping[str, checks.Check],
+    ) -> T:  # fmt: skip
+        try:
+            made = msgspec.convert(whole, kind)
+        except msgspec.ValidationError as error:
+            below, words = _explain(str(error))
+            self._fail((*where, *below), words)
+        for key, check in values.items():
+            wrong = check(getattr(made, key)) if key in said else None
+            if wrong is not None:
+                shown = "" if secrets.looks_like_one(said[key]) else f"{said[key]!r} "
+                self._fail((*where, key), f"{shown}{wrong}")
+        return made
+
+    def _known(self, where: KeyPath, table: dict[str, Any], known: Sequence[str]) -> None:
+        for key, value in table.items():
+            place = (*where, key)
+            if key not in known:
+                if secrets.named_like_one(key):
+                    self._fail(place, f"unknown key {key!r}: {secrets.ADVICE}", named=False)
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
+                inside = _spelled(where) or "the file"
+                self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
+            for item in value if isinstance(value, list) else [value]:
+                if secrets.looks_like_one(item):
+                    self._fail(place, secrets.ADVICE)
+
+    def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:
+        seen: dict[tuple[str, int | None, str | None], str] = {}
+        found = []
+        for spec in specs:
+            key = (spec.host, spec.port, spec.user)
+            first = seen.setdefault(key, spec.name)
+            if first != spec.name:
+                line = self._line(("boxes", spec.name, "host"))
+                found.append(
+                    f"{self._path}:{line}: boxes.{spec.name} is the same host, port and user as boxes.{first}"
+                )
+        return found
+
+    def _line(self, where: KeyPath) -> int:
+        if self._lines is None:
+            self._lines = Positions(self._text)
+        return self._lines.line(where)
+
+    def _fail(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
+        name = f"{_spelled(where)}: " if named else ""
+        raise FleetFileError(f"{self._path}:{self._line(where)}: {name}{words}")
+
+
+def _spelled(where: KeyPath) -> str:
+    text = ""
+    for key in where:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+def _explain(message: str) -> tuple[KeyPath, str]:
+    """Split msgspec's words into the place below the table, and what is wrong there."""
+    found = re.search(r" - at `(?:key in )?\$(.*)`$", message)
+    if found is None:
+        return (), _plain(message)
+    parts = re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", found.group(1))
+    path: list[str | int] = []
+    for key, index in parts:
+        if key:
+            path.append(key)
+        elif index.isdecimal():
+            path.append(int(index))
+    return tuple(path), _plain(message[: found.start()])
+
+
+_KINDS = {
+    "str": "text in quotes", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "array": "a list", "object": "a table", "null": "nothing",
+}  # fmt: skip
+
+
+def _plain(words: str) -> str:
+    """Say types as TOML has them."""
+    found = re.fullmatch(r"Expected `([^`]*)`, got `([^`]*)`", words)
+    if found is None:
+        missing = re.fullmatch(r"Object missing required field `([^`]*)`", words)
+        return f"lacks `{missing.group(1)}`" if missing else words
+    wanted = " or ".join(
+        _KINDS.get(kind.strip(), kind) for kind in found.group(1).split("|") if kind.strip() != "null"
+    )
+    return f"must be {wanted}, not {_KINDS.get(found.group(2), found.group(2))}"

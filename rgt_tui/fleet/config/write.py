@@ -1,0 +1,150 @@
+"""Writes fleet files, and adds a box to one without touching what a person wrote."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.fleet.config.checks import NAME
+from rgt_tui.fleet.config.errors import FleetFileError
+from rgt_tui.fleet.config.load import FleetConfig, parse_fleet
+from rgt_tui.fleet.config.positions import Positions
+from rgt_tui.model.box import BoxSpec
+
+
+def dump_fleet(specs: Sequence[BoxSpec]) -> str:
+    """Return a fleet file for these boxes."""
+    tables = {
+        spec.name: {
+            key: value
+            for key, value in msgspec.to_builtins(spec).items()
+            if key != "name" and value not in (None, [], {}, ())
+        }
+        for spec in specs
+    }
+    for table in tables.values():
+        if "provider" in table:
+            table["provider"] = {key: value for key, value in table["provider"].items() if value is not None}
+    return _toml({"boxes": tables})
+
+
+def box_table(name: str, values: Mapping[str, Any]) -> str:
+    """Return the table of one box, with only the keys that are given."""
+    return _toml({"boxes": {name: dict(values)}}).lstrip("\n")
+
+
+def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text of a fleet file with boxes added at its end; what stood there is left as it was, byte by byte.
+
+    Args:
+        path: What errors name.
+        text: The present text; empty for a new file.
+        tables: Name → keys of each new box.
+
+    Raises:
+        FleetFileError: a name is taken or no name, the file is broken, or the result would be.
+    """
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
+    present = before.get("boxes", {})
+    for name in tables:
+        if not NAME.fullmatch(name):
+            raise FleetFileError(f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'")
+        if name in present:
+            line = Positions(text).line(("boxes", name))
+            raise FleetFileError(
+                f"{path}:{line}: boxes.{name} is there already; choose another name, or edit it"
+            )
+    newline = "\r\n" if "\r\n" in text else "\n"
+    glue = "" if not text or text.endswith("\n") else newline
+    added = "".join(f"\n{box_table(name, values)}" for name, values in tables.items())
+    if not text.strip():
+        added = added.lstrip("\n")
+    result = text + glue + added.replace("\n", newline)
+    try:
+        after = tomllib.loads(result)
+    except tomllib.TOMLDecodeError as error:
+        line = Positions(text).line(("boxes",))
+        raise FleetFileError(
+            f"{path}:{line}: a table cannot be added here ({error}); write each box as [boxes.NAME]"
+        ) from error
+    assert {**present, **{name: after["boxes"][name] for name in tables}} == after["boxes"]
+    parse_fleet(path, result)
+    return result
+
+
+def add_boxes(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
+    """Add boxes to the fleet file at `path`, which need not exist yet; all of them or none.
+
+    Raises:
+        FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8") if path.exists() else ""
+        result = with_boxes(path, text, tables)
+        write_atomically(path, result)
+    except OSError as error:
+        raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
+    return parse_fleet(path, result)
+
+
+def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
+    """Put `text` at `path` in one step, with the permissions of the file that stood there.
+
+    Args:
+        path: The file; a symbolic link is followed, not replaced. Its directory is made.
+        text: Its whole content.
+        exclusive: Fail when something stands there already.
+
+    Raises:
+        OSError: it cannot be written; nothing has changed.
+    """
+    target = path.resolve()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        if exclusive:
+            os.link(temporary, target)  # fails when something is there, which a rename would not
+        else:
+            temporary.rename(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _toml(value: Mapping[str, Any], prefix: str = "") -> str:
+    lines = [f"{_key(key)} = {_value(item)}" for key, item in value.items() if not isinstance(item, dict)]
+    text = "\n".join(lines) + ("\n" if lines else "")
+    for key, item in value.items():
+        if isinstance(item, dict):
+            path = f"{prefix}{_key(key)}"
+            inner = _toml(item, path + ".")
+            text += (f"\n[{path}]\n" if any(not isinstance(v, dict) for v in item.values()) else "") + inner
+    return text
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else msgspec.json.encode(key).decode()
+
+
+def _value(value: Any) -> str:
+    # JSON's strings, numbers, booleans and arrays of strings are TOML's, too; but for one control character.
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    return msgspec.json.encode(value).decode().replace("\x7f", "\\u007f")
