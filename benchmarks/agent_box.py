@@ -144,7 +144,7 @@ def real_sshd(folder: Path) -> Iterator[BoxSpec]:
         user = "root" if os.geteuid() == 0 else os.environ.get("USER", "root")
         yield BoxSpec(
             name="bench", host="127.0.0.1", port=port, user=user, python=sys.executable,
-            identity=str(folder / "id"), known_hosts=str(folder / "known_hosts"),
+            identity=str(folder / "id"), known_hosts=str(folder / "known_hosts"), ssh_config="none",
         )  # fmt: skip
     finally:
         server.terminate()

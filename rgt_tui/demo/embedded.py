@@ -183,6 +183,7 @@ class Embedded:
             profile=box.profile,
             identity=str(folder / "id_ed25519"),
             known_hosts=str(folder / "known_hosts"),
+            ssh_config="none",
             mounts=tuple(disk.path for disk in box.disks),
             jobs=(box.job,),
             durable=box.durable,

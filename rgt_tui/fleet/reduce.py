@@ -45,7 +45,7 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
         state,
         hello=frame,
         link=Link.LIVE,
-        reason=f"ssh: connected to {state.spec.host}:{state.spec.port}, agent {frame.agent[:8]}",
+        reason=f"ssh: connected to {state.spec.endpoint}, agent {frame.agent[:8]}",
         since=now if state.link is not Link.LIVE else state.since,
         clock_skew=frame.at - now,
         retry_at=None,

@@ -60,13 +60,18 @@ class BoxSpec(msgspec.Struct, frozen=True):
 
     name: str
     host: str
-    port: int = 22
-    user: str = "root"
+    """Host name, address, or an alias of ssh_config."""
+    port: int | None = None
+    """None = as ssh_config says, else 22."""
+    user: str | None = None
+    """None = as ssh_config says, else the profile's, else the name of the local user."""
     profile: str = "generic-ssh"
     identity: str | None = None
-    """Private key file; None = the agent and the default keys."""
+    """Private key file, used alone; None = as ssh_config says: the agent and the default keys."""
     known_hosts: str | None = None
-    """known_hosts file; None = the user's own."""
+    """known_hosts file, used alone; None = as ssh_config says."""
+    ssh_config: str | None = None
+    """ssh_config file, used alone; None = the user's and the system's; ``none`` = no file at all."""
     mounts: tuple[str, ...] = ()
     """Mount points to watch; empty = those of the profile."""
     jobs: tuple[str, ...] = ()
@@ -88,6 +93,14 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """What an hour costs, where no provider can be asked."""
     currency: str = "USD"
     """Of `per_hour`."""
+
+    @property
+    def endpoint(self) -> str:
+        """``user@host:port`` as far as the description says it; ssh_config may add what is left out."""
+        host = f"[{self.host}]" if ":" in self.host and self.port else self.host
+        return (
+            (f"{self.user}@" if self.user else "") + host + (f":{self.port}" if self.port is not None else "")
+        )
 
 
 class Past(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ def options(spec: BoxSpec) -> dict[str, Any]:
     """Return asyncssh's options for a box. The host key is always verified."""
     chosen: dict[str, Any] = {
         "host": spec.host,
-        "port": spec.port,
-        "username": spec.user,
+        **({"port": spec.port} if spec.port is not None else {}),
+        **({"username": spec.user} if spec.user is not None else {}),
         "connect_timeout": CONNECT_SECONDS,
         "login_timeout": LOGIN_SECONDS,
         "keepalive_interval": KEEPALIVE_SECONDS,
@@ -45,7 +45,7 @@ async def connect(spec: BoxSpec) -> asyncssh.SSHClientConnection:
         AuthFailed: the box did not accept us.
         Unreachable: everything else; refused and timed out are told apart in the message.
     """
-    where = f"{spec.host}:{spec.port}"
+    where = f"{spec.host}:{spec.port or 22}"
     try:
         return await asyncssh.connect(**options(spec))
     except asyncssh.HostKeyNotVerifiable as error:

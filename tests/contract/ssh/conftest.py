@@ -76,6 +76,7 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
             user=user if os.geteuid() else "root",
             identity=str(folder / "id"),
             known_hosts=str(folder / "known_hosts"),
+            ssh_config="none",
             python=sys.executable,
         )
         yield RealSshd(folder=folder, port=port, spec=spec)
