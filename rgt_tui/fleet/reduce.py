@@ -9,7 +9,7 @@ import msgspec
 
 from rgt_tui.fleet.logs import LOG_LINES as LOG_LINES
 from rgt_tui.fleet.logs import extended
-from rgt_tui.fleet.scalars import fold
+from rgt_tui.fleet.scalars import fold, rewound
 from rgt_tui.model.box import BoxState, Counters, Link, Rings
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
@@ -65,6 +65,7 @@ def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
         sample_at=min(now, frame.at - skew),
         counters=counted,
         rings=_rings(state.rings, frame),
+        remembered_at=None,
     )
 
 
@@ -100,6 +101,7 @@ def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
     run = next((run for run in state.runs if run.name == frame.run), RunState(name=frame.run))
+    run = rewound(run, frame, run.cursors.get(frame.source))
     folded = fold(run, frame, now, state.clock_skew or 0.0)
     return replace(state, runs=_in_queue_order(state, _put(state.runs, folded, lambda item: item.name)))
 

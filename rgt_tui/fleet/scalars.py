@@ -38,21 +38,37 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
     """Return `run` without what `frame` is about to tell anew.
 
     A source ``DIR#METRIC`` is one curve that the agent found and merged: its frame replaces the points from its
-    `start` on. Any other source is a run's whole metrics file: when that was replaced, its curves begin anew.
+    `start` on. Any other source is a run's whole metrics file: when that was replaced, its curves begin anew. So
+    they do when the run's metrics come from another place than before.
 
     Args:
         run: The run so far.
         frame: The new frame.
         known: Where this source stood; None = never seen.
     """
-    if known is None or (frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source)):
+    if known is None:
+        moved = bool(run.cursors) and not any(place(source) == place(frame.source) for source in run.cursors)
+        return _anew(run) if moved else run
+    if frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source):
         return run
     _, found, metric = frame.source.rpartition("#")
-    series = {}
-    if found:
-        series = {**run.series, metric: Series(*(run.series.get(metric, Series()).head(frame.start)))}
-    kept = tuple(resume for resume in run.resumes if found and resume.index <= len(series.get("loss", ())))
+    if not found:
+        return _anew(run)
+    # The source is called by the metric's canonical name, its points by the name on the wire.
+    names = {name for point in frame.points for name in point.values} or {metric}
+    trimmed = {name: Series(*run.series[name].head(frame.start)) for name in names if name in run.series}
+    series = {**run.series, **trimmed}
+    kept = tuple(resume for resume in run.resumes if resume.index <= len(series.get("loss", ())))
     return msgspec.structs.replace(run, series=series, resumes=kept)
+
+
+def place(source: str) -> str:
+    """Return the file or directory that a metric source is of."""
+    return source.rpartition("#")[0] or source
+
+
+def _anew(run: RunState) -> RunState:
+    return msgspec.structs.replace(run, series={}, resumes=(), best=None, total_steps=None)
 
 
 def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
@@ -85,6 +101,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         resumes=run.resumes + _resumes(run, frame),
         best=_best(run.best, new.get(BEST_OF, ())),
         total_steps=total,
+        cursors={**run.cursors, frame.source: Cursor(frame.inode, frame.end)},
         **changes,
         **_progress(run, frame.points, now, skew),
     )

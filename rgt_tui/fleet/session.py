@@ -11,7 +11,6 @@ import asyncssh
 from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import apply, replace
-from rgt_tui.fleet.scalars import rewound
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
@@ -21,7 +20,6 @@ from rgt_tui.model.protocol import (
     Frame,
     LogLines,
     SampleCursor,
-    Scalars,
     WatchConfig,
 )
 from rgt_tui.model.question import Ask
@@ -66,7 +64,6 @@ class BoxSession:
         self._interval = spec.interval
         self._extra_logs: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
-        self._scalars: dict[str, Cursor] = {}
         self._kick = asyncio.Event()
 
     def set_meter(self, meter: Meter) -> None:
@@ -165,20 +162,16 @@ class BoxSession:
             gpu_trace=spec.gpu_trace,
             samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
-            scalar_cursors=dict(self._scalars),
+            scalar_cursors={
+                source: cursor for run in self.state.runs for source, cursor in run.cursors.items()
+            },
             delta=True,
         )
 
     def _frame(self, frame: Frame) -> None:
         if isinstance(frame, LogLines):
             self._logs[frame.path] = Cursor(frame.inode, frame.end)
-        state = self.state
-        if isinstance(frame, Scalars):
-            known = self._scalars.get(frame.source)
-            runs = tuple(rewound(run, frame, known) if run.name == frame.run else run for run in state.runs)
-            state = replace(state, runs=runs)
-            self._scalars[frame.source] = Cursor(frame.inode, frame.end)
-        self._set(apply(state, frame, self._clock()))
+        self._set(apply(self.state, frame, self._clock()))
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters

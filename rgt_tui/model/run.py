@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from rgt_tui.model.protocol import Cursor
+
 
 class Series(Sequence[tuple[int, float]]):
     """A growing curve seen at one length: ``(step, value)`` pairs in arrival order; a value may be NaN or infinite.
@@ -96,3 +98,5 @@ class RunState(msgspec.Struct, frozen=True):
     """Metric name → curve."""
     resumes: tuple[Resume, ...] = ()
     total_steps: int | None = None
+    cursors: dict[str, Cursor] = {}
+    """Metric source → how far it is in `series`: what a reconnect, or a later rgt, goes on from."""

@@ -135,7 +135,7 @@ def scalars(points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str
         source="/m",
         inode=1,
         start=0,
-        end=1,
+        end=0,  # so that any further frame of it follows on
         points=tuple(ScalarPoint(s, 1010.0 + s, 0.5, {"loss": v, "lr": 0.1, "odd": None}) for s, v in points),
         resumes=resumes,
     )

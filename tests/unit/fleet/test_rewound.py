@@ -13,8 +13,8 @@ RUN = RunState(
 )
 
 
-def frame(source: str, start: int, inode: int = 7) -> Scalars:
-    point = ScalarPoint(step=9, at=None, epoch=None, values={"loss": 0.5})
+def frame(source: str, start: int, inode: int = 7, name: str = "loss") -> Scalars:
+    point = ScalarPoint(step=9, at=None, epoch=None, values={name: 0.5})
     return Scalars(run="r", source=source, inode=inode, start=start, end=start + 1, points=(point,))
 
 
@@ -38,3 +38,22 @@ def test_a_found_curve_is_replaced_from_where_the_frame_starts() -> None:
     after = fold(back, frame("/d#loss", 2), 0.0, 0.0)
     assert list(after.series["loss"]) == [(1, 4.0), (2, 3.0), (9, 0.5)]
     assert list(RUN.series["loss"])[-1] == (4, 1.0), "the older snapshot has changed"
+
+
+def test_a_found_curve_is_known_by_the_name_of_its_points() -> None:
+    run = RunState(name="r", series={"val_loss": Series([1, 2, 3], [3.0, 2.0, 1.0])})
+    back = rewound(run, frame("/d#eval_loss", 1, name="val_loss"), Cursor(7, 3))
+    assert {name: list(series) for name, series in back.series.items()} == {"val_loss": [(1, 3.0)]}
+
+
+def test_metrics_from_another_place_begin_anew() -> None:
+    """Such as those that the trainer itself writes, after what was found on its console."""
+    found = fold(RUN, frame("/d#loss", 4), 0.0, 0.0)
+    assert rewound(found, frame("/d#lr", 0, name="lr"), None) is found
+    for source in ("/d/metrics.jsonl", "/other#loss"):
+        assert rewound(found, frame(source, 0), None).series == {}
+
+
+def test_a_run_carries_how_far_its_sources_are() -> None:
+    run = fold(RunState(name="r"), frame("/m", 50), 0.0, 0.0)
+    assert run.cursors == {"/m": Cursor(7, 51)}
