@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.observe import Observer, Remember, Tap
+from rgt_tui.fleet.observe import Keeper, Observer, Remember, Tap
 from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.session import BoxSession
@@ -29,6 +29,8 @@ CONNECTS_AT_ONCE = 10
 """More at once stall the loop and trip sshd's MaxStartups."""
 EVENTS = 200
 METER_SECONDS = 20.0
+RECALL_SECONDS = 3.0
+"""The past is waited for no longer than this."""
 SLOW_FACTOR = 5
 """Boxes that are not on the screen are sampled this much more slowly, in a fleet of more than `FEW_BOXES`."""
 FEW_BOXES = 12
@@ -58,8 +60,8 @@ class Fleet:
             clock: Epoch seconds.
             env: Where the providers' keys are looked for; None = the process's environment.
             meter_seconds: Pause between two readings of the meters.
-            remember: Where a box's state of an earlier rgt comes from, so that it is shown at once.
-            observers: Told of every published state and every event; closed by `stop`.
+            remember: Where the boxes' states of an earlier rgt come from, so that they are shown at once.
+            observers: Told of every published state and every event; closed by `stop`. A `Keeper` is also asked.
             tap: Given every raw line of every box.
             asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
 
@@ -71,7 +73,9 @@ class Fleet:
         bundle = build_agent()
         gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
         self._questions = Questions(clock, self._wake, attended=asks)
+        self._remember = remember
         self._observers = tuple(observers)
+        self._keepers = tuple(item for item in self._observers if isinstance(item, Keeper))
         self._sessions = {
             spec.name: BoxSession(
                 spec,
@@ -82,7 +86,6 @@ class Fleet:
                 self._wake,
                 ask=self._questions.ask,
                 tap=tap,
-                remembered=remember(spec) if remember is not None else None,
             )
             for spec in specs
         }
@@ -155,11 +158,24 @@ class Fleet:
         return self._teardown.execute(box, verb, typed)
 
     async def start(self) -> None:
-        """Begin to connect."""
+        """Show what an earlier rgt knew, and begin to connect."""
+        await self._recall()
         for session in self._sessions.values():
             self._tasks.append(asyncio.create_task(session.run(), name=f"box:{session.state.spec.name}"))
         self._tasks.append(asyncio.create_task(self._meters.run(), name="meters"))
         self._tasks.append(asyncio.create_task(self._publish(), name="publish"))
+
+    async def _recall(self) -> None:
+        """Take over what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
+        if self._remember is None:
+            return
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(RECALL_SECONDS):
+                known = await self._remember([session.state.spec for session in self._sessions.values()])
+            for name, state in known.items():
+                self._sessions[name].recall(state)
+                self._published[name] = state
+            self.publish()
 
     async def stop(self) -> None:
         """Disconnect. What runs on the boxes goes on."""
@@ -187,6 +203,10 @@ class Fleet:
         now = self._clock()
         events: list[FleetEvent] = []
         changed: list[tuple[BoxState, BoxState]] = []
+        for keeper in self._keepers:
+            events += keeper.news()
+            for name, past in keeper.pasts().items():
+                self._sessions[name].set_past(past)
         for name, session in self._sessions.items():
             old = self._published[name]
             if session.state is old:
@@ -200,6 +220,7 @@ class Fleet:
             events=(*self._state.events, *events)[-EVENTS:],
             at=now,
             questions=self._questions.open,
+            spend=next((keeper.spend for keeper in self._keepers), None),
         )
         for observer in self._observers:
             observer.published(self._state, tuple(changed))

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 
-from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 
 Tap = Callable[[str, float, bytes], None]
 """Called with box, client clock and one raw line as it came over the wire, before it is decoded."""
 
-Remember = Callable[[BoxSpec], BoxState | None]
-"""Returns what an earlier rgt knew of a box, or None."""
+Remember = Callable[[Sequence[BoxSpec]], Awaitable[Mapping[str, BoxState]]]
+"""Returns what an earlier rgt knew, by box; boxes that it knew nothing of are left out."""
 
 
 class Observer(Protocol):
@@ -28,4 +28,22 @@ class Observer(Protocol):
 
     async def close(self) -> None:
         """Bring what is held to its place."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Observer, Protocol):
+    """An observer that keeps count and has something to say itself; asked with every published state."""
+
+    @property
+    def spend(self) -> Spend | None:
+        """What the fleet has cost today."""
+        ...
+
+    def news(self) -> tuple[FleetEvent, ...]:
+        """Return what it has to say, once; such as that nothing can be kept, and why."""
+        ...
+
+    def pasts(self) -> Mapping[str, Past]:
+        """Return the past of the boxes for which it has grown, once."""
         ...

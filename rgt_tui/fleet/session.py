@@ -11,7 +11,7 @@ import asyncssh
 from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import apply, replace
-from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import (
@@ -47,9 +47,8 @@ class BoxSession:
         *,
         ask: Ask | None = None,
         tap: Tap | None = None,
-        remembered: BoxState | None = None,
     ) -> None:
-        self.state = BoxState(spec=spec, since=clock()) if remembered is None else remembered
+        self.state = BoxState(spec=spec, since=clock())
         self._ask = ask
         self._tap = tap
         self._going = asyncio.Event()
@@ -65,6 +64,14 @@ class BoxSession:
         self._extra_logs: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
         self._kick = asyncio.Event()
+
+    def recall(self, state: BoxState) -> None:
+        """Begin with what an earlier rgt knew; before `run`."""
+        self.state = state
+
+    def set_past(self, past: Past) -> None:
+        """Store what was seen over hours."""
+        self._set(replace(self.state, past=past))
 
     def set_meter(self, meter: Meter) -> None:
         """Store what the provider says."""
@@ -137,7 +144,12 @@ class BoxSession:
                 pythons = (self.state.spec.python,) if self.state.spec.python else self._profile.python
                 deployed = await deploy(connection, self._bundle, pythons)
                 self._channel = await open_channel(
-                    connection, deployed.command("watch"), self._config(), self._frame, self._bad
+                    connection,
+                    deployed.command("watch"),
+                    self._config(),
+                    self._frame,
+                    self._bad,
+                    self._line if self._tap is not None else None,
                 )
             return Link.UNREACHABLE, await self._channel.wait()
         except HostKeyRefused as error:
@@ -167,6 +179,10 @@ class BoxSession:
             },
             delta=True,
         )
+
+    def _line(self, line: bytes) -> None:
+        if self._tap is not None:
+            self._tap(self.state.spec.name, self._clock(), line)
 
     def _frame(self, frame: Frame) -> None:
         if isinstance(frame, LogLines):

@@ -71,11 +71,17 @@ class FrameReader:
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
-    def __init__(self, on_frame: Callable[[Frame], None], on_bad: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        on_frame: Callable[[Frame], None],
+        on_bad: Callable[[int], None],
+        on_line: Callable[[bytes], None] | None,
+    ) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.words = b""
         self._on_frame = on_frame
         self._on_bad = on_bad
+        self._on_line = on_line
         self._lines = LineSplitter()
         self._read = FrameReader().read
         self._status: int | None = None
@@ -87,6 +93,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         before = self._lines.oversized
         bad = 0
         for line in self._lines.feed(data):
+            if self._on_line is not None:
+                self._on_line(line)
             try:
                 frame = self._read(line)
             except (ValueError, RecursionError):
@@ -137,6 +145,7 @@ async def open_channel(
     config: WatchConfig,
     on_frame: Callable[[Frame], None],
     on_bad: Callable[[int], None],
+    on_line: Callable[[bytes], None] | None = None,
 ) -> Channel:
     """Start ``watch`` on the box and hand every frame to `on_frame`.
 
@@ -146,8 +155,9 @@ async def open_channel(
         config: The first line that the agent reads.
         on_frame: Called from the event loop, in order of arrival.
         on_bad: Called with the number of lines that were no frames.
+        on_line: Called with every line as it came, before `on_frame`.
     """
-    session = _Session(on_frame, on_bad)
+    session = _Session(on_frame, on_bad, on_line)
     channel, _ = await connection.create_session(lambda: session, command, encoding=None)
     channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)
