@@ -183,6 +183,8 @@ class BoxState(msgspec.Struct, frozen=True):
     """When the next connection is tried (client clock), while unreachable."""
     alerts: tuple[Alert, ...] = ()
     """What the fleet's alert machines say holds now, worst first; muted ones included."""
+    alerts_kept: bool = False
+    """True when such machines watch this box; otherwise nobody does, and `alerts` says nothing."""
     limited: tuple[str, ...] = ()
     """What does not work on this box and why, a line each; empty = everything does."""
     interval: float | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.question import Question
 
@@ -37,6 +38,8 @@ class FleetState(msgspec.Struct, frozen=True):
     """What waits for a person's answer, oldest first."""
     spend: Spend | None = None
     """None = nobody keeps count."""
+    alerts: tuple[Alert, ...] = ()
+    """What concerns no single box, such as a sink that cannot be reached."""
 
     def box(self, name: str) -> BoxState | None:
         """Return the state of the box called `name`."""

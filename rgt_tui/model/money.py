@@ -48,3 +48,7 @@ class Meter(msgspec.Struct, frozen=True):
     """What the provider would accept now, in its own words."""
     error: str | None = None
     """Why the last reading failed; the values above are then the last good ones."""
+    balance: float | None = None
+    """What is left on the account that pays for the box, where the provider says so."""
+    burn_per_hour: float | None = None
+    """What the whole account costs an hour, its other machines included."""
