@@ -6,6 +6,9 @@ from importlib import import_module
 from types import ModuleType
 
 COMMANDS: dict[str, str] = {
+    "status": "rgt_tui.cli.status",
+    "watch": "rgt_tui.cli.watch",
+    "patrol": "rgt_tui.cli.patrol",
     "scalars": "rgt_tui.cli.scalars",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",

@@ -1,0 +1,80 @@
+"""``rgt patrol``: one read-only look for a timer job, with a line per box also when nothing has changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import OK, TROUBLE, UNKNOWN
+from rgt_tui.cli.options import (
+    Commands,
+    boxes_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from rgt_tui.cli.status_line import Verdict
+    from rgt_tui.model.box import BoxSpec
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "patrol",
+        brief="one read-only look, for cron",
+        about="Look at every box once and print a line for each, also when nothing has changed: its verdict\n"
+        "(healthy, escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files\n"
+        "there: the agent below ~/.cache/rgt, and the recorder with its bounded history.",
+        examples=(
+            "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
+            "rgt patrol --json --timeout 60",
+        ),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per box")
+    timeout_option(parser, 30.0)
+    host_key_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Look once; return the exit code."""
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        specs = chosen(open_fleet(arguments), arguments.boxes)
+    except FleetFileError as error:
+        complain(error)
+        return UNKNOWN
+    from rgt_tui.cli import running
+
+    return running.run(_tick(specs, arguments))
+
+
+async def _tick(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    import time
+
+    from rgt_tui.cli.status import look
+    from rgt_tui.cli.status_line import encode
+    from rgt_tui.cli.status_text import text_line
+
+    lines = await look(specs, arguments.timeout, arguments.accept_new_host_key)
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    for line in lines:
+        text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
+        sys.stdout.write(encode(line).decode() if arguments.json else text)
+    return exit_code(line.verdict for line in lines)
+
+
+def exit_code(verdicts: Iterable[Verdict]) -> int:
+    """Return the exit code: what is known to need a person weighs more than what is not known."""
+    words = {verdict.value for verdict in verdicts}
+    return TROUBLE if "escalate" in words else UNKNOWN if "unknown" in words else OK

@@ -1,0 +1,88 @@
+"""``rgt status``: connect once, and say in one line per box how it stands."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import OK, TROUBLE, UNREACHABLE, USAGE
+from rgt_tui.cli.options import (
+    Commands,
+    boxes_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from rgt_tui.cli.status_line import StatusLine, Verdict
+    from rgt_tui.model.box import BoxSpec
+    from rgt_tui.model.fleet import FleetState
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "status",
+        brief="connect once and print a line per box",
+        about="Connect to the boxes once and print a line for each, in the order of the fleet file.",
+        examples=("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'"),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per box")
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print how the boxes stand; return the exit code."""
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        specs = chosen(open_fleet(arguments), arguments.boxes)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    from rgt_tui.cli import running
+
+    return running.run(_print(specs, arguments))
+
+
+async def _print(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    from rgt_tui.cli.status_line import encode
+    from rgt_tui.cli.status_text import text_line
+
+    lines = await look(specs, arguments.timeout, arguments.accept_new_host_key)
+    for line in lines:
+        sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
+    return exit_code(line.verdict for line in lines)
+
+
+async def look(specs: Sequence[BoxSpec], seconds: float, accept_new_host_keys: bool) -> list[StatusLine]:
+    """Connect to these boxes once and return a line for each."""
+    import time
+
+    from rgt_tui.cli.gathering import gather
+
+    return lines_of(await gather(specs, seconds, accept_new_host_keys=accept_new_host_keys), time.time())
+
+
+def lines_of(state: FleetState, now: float) -> list[StatusLine]:
+    """Return the line of every box, in order."""
+    from rgt_tui.alerts import assess
+    from rgt_tui.cli.status_line import status_line
+
+    return [status_line(box, assess(box, now), now) for box in state.boxes]
+
+
+def exit_code(verdicts: Iterable[Verdict]) -> int:
+    """Return the exit code: trouble that is known weighs more than what is not known."""
+    words = {verdict.value for verdict in verdicts}
+    return TROUBLE if "escalate" in words else UNREACHABLE if "unknown" in words else OK

@@ -1,0 +1,214 @@
+"""One line about one box, for scripts: from its state and its assessment, nothing else. Pure."""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import Any
+
+import msgspec
+
+from rgt_tui.alerts import Assessment
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.money import Meter
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import Cell, Sample
+from rgt_tui.model.run import RunState
+
+
+class Verdict(enum.StrEnum):
+    """What follows from a line, for whoever only wants to know whether to look."""
+
+    HEALTHY = "healthy"
+    ESCALATE = "escalate"
+    """Something holds that a person should look at."""
+    UNKNOWN = "unknown"
+    """It cannot be told: not reached, not answered in time, or the figures are old."""
+
+
+VERDICTS = {
+    Health.TROUBLE: Verdict.ESCALATE,
+    Health.WARN: Verdict.ESCALATE,
+    Health.GONE: Verdict.ESCALATE,
+    Health.UNREACHABLE: Verdict.UNKNOWN,
+    Health.STALE: Verdict.UNKNOWN,
+    Health.CONNECTING: Verdict.UNKNOWN,
+    Health.RUNNING: Verdict.HEALTHY,
+    Health.IDLE: Verdict.HEALTHY,
+    Health.FINISHED: Verdict.HEALTHY,
+    Health.STOPPED: Verdict.HEALTHY,
+}
+
+
+class RunLine(msgspec.Struct, frozen=True):
+    """One run, without its curves."""
+
+    name: str
+    state: str | None
+    """The queue's word: waiting, running, done, failed, interrupted; None where no queue knows the run."""
+    step: int | None
+    total_steps: int | None
+    epoch: float | None
+    loss: float | None
+    best: float | None
+    lr: float | None
+    grad_norm: float | None
+    throughput: float | None
+    progress_age_s: float | None
+    """Seconds since the step last advanced."""
+    attempts: int | None
+    exit_code: int | None
+    why: str | None
+    """Why it failed, in words."""
+    durable: str | None
+    resumes: int
+
+
+class MeterLine(msgspec.Struct, frozen=True):
+    """What the box costs, and who says so."""
+
+    kind: str
+    lifecycle: str
+    per_hour: float | None
+    spent: float | None
+    currency: str
+    age_s: float | None
+    """Of the reading."""
+    source: str
+    error: str | None
+
+
+class AlertLine(msgspec.Struct, frozen=True):
+    """A condition that holds now."""
+
+    id: str
+    level: str
+    word: str
+    text: str
+    since: float | None
+    muted: bool
+
+
+class StatusLine(msgspec.Struct, frozen=True):
+    """How a box stands. The first eight fields are a promise; more may follow them."""
+
+    box: str
+    state: str
+    """One of `rgt_tui.model.box.Health`."""
+    reason: str
+    age_s: float | None
+    """Seconds since the newest sample arrived; None = there is none."""
+    sample: Sample | None
+    """The newest, as docs/protocol.md describes it."""
+    runs: tuple[RunLine, ...]
+    alerts: tuple[AlertLine, ...]
+    """Worst first."""
+    meter: MeterLine
+    at: float
+    """Client clock of this line."""
+    link: str
+    profile: str
+    limited: tuple[str, ...]
+    """What does not work on this box and why."""
+    verdict: Verdict
+
+
+def status_line(box: BoxState, seen: Assessment, now: float) -> StatusLine:
+    """Return the line of a box.
+
+    Args:
+        box: Its state.
+        seen: What `rgt_tui.alerts.assess` says of it.
+        now: Client clock.
+    """
+    return StatusLine(
+        box=box.spec.name,
+        state=seen.health.value,
+        reason=seen.why,
+        age_s=_rounded(seen.sample_age),
+        sample=box.sample,
+        runs=tuple(_runs(box, now)),
+        alerts=tuple(_alert(alert) for alert in seen.alerts),
+        meter=_meter(box.meter, now),
+        at=round(now, 3),
+        link=box.link.value,
+        profile=box.spec.profile,
+        limited=box.limited,
+        verdict=verdict(seen),
+    )
+
+
+def verdict(seen: Assessment) -> Verdict:
+    """Return what follows: an alert that nobody muted wants a look also where the box could not be reached."""
+    found = VERDICTS[seen.health]
+    if found is Verdict.UNKNOWN and any(alert.level == "error" and not alert.muted for alert in seen.alerts):
+        return Verdict.ESCALATE
+    return found
+
+
+def encode(line: StatusLine) -> bytes:
+    """Return a line as JSON, with its line feed: no control characters, and NaN and infinities as words."""
+    return msgspec.json.encode(_harmless(msgspec.to_builtins(line))) + b"\n"
+
+
+def _harmless(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, dict):
+        return {clean(key): _harmless(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_harmless(item) for item in value]
+    return value
+
+
+def _runs(box: BoxState, now: float) -> list[RunLine]:
+    known = {run.name: run for run in box.runs}
+    cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
+    names = dict.fromkeys((*cells, *known))
+    return [_run(name, known.get(name), cells.get(name), now) for name in names]
+
+
+def _run(name: str, run: RunState | None, cell: Cell | None, now: float) -> RunLine:
+    run = run or RunState(name=name)
+    return RunLine(
+        name=name,
+        state=cell.state if cell else None,
+        step=run.step,
+        total_steps=run.total_steps,
+        epoch=run.epoch,
+        loss=run.loss,
+        best=run.best if run.best is not None else cell.best if cell else None,
+        lr=run.lr,
+        grad_norm=run.grad_norm,
+        throughput=run.throughput,
+        progress_age_s=None if run.progressed_at is None else _rounded(max(0.0, now - run.progressed_at)),
+        attempts=cell.attempts if cell else None,
+        exit_code=cell.exit_code if cell else None,
+        why=cell.reason if cell else None,
+        durable=cell.durable if cell else None,
+        resumes=len(run.resumes),
+    )
+
+
+def _alert(alert: Alert) -> AlertLine:
+    return AlertLine(alert.id, alert.level, alert.word, alert.text, alert.since, alert.muted)
+
+
+def _meter(meter: Meter, now: float) -> MeterLine:
+    return MeterLine(
+        kind=meter.kind.value,
+        lifecycle=meter.lifecycle.value,
+        per_hour=meter.per_hour,
+        spent=meter.spent,
+        currency=meter.currency,
+        age_s=None if meter.at is None else _rounded(max(0.0, now - meter.at)),
+        source=meter.source,
+        error=meter.error,
+    )
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,82 @@
+"""``rgt watch``: like status, and it goes on: events as text, or status lines as JSON when something changes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import OK, USAGE
+from rgt_tui.cli.options import (
+    Commands,
+    boxes_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    positive_seconds,
+)
+
+if TYPE_CHECKING:
+    from rgt_tui.model.box import BoxSpec
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "watch",
+        brief="print what happens, until Ctrl-C",
+        about="Stay connected and print a line whenever something happens on a box. With --json: the line of\n"
+        "`rgt status --json` whenever a box has changed, at most one a second for each.",
+        examples=("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600"),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print status lines as JSON objects")
+    parser.add_argument(
+        "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
+    )
+    host_key_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Watch; return the exit code."""
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        specs = chosen(open_fleet(arguments), arguments.boxes)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    from rgt_tui.cli import running
+
+    return running.run(_watch(specs, arguments))
+
+
+async def _watch(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from rgt_tui.cli import running
+    from rgt_tui.cli.gathering import make_fleet, stop
+    from rgt_tui.cli.watching import JsonWatcher, TextWatcher
+
+    over = asyncio.Event()
+    running.until_signalled(over)
+    watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
+    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, observers=[watcher])
+    await fleet.start()
+    waiting = asyncio.create_task(over.wait())
+    ticking = asyncio.create_task(watcher.run(fleet.now))
+    try:
+        await asyncio.wait({waiting, ticking}, timeout=arguments.seconds, return_when=asyncio.FIRST_COMPLETED)
+        if ticking.done():
+            ticking.result()  # a reader that has gone away is told of by its exception
+    finally:
+        waiting.cancel()
+        ticking.cancel()
+        await asyncio.gather(waiting, ticking, return_exceptions=True)
+        await stop(fleet)
+    return OK
