@@ -1,0 +1,1 @@
+"""ssh_config as OpenSSH reads it: files in, one frozen description of a host out. Nothing here connects."""
