@@ -23,7 +23,10 @@ class Stop(SystemExit):
     Attributes:
         code: The exit code.
         cause: What the ledger keeps as the end of this incarnation, e.g. ``SIGTERM``.
+        saves: Whether the state is worth a save on the way out; a rollback leaves it behind.
     """
+
+    saves = True
 
     def __init__(self, code: int, cause: str) -> None:
         super().__init__(code)

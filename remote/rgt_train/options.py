@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Tuple
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,14 @@ class Options:
         max_bad_steps: NaN or infinite steps in a row after which the run stops with exit code 1.
         unit: What the rate counts, ``tok`` or ``img``.
         per_sample: How many of them a sample has.
+        loggers: Where points go beside ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``trackio``.
+        project: The project's name at W&B or trackio.
+        spike: What a loss spike leads to: ``off``, ``warn``, ``skip`` or ``rollback``.
+        spike_factor: Spreads above the running median from which on a loss is a spike.
+        spike_window: Steps that a rollback leaves out, the spike being the last.
+        stall_factor: Times the median step after which a step counts as stalled; 0 does not watch.
+        stall_floor_s: Seconds below which no step counts as stalled.
+        stall_exit: Exit code with which a stalled run leaves; 0 tells and waits.
     """
 
     save_every: int = 0
@@ -30,3 +39,11 @@ class Options:
     max_bad_steps: int = 5
     unit: str = "sample"
     per_sample: int = 1
+    loggers: Tuple[str, ...] = ()
+    project: str = "rgt"
+    spike: str = "warn"
+    spike_factor: float = 10.0
+    spike_window: int = 1
+    stall_factor: float = 20.0
+    stall_floor_s: float = 300.0
+    stall_exit: int = 0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Dict, Mapping, Optional
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Dict, List, Mapping, Optional
 
 
 @dataclass
@@ -20,6 +20,9 @@ class Progress:
         best_step: The step it was reached at.
         bad_row: Steps skipped in a row because of a NaN or infinity.
         bad_total: Steps skipped in all.
+        recent: The last losses that were no spikes.
+        spike_row: Loss spikes in a row.
+        left_out: Ranges of steps that are not trained on, first and last of each, from 1.
     """
 
     step: int = 0
@@ -30,6 +33,9 @@ class Progress:
     best_step: Optional[int] = None
     bad_row: int = 0
     bad_total: int = 0
+    recent: List[float] = field(default_factory=list)
+    spike_row: int = 0
+    left_out: List[List[int]] = field(default_factory=list)
 
     def advance(self) -> None:
         """Count one step."""
@@ -47,6 +53,6 @@ class Progress:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over counters that `state` returned; a key that is missing keeps its default."""
-        for field in fields(self):
-            if field.name in state:
-                setattr(self, field.name, state[field.name])
+        for known in fields(self):
+            if known.name in state:
+                setattr(self, known.name, state[known.name])

@@ -11,12 +11,14 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Type, Union
 
 import torch
 
-from rgt_train import exits, resume, rng
+from rgt_train import exits, record, resume, rng, rollback
 from rgt_train.cadence import Cadence
+from rgt_train.culprit import culprit
 from rgt_train.durable import StrPath
-from rgt_train.guard import Guard
+from rgt_train.guard import Guard, Rules, is_left_out, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
+from rgt_train.logs.sinks import Launch, open_sinks
 from rgt_train.options import Options
 from rgt_train.pace import Pace
 from rgt_train.progress import Progress
@@ -26,6 +28,7 @@ from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
 from rgt_train.state import RunState, Stateful, check_loadable
 from rgt_train.store import Store
+from rgt_train.watchdog import StallRules, Watchdog
 
 BEST_METRIC = "val_loss"
 
@@ -57,6 +60,7 @@ class Run:
         accumulate: Batches that make one optimizer step; call `step` once for them.
         options: How to save and log.
         settings: Plain values whose change should be told at a resume.
+        overrides: Those of them that the person gave, for ``run.json``.
         stop: Signals, where they were caught already.
 
     Raises:
@@ -80,6 +84,7 @@ class Run:
         accumulate: int = 1,
         options: Optional[Options] = None,
         settings: Optional[Mapping[str, Any]] = None,
+        overrides: Optional[Mapping[str, Any]] = None,
         stop: Optional[StopRequest] = None,
     ) -> None:
         self.out = os.path.abspath(out)
@@ -93,6 +98,7 @@ class Run:
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
         others = {name: part for name, part in parts.items() if part is not None}
+        self._optimizer, self._settings, self._overrides = optimizer, settings or {}, overrides or {}
         self._state = RunState(self._models, others, self.progress, self.sampler.state(), settings or {})
         self._rng: Optional[Dict[str, Any]] = None
         result = resume.finished(self.out, self.total_steps)
@@ -118,14 +124,20 @@ class Run:
             Stop: A signal asked for the end before the first step (exit code 75).
         """
         if not self.finished:
+            self._pass_over()
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
             yield self.progress.epoch
             self.progress.next_epoch()
+            self._pass_over()
 
     def batches(self) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler: it yields lists of sample indices."""
-        return BatchPlan(self.sampler, self.progress.epoch, self.progress.done_steps, self.restore_rng)
+        p = self.progress
+        first = p.step - p.done_steps + 1
+        steps = range(self.sampler.steps_per_epoch)
+        left_out = {step for step in steps if is_left_out(first + step, p.left_out)} if p.left_out else set()
+        return BatchPlan(self.sampler, p.epoch, p.done_steps, self.restore_rng, left_out)
 
     def sample_seed(self, index: int) -> int:
         """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers."""
@@ -139,10 +151,11 @@ class Run:
             self._rng = None
 
     def healthy(self, loss: float, grad_norm: float = 0.0) -> bool:
-        """Say whether this step may be applied; ask before ``optimizer.step()``.
+        """Say whether this step may be applied; ask before clipping and ``optimizer.step()``.
 
         Raises:
             Stop: Too many steps in a row were NaN or infinite (exit code 1).
+            Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch goes back (75).
         """
         return self._guard.healthy(loss, grad_norm)
 
@@ -159,9 +172,11 @@ class Run:
         self.progress.advance()
         self.progress.loss = loss
         self._pace.end_of_step(self.progress, values)
+        self._watchdog.beat()
         if not self._stop.requested:
             self._saver.boundary(self.progress.step)
             self._pace.begin_step()
+        self._pass_over()
         self.check()
 
     def check(self) -> None:
@@ -170,6 +185,7 @@ class Run:
         Raises:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
+        self._watchdog.alive()
         if self._stop.requested:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
 
@@ -229,6 +245,7 @@ class Run:
     def close(self) -> None:
         """Release the directory and the signals without saving; `with run` does it."""
         if hasattr(self, "_lock"):
+            self._watchdog.close()
             self._report.close()
             self._ledger.close()
             self._lock.close()
@@ -256,14 +273,24 @@ class Run:
         store = Store(self.out, self._ledger.attempt, o.keep)
         store.check = check_loadable
         store.expect(self._state.estimate(), 2)
+        gone = rollback.give_up(self.out, store.root, store.steps(), store.path_of)
+        if gone:
+            self._report.say(f"going back: checkpoints of the steps {gone} are given up")
         loaded, restored = resume.load_latest(store, self._state, self._report)
         self._rng = restored.rng if restored else None
         p = self.progress
+        p.left_out = merged(p.left_out, rollback.read(self.out).steps)
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
         resume.mend_best(store, p, self._report)
         cadence = Cadence(o.save_every, self._ledger.past.mtbf_s())
         self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
-        self._guard = Guard(self._report, p, o.max_bad_steps)
+        rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
+        self._guard = Guard(self._report, p, rules, lambda: culprit(self._models, self._optimizer))
+        self._guard.go_back = lambda first, last: self._go_back(store, first, last)
+        self._report.add(
+            open_sinks(o.loggers, Launch(self.out, p.step, self._settings, o.project), self._report.say)
+        )
+        self._record()
         self._saver = Saver(
             store, self._state.writers, self._about, self._report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
@@ -271,6 +298,8 @@ class Run:
         self._saver.only_best = loaded is not None and loaded.path == store.best
         self._saver.on_saved = self._ledger.alive
         self._ledger.start(p.step)
+        stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
+        self._watchdog = Watchdog(self.out, stall, self._stalled)
         if not self._lock.exclusive:
             self._report.say(
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
@@ -301,7 +330,7 @@ class Run:
 
     def _leave(self, stop: exits.Stop) -> None:
         p = self.progress
-        if stop.code == exits.PREEMPTED:
+        if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
             self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
             if p.step == 0:
@@ -312,6 +341,55 @@ class Run:
                 )
         self._report.event("stop", p.step, reason=stop.cause)
         self._ledger.end(p.step, stop.cause)
+
+    def _pass_over(self) -> None:
+        """Count the steps that are left out next, without a batch and without a change of the weights."""
+        p = self.progress
+        while p.done_steps < self.sampler.steps_per_epoch and is_left_out(p.step + 1, p.left_out):
+            p.advance()
+            self._report.say(f"step {p.step} is left out")
+            self._report.event("left-out", p.step)
+
+    def _go_back(self, store: Store, first: int, last: int) -> bool:
+        """Note that the steps from `first` to `last` are left out; False where only later checkpoints are left."""
+        steps = store.steps()
+        if steps and steps[0] >= first:
+            return False
+        decision = rollback.read(self.out)
+        try:
+            rollback.write(self.out, rollback.Decision((*decision.steps, (first, last)), first))
+        except OSError as error:
+            self._report.say(f"no rollback, the decision could not be kept: {error}")
+            return False
+        return True
+
+    def _record(self) -> None:
+        complaint = record.write(
+            self.out,
+            record.facts(
+                seed=self.sampler.seed,
+                batch=self.sampler.batch_size,
+                accumulate=self.sampler.accumulate,
+                world=1,
+                attempt=self._ledger.attempt,
+                step=self.progress.step,
+                settings=self._settings,
+                overrides=self._overrides,
+            ),
+        )
+        if complaint:
+            self._report.say(complaint)
+
+    def _stalled(self, spent: float, limit: float, path: str) -> None:
+        self._report.say(
+            f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {self.progress.step}; "
+            f"the stacks of all threads are in {path}"
+        )
+        self._report.event(
+            "stalled", self.progress.step, seconds=round(spent, 1), limit=round(limit, 1), path=path
+        )
+        if self.options.stall_exit:
+            self._ledger.end(self.progress.step, "stalled")
 
     def _epoch(self) -> float:
         return self.progress.epoch + self.progress.done_steps / self.sampler.steps_per_epoch

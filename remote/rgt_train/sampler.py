@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import AbstractSet, Any, Callable, Container, Dict, Iterator, List, Optional
 
 import torch
 
@@ -70,11 +70,19 @@ class EpochSampler:
         generator = torch.Generator().manual_seed(mix(self.seed, epoch))
         return torch.randperm(self.samples, generator=generator)
 
-    def batches(self, epoch: int, done_steps: int = 0) -> Iterator[List[int]]:
-        """Yield the batches of `epoch` that are left after `done_steps` optimizer steps."""
+    def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
+        """Yield the batches of `epoch` that are left after `done_steps` optimizer steps.
+
+        Args:
+            epoch: The epoch, from 0.
+            done_steps: Steps of it that are done.
+            left_out: Steps of it, from 0, whose batches are not to be trained on.
+        """
         order = self.order(epoch)
         last = self.steps_per_epoch * self.accumulate
         for number in range(done_steps * self.accumulate, last):
+            if number // self.accumulate in left_out:
+                continue
             batch = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
             if batch:
                 yield batch
@@ -99,20 +107,28 @@ class BatchPlan:
         done_steps: Steps of it that are done.
         before_first: Called when the first batch is asked for. A `DataLoader` draws a random number when it is
             iterated; random state that is put back earlier would be one draw off.
+        left_out: Steps of the epoch, from 0, that are not trained on.
     """
 
     def __init__(
-        self, sampler: EpochSampler, epoch: int, done_steps: int, before_first: Callable[[], Any]
+        self,
+        sampler: EpochSampler,
+        epoch: int,
+        done_steps: int,
+        before_first: Callable[[], Any],
+        left_out: AbstractSet[int] = frozenset(),
     ) -> None:
         self._sampler, self._epoch, self._done = sampler, epoch, done_steps
         self._before_first = before_first
+        self._left_out = {step for step in left_out if done_steps <= step < sampler.steps_per_epoch}
 
     def __len__(self) -> int:
         """Return the number of batches left."""
-        return (self._sampler.steps_per_epoch - self._done) * self._sampler.accumulate
+        steps = self._sampler.steps_per_epoch - self._done - len(self._left_out)
+        return steps * self._sampler.accumulate
 
     def __iter__(self) -> Iterator[List[int]]:
         """Yield lists of sample indices."""
-        batches = self._sampler.batches(self._epoch, self._done)
+        batches = self._sampler.batches(self._epoch, self._done, self._left_out)
         self._before_first()
         yield from batches

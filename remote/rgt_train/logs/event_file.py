@@ -11,6 +11,7 @@ import os
 import socket
 import struct
 import time
+from contextlib import suppress
 from typing import Dict, List, Mapping, Tuple
 
 from rgt_train.durable import StrPath
@@ -39,10 +40,8 @@ class EventFile:
         self._templates: Dict[Tuple[Tuple[str, ...], int], _Template] = {}
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}.rgt"
-        try:
+        with suppress(OSError):  # the appender keeps the records, and keeps trying to open the file
             os.makedirs(folder, exist_ok=True)
-        except OSError:
-            pass  # the appender keeps trying to open the file, and keeps the records
         self._file = Appender(os.path.join(folder, name), lines=False)
         self.path = self._file.path
         head = b"\x09" + struct.pack("<d", now)

@@ -1,4 +1,4 @@
-"""The parts that need no trainer: order, cadence, retention, manifest, space, guard, ledger, lines."""
+"""The parts that need no trainer: order, cadence, retention, manifest, space, ledger, lines."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from rgt_train import durable, exits, manifest, space
+from rgt_train import durable, manifest, space
 from rgt_train.cadence import CEILING_S, FLOOR_S, Cadence, daly
-from rgt_train.guard import Guard
 from rgt_train.hashing import HashingFile
 from rgt_train.jsonl import Appender
 from rgt_train.ledger import PRIOR_MTBF_S, Ledger
-from rgt_train.progress import Progress
 from rgt_train.report import Report, last_seen
 from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
 from rgt_train.signals import StopRequest
@@ -255,22 +253,6 @@ class TestLines:
         second.end(20, "SIGTERM")
         (tmp_path / "ledger.jsonl").open("a").write("torn {\n[1]\n")
         assert Ledger(tmp_path).past.cause == "SIGTERM"
-
-
-def test_guard_skips_then_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(step=7, done_steps=3)
-    guard = Guard(Report(tmp_path), progress, limit=2)
-    assert guard.healthy(1.0, 1.0)
-    assert not guard.healthy(math.nan, 1.0)
-    assert guard.healthy(1.0, 1.0)
-    assert not guard.healthy(1.0, math.inf)
-    with pytest.raises(exits.Stop) as caught:
-        guard.healthy(math.nan, math.nan)
-    assert (caught.value.code, progress.bad_row, progress.bad_total) == (exits.FAILED, 2, 3)
-    assert (
-        "step 8 skipped: loss nan, gradient norm 1.0 (epoch 1, step 4 of it; 1 in a row"
-        in capsys.readouterr().out
-    )
 
 
 def test_signals_are_flags_and_end_a_wait() -> None:

@@ -1,0 +1,120 @@
+"""Going back to before a loss spike and leaving out the steps that led to it.
+
+The decision is written into the run directory before anything else happens, and is carried by every checkpoint from
+then on. So a kill at any instant changes nothing: whoever launches next goes back to a checkpoint from before the
+first step that is left out, and comes to the same bits as the launch that was not killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Callable, List, Sequence, TypeVar
+
+from rgt_train import exits
+from rgt_train.durable import StrPath, fsync_dir, remove, replace_file
+from rgt_train.report import say
+
+NAME = "left-out.json"
+
+T = TypeVar("T")
+
+
+class Rollback(exits.Stop):
+    """Ends this incarnation so that the next one goes back; launched again, it does so by itself."""
+
+    saves = False
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__(exits.PREEMPTED, f"rollback: steps {first} to {last} are left out")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What the run directory says.
+
+    Attributes:
+        steps: Ranges of optimizer steps that are left out, first and last of each, from 1.
+        before: Checkpoints of this step and later ones are still to be given up; 0 where there are none.
+    """
+
+    steps: "tuple[tuple[int, int], ...]" = ()
+    before: int = 0
+
+
+def read(out: StrPath) -> Decision:
+    """Return the decision in `out`; an empty one where none was taken.
+
+    Raises:
+        UsageError: The file is there and cannot be understood: going on would train on what was to be left out.
+    """
+    path = os.path.join(out, NAME)
+    try:
+        with open(path, encoding="utf-8") as file:
+            body = json.load(file)
+        return Decision(tuple((int(a), int(b)) for a, b in body["steps"]), int(body["before"]))
+    except FileNotFoundError:
+        return Decision()
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise exits.UsageError(
+            f"{path} cannot be read ({error}): it lists the steps that are left out; restore or remove it"
+        ) from error
+
+
+def write(out: StrPath, decision: Decision) -> None:
+    """Make `decision` durable.
+
+    Raises:
+        OSError: The former one holds.
+    """
+    body = {"steps": [list(pair) for pair in decision.steps], "before": decision.before}
+    replace_file(os.path.join(out, NAME), (json.dumps(body) + "\n").encode())
+
+
+def give_up(out: StrPath, root: StrPath, steps: Sequence[int], path_of: Callable[[int], str]) -> List[int]:
+    """Remove the checkpoints that a rollback goes behind; return their steps.
+
+    Done at the start of a launch, and only once: afterwards the decision no longer asks for it, so that checkpoints
+    made later are safe.
+
+    Args:
+        out: The run directory.
+        root: Directory of the step checkpoints.
+        steps: Steps of those that are there.
+        path_of: Step → directory.
+
+    Raises:
+        UsageError: It could not be noted that this is done.
+    """
+    decision = read(out)
+    if not decision.before:
+        return []
+    gone = [step for step in steps if step >= decision.before]
+    for step in gone:
+        aside = os.path.join(os.fspath(root), f".old-step-{step:08d}-rollback")
+        remove(aside)
+        os.rename(path_of(step), aside)  # never a half-deleted directory under a published name
+        remove(aside)
+    try:
+        if gone:
+            fsync_dir(root)
+        write(out, Decision(decision.steps, 0))
+    except OSError as error:
+        raise exits.UsageError(
+            f"cannot note the rollback in {out}: {error}; free space and launch again"
+        ) from error
+    return gone
+
+
+def until_done(main: Callable[[], T]) -> T:
+    """Call `main`, and once more after each rollback: it builds everything anew and creates the `Run`.
+
+    Returns:
+        What `main` returned.
+    """
+    while True:
+        try:
+            return main()
+        except Rollback as back:
+            say(f"going back: {back.cause}")
