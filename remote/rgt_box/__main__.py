@@ -17,6 +17,7 @@ VERBS = {
     "manifest": ("rgt_box.verbs.manifest", "list files with size, SHA-256 and mtime"),
     "reconcile": ("rgt_box.verbs.reconcile", "compare the queue with what is on durable storage"),
     "mirror": ("rgt_box.verbs.mirror", "copy a directory to durable storage, read back and compared"),
+    "cat": ("rgt_box.verbs.cat", "print the exact bytes of a file, from any byte on"),
     "grep": ("rgt_box.verbs.grep", "search logs, newest lines first"),
     "scalars": ("rgt_box.metrics.command", "print the metrics that a run has written"),
     "reap": ("rgt_box.verbs.reap", "list who holds GPU memory without working; end one by pid and start"),

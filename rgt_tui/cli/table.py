@@ -9,6 +9,7 @@ COMMANDS: dict[str, str] = {
     "status": "rgt_tui.cli.status",
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",
+    "logs": "rgt_tui.cli.logs",
     "scalars": "rgt_tui.cli.scalars",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",

@@ -14,7 +14,7 @@ _SUFFIX = re.compile(r"[.\-_](?:\d{1,9}|\d{4}-?\d\d-?\d\d[-_T.:\d]*)$")
 """``.1``, ``-20261121``, ``.2026-11-21_10``: what rotation adds, and a copy or a packed file does not."""
 
 
-def _siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
+def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
     """Yield the files whose names continue that of `path`."""
     folder, base = os.path.split(path)
     try:
@@ -31,7 +31,7 @@ def _siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
 
 def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
     """Open the file that `path` was renamed to while nobody followed (``train.log`` → ``train.log.1``), by inode."""
-    for candidate, stat in _siblings(path):
+    for candidate, stat in siblings(path):
         if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
             try:
                 return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -53,7 +53,7 @@ def successor(path: str, left: os.stat_result) -> int | None:
         current = 0
     later = [
         (stat.st_mtime_ns, candidate)
-        for candidate, stat in _siblings(path)
+        for candidate, stat in siblings(path)
         if stat.st_ino not in (left.st_ino, current)
         and stat.st_mtime_ns > left.st_mtime_ns
         and _SUFFIX.search(candidate[len(path) :])

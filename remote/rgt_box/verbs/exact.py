@@ -1,0 +1,237 @@
+"""One file read by its exact bytes, resumable at any byte, through rotation and truncation."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+
+from rgt_box.streams.rotated import siblings, successor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
+
+BLOCK = 256 << 10
+KEPT = 1024
+"""So many bytes before a position prove that it is still in the same text."""
+
+
+ENOUGH = 16
+"""So many bytes tell a copy of the text from another file."""
+
+
+class NotThere(Exception):
+    """The file cannot be read; the message says why."""
+
+
+class Cursor:
+    """Up to where a reader has everything, and what stood right before it.
+
+    Args:
+        inode: Of the file.
+        offset: Byte behind the last that was read.
+        length: How many bytes before it `digest` is of.
+        digest: Their SHA-256, in hexadecimal.
+    """
+
+    def __init__(self, inode: int, offset: int, length: int, digest: str) -> None:
+        self.inode, self.offset, self.length, self.digest = inode, offset, length, digest
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Read ``INODE:OFFSET:LENGTH:DIGEST``.
+
+        Raises:
+            ValueError: when it is none.
+        """
+        inode, offset, length, digest = text.split(":")
+        cursor = cls(int(inode), int(offset), int(length), digest)
+        if cursor.offset < 0 or not 0 <= cursor.length <= min(KEPT, cursor.offset):
+            raise ValueError(text)
+        return cursor
+
+    def fits(self, fd: int) -> bool:
+        """Tell whether an open file has the same text up to here."""
+        if os.fstat(fd).st_size < self.offset:
+            return False
+        before = os.pread(fd, self.length, self.offset - self.length) if self.length else b""
+        return hashlib.sha256(before).hexdigest() == self.digest
+
+
+class ExactReader:
+    """Reads one path from some byte on.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.inode = self.offset = self.size = 0
+        self._fd = -1
+        self._tail = b""
+        self._seen = (0, 0)
+
+    def open(self) -> None:
+        """Open the file that stands at the path, at its first byte.
+
+        Raises:
+            NotThere: when there is none, or none that can be read.
+        """
+        try:
+            self._take(_open(self.path))
+        except OSError as error:
+            raise NotThere("%s: %s" % (self.path, error.strerror)) from error
+
+    def resume(self, cursor: Cursor) -> str | None:
+        """Go on behind a cursor: in the file at the path, or in the one that it was moved or copied to.
+
+        Returns:
+            None; or, where the text behind the cursor is gone, why: ``truncated`` or ``replaced``. The file at the
+            path is then read from its first byte.
+
+        Raises:
+            NotThere: when there is nothing to read at all.
+        """
+        try:
+            self.open()
+        except NotThere:
+            if not self._moved(cursor):
+                raise
+            return None
+        if self.inode == cursor.inode and cursor.fits(self._fd):
+            self._seek(cursor)
+            return None
+        inode = self.inode
+        if self._moved(cursor):
+            return None
+        return "truncated" if inode == cursor.inode else "replaced"
+
+    def last_lines(self, count: int) -> None:
+        """Go to where the last `count` lines begin; an unfinished one counts."""
+        self.size = os.fstat(self._fd).st_size
+        self.offset = last_lines(self._fd, self.size, count)
+
+    def read(self, limit: int | None = None) -> bytes:
+        """Return the next bytes, up to `limit` as an offset in the file; empty where there are none now."""
+        end = os.fstat(self._fd).st_size if limit is None else min(limit, os.fstat(self._fd).st_size)
+        data = os.pread(self._fd, min(BLOCK, max(0, end - self.offset)), self.offset)
+        self.offset += len(data)
+        self._tail = (self._tail + data)[-KEPT:]
+        return data
+
+    def restarted(self) -> bool:
+        """Tell whether the file was cut or written anew below what was read; it is then read from its first byte."""
+        found = os.fstat(self._fd)
+        seen, self._seen = self._seen, (found.st_size, found.st_mtime_ns)
+        self.size = found.st_size
+        length = len(self._tail)
+        if self.size >= self.offset and (
+            seen == self._seen or os.pread(self._fd, length, self.offset - length) == self._tail
+        ):
+            return False
+        self.offset, self._tail = 0, b""
+        return True
+
+    def next_file(self) -> str | None:
+        """Go over to the file that follows this one, read to its end, where the path is done with it.
+
+        Returns:
+            ``rotated`` when another file is open now; ``removed`` when there is none yet; None = stay.
+        """
+        mine = os.fstat(self._fd)
+        if mine.st_size > self.offset:
+            return None
+        try:
+            named = os.stat(self.path)
+        except OSError:
+            if mine.st_nlink > 0:
+                return None  # renamed; the writer may go on with it until a new file is begun
+            self.close()
+            return "removed"
+        if named.st_ino == mine.st_ino and named.st_dev == mine.st_dev:
+            return None
+        if named.st_size == 0 and mine.st_nlink > 0:
+            return None
+        between = successor(self.path, mine)
+        try:
+            following = between if between is not None else _open(self.path)
+        except OSError:
+            return None
+        self._take(following)
+        return "rotated"
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take(self, fd: int) -> None:
+        self.close()
+        found = os.fstat(fd)
+        self._fd, self.inode, self.size = fd, found.st_ino, found.st_size
+        self.offset, self._tail = 0, b""
+
+    def _seek(self, cursor: Cursor) -> None:
+        self.offset = cursor.offset
+        self._tail = os.pread(self._fd, cursor.length, cursor.offset - cursor.length)
+
+    def _moved(self, cursor: Cursor) -> bool:
+        """Look for the text behind the cursor under the names that rotation gives; by inode first, then by content."""
+        found = list(siblings(self.path))
+        for sure in (True, False):
+            for candidate, status in found:
+                if (status.st_ino == cursor.inode) is not sure or not (sure or cursor.length >= ENOUGH):
+                    continue
+                try:
+                    fd = _open(candidate)
+                except (OSError, NotThere):
+                    continue
+                if cursor.fits(fd):
+                    self._take(fd)
+                    self._seek(cursor)
+                    return True
+                os.close(fd)
+        return False
+
+
+def _open(path: str) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise NotThere("%s is no regular file" % path)
+    return fd
+
+
+def last_lines(fd: int, size: int, count: int) -> int:
+    """Return the offset at which the last `count` lines of a file of `size` bytes begin."""
+    if count <= 0:
+        return size
+    end = size
+    left = count
+    for block, data in _backwards(fd, size):
+        stop = len(data)
+        if block + stop == size and data[-1:] == b"\n":
+            stop -= 1  # it ends the last line, it begins none
+        while True:
+            stop = data.rfind(b"\n", 0, stop)
+            if stop < 0:
+                break
+            left -= 1
+            end = block + stop + 1
+            if left == 0:
+                return end
+    return 0
+
+
+def _backwards(fd: int, size: int) -> Iterator[tuple[int, bytes]]:
+    end = size
+    while end > 0:
+        start = max(0, end - BLOCK)
+        data = os.pread(fd, end - start, start)
+        if not data:
+            return
+        yield start, data
+        end = start

@@ -1,0 +1,74 @@
+"""Where the bytes of a log go: to standard output as they are, or made harmless for a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from rgt_tui.model.plain import clean
+
+LONGEST_LINE = 1 << 20
+"""Bytes without a line end that are held back on a terminal."""
+
+
+class ExactOutput:
+    """Writes bytes as they are.
+
+    Args:
+        fd: Where to.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    async def write(self, data: bytes) -> None:
+        """Write it all; in a thread, because a reader that pauses must not stop the connection.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        await asyncio.to_thread(self._write, data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class TerminalOutput(ExactOutput):
+    """Writes lines without anything that a terminal would obey. A rewritten line is shown as it was at last."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__(fd)
+        self._rest = b""
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        if lines:
+            await super().write(b"".join(harmless(line) + b"\n" for line in lines))
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        if self._rest:
+            await super().write(harmless(self._rest) + b"\n")
+            self._rest = b""
+
+
+def harmless(line: bytes) -> bytes:
+    """Return a line of a log as a terminal may have it."""
+    shown = line.rstrip(b"\r").rpartition(b"\r")[2]
+    return clean(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def make_output(*, raw: bool) -> ExactOutput:
+    """Return the way to standard output: exact, except on a terminal without ``--raw``."""
+    sys.stdout.flush()
+    kind = TerminalOutput if sys.stdout.isatty() and not raw else ExactOutput
+    return kind(sys.stdout.fileno())

@@ -1,0 +1,111 @@
+"""One file of a box, byte by byte, through every loss of the connection: no gap, no repeat."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import asyncssh
+import msgspec
+
+from rgt_tui.fleet.backoff import Backoff
+from rgt_tui.fleet.reach import reached
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.cat import CatFailed, FileBegins, Place, cat
+from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, Unreachable
+
+FOREVER = (AuthFailed, HostKeyRefused)
+"""What trying again does not mend."""
+NOTES = {
+    "rotated": "{path} was rotated; going on with the file that stands there now",
+    "truncated": "{path} was cut or written anew; going on from its first byte",
+    "removed": "{path} was removed; going on with the file that was made anew",
+    "replaced": "{path} is another file now, and the old one cannot be found: what was written to it behind byte "
+    "{offset:,} is missing here",
+}
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is to be read."""
+
+    path: str
+    """On the box; ``~`` and globs are expanded there."""
+    follow: bool = False
+    lines: int | None = None
+    """Begin with the last so many lines; None = with the first byte."""
+    patience: float = 60.0
+    """Seconds without a connection after which it is given up; while following only until the first byte is there."""
+
+
+class ExactLog:
+    """Reads one file.
+
+    Args:
+        spec: The box.
+        request: What of it.
+        say: Told in words what the reader should know: losses of the connection, rotation.
+    """
+
+    def __init__(self, spec: BoxSpec, request: Request, say: Callable[[str], None]) -> None:
+        self._spec, self._request, self._say = spec, request, say
+        self._place = Place()
+        self._path = request.path
+        self._until: int | None = None
+        self._known = False
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the bytes as they come; each is counted as received when the next one is asked for.
+
+        Raises:
+            CatFailed: the file cannot be read.
+            BoxError: the box cannot be reached, for longer than the patience lasts or for good.
+        """
+        backoff = Backoff()
+        heard = time.monotonic()
+        while True:
+            try:
+                async with reached(self._spec) as (connection, deployed):
+                    async for item in cat(connection, deployed, *self._words()):
+                        if isinstance(item, FileBegins):
+                            self._begin(item)
+                        else:
+                            yield item
+                            self._place.advance(item)
+                        heard = time.monotonic()
+                        backoff.reset()
+                return
+            except (CatFailed, *FOREVER):
+                raise
+            except (BoxError, asyncssh.Error, OSError, EOFError, TimeoutError) as error:
+                words = clean(str(error)) or type(error).__name__
+                stays = self._request.follow and self._known
+                if not stays and time.monotonic() - heard > self._request.patience:
+                    raise error if isinstance(error, BoxError) else Unreachable(words) from error
+                wait = backoff.wait()
+                self._say(f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}")
+                await asyncio.sleep(wait)
+
+    def _words(self) -> list[str]:
+        words = ["--path", self._path]
+        cursor = self._place.cursor()
+        if cursor is not None:
+            words += ["--cursor", cursor]
+        elif self._request.lines is not None:
+            words += ["--lines", str(self._request.lines)]
+        if self._until is not None:
+            words += ["--until", str(self._until)]
+        return [*words, "--follow"] if self._request.follow else words
+
+    def _begin(self, file: FileBegins) -> None:
+        if file.why in NOTES:
+            note = NOTES[file.why].format(path=clean(file.path), offset=self._place.offset)
+            if not self._request.follow:
+                raise CatFailed(note)
+            self._say(note)
+        if not self._known:
+            self._known = True
+            self._path = file.path
+            self._until = None if self._request.follow else file.size
+        self._place.begin(file)

@@ -1,0 +1,29 @@
+"""Reach one box for one errand: a connection with the agent in place, outside of the fleet's sessions."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import asyncssh
+
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deploy import Deployed, deploy
+
+
+@contextlib.asynccontextmanager
+async def reached(spec: BoxSpec) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, Deployed]]:
+    """Connect to a box, put the agent there, and let go of it afterwards.
+
+    Raises:
+        BoxError: on the way there.
+    """
+    connection = await connect(spec)
+    try:
+        pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
+        yield connection, await deploy(connection, build_agent(), pythons)
+    finally:
+        connection.abort()

@@ -1,0 +1,146 @@
+"""The agent's ``cat``: the exact bytes of a file on a box, piece by piece, in bounded memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+
+import asyncssh
+import msgspec
+
+from rgt_tui.ssh.deploy import Deployed
+from rgt_tui.ssh.errors import BoxError
+
+KEPT = 1024
+"""Bytes before a position that prove it, as the agent counts them."""
+LONGEST_PIECE = 1 << 20
+
+
+class CatFailed(BoxError):
+    """The agent could not read the file, or said something that cannot be."""
+
+
+class FileBegins(msgspec.Struct, frozen=True, tag_field="t", tag="file"):
+    """What follows is of this file."""
+
+    path: str
+    inode: int
+    start: int
+    size: int
+    why: str | None = None
+    """None at first, else resumed, rotated, truncated, replaced or removed."""
+
+
+class FileListed(msgspec.Struct, frozen=True):
+    """A file that is there."""
+
+    path: str
+    size: int
+    mtime: float
+
+
+class _Data(msgspec.Struct, frozen=True, tag_field="t", tag="data"):
+    n: int
+
+
+class _Error(msgspec.Struct, frozen=True, tag_field="t", tag="error"):
+    text: str
+
+
+class _End(msgspec.Struct, frozen=True, tag_field="t", tag="end"):
+    pass
+
+
+_decode = msgspec.json.Decoder(FileBegins | _Data | _Error | _End).decode
+
+
+class Place:
+    """Up to where a file has been received; survives the connection.
+
+    Attributes:
+        inode: Of the file; None before the first piece.
+        offset: Byte behind the last that was received.
+    """
+
+    def __init__(self) -> None:
+        self.inode: int | None = None
+        self.offset = 0
+        self._before = b""
+
+    def begin(self, file: FileBegins) -> None:
+        """Go over to a file; one that is merely resumed keeps what was received of it."""
+        if (file.why, file.start) != ("resumed", self.offset):
+            self._before = b""
+        self.inode, self.offset = file.inode, file.start
+
+    def advance(self, data: bytes) -> None:
+        """Count a piece as received."""
+        self.offset += len(data)
+        self._before = (self._before + data)[-KEPT:]
+
+    def cursor(self) -> str | None:
+        """Return what the agent goes on from; None before the first piece."""
+        if self.inode is None:
+            return None
+        digest = hashlib.sha256(self._before).hexdigest()
+        return f"{self.inode}:{self.offset}:{len(self._before)}:{digest}"
+
+
+async def cat(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, *words: str
+) -> AsyncIterator[FileBegins | bytes]:
+    """Yield what the agent prints: which file, then its bytes in pieces; ends when the agent says that it was all.
+
+    Args:
+        connection: An open connection.
+        deployed: The agent on the box.
+        words: Its command line, see ``cat --help`` of the agent.
+
+    Raises:
+        CatFailed: the file cannot be read.
+        asyncssh.Error: the connection was lost.
+        EOFError: it ended without a word (`asyncio.IncompleteReadError` is one).
+    """
+    command = deployed.command("cat", *words)
+    async with connection.create_process(command, encoding=None) as process:
+        try:
+            while True:
+                line = await process.stdout.readline()
+                if not line.endswith(b"\n"):
+                    raise EOFError(
+                        "the agent ended" if process.exit_status is not None else "the connection ended"
+                    )
+                try:
+                    record = _decode(line)
+                except msgspec.DecodeError as error:
+                    raise CatFailed(f"the agent said what is no record: {error}") from error
+                if isinstance(record, _End):
+                    return
+                if isinstance(record, _Error):
+                    raise CatFailed(record.text)
+                if isinstance(record, FileBegins):
+                    yield record
+                elif 0 < record.n <= LONGEST_PIECE:
+                    yield await process.stdout.readexactly(record.n)
+                else:
+                    raise CatFailed(f"the agent announced a piece of {record.n} bytes")
+        finally:
+            process.close()
+
+
+async def listed(
+    connection: asyncssh.SSHClientConnection, deployed: Deployed, patterns: tuple[str, ...]
+) -> tuple[FileListed, ...]:
+    """Return the files of these paths and globs that are there, the one written last first.
+
+    Raises:
+        CatFailed: the agent's answer cannot be used.
+    """
+    words = [word for pattern in patterns for word in ("--list", pattern)]
+    done = await connection.run(deployed.command("cat", *words), encoding=None, timeout=30)
+    try:
+        return tuple(
+            msgspec.json.decode(line, type=FileListed) for line in bytes(done.stdout or b"").splitlines()
+        )
+    except msgspec.DecodeError as error:
+        raise CatFailed(f"the agent's list of files cannot be used: {error}") from error
