@@ -1,0 +1,224 @@
+"""A process full of simulated boxes: one SSH server at many loopback addresses, each client connection a box.
+
+What is real: the SSH server side, the commands by which rgt puts its agent on a box (each is run by a real shell until
+the same input has given the same output twice, then remembered), and the frames, which a real agent has sent. What is
+not: sampling, recorder and log files behind them. Like OpenSSH's ``MaxStartups 10:30:100`` it refuses connections at
+random while more than ten others have not logged in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import asyncssh
+
+from benchmarks.fleet_recording import Recording
+
+START_FREE, START_RATE, START_FULL = 10, 0.3, 100
+"""sshd's default MaxStartups."""
+BACKLOG, TAIL = 120, 200
+"""What the real agent sends of the past to a client that knows nothing of the box: samples, lines of a log."""
+NEWS_EVERY = 5
+"""A line of the log and a point of the metrics come with one sample in so many."""
+
+
+class Host:
+    """What all boxes of the process share."""
+
+    def __init__(self, recordings: Sequence[Recording], home: Path) -> None:
+        self.recordings = recordings
+        self.home = home
+        self.starting = self.refused = 0
+        self.live: set[Box] = set()
+        self._answers: dict[str, list[tuple[bytes, int]]] = {}
+
+    async def run(self, command: str, data: bytes) -> tuple[bytes, int]:
+        """Run a command of the deployment, or remember what it said."""
+        key = hashlib.sha256(command.encode() + b"\0" + data).hexdigest()
+        before = self._answers.setdefault(key, [])
+        if len(before) >= 2 and before[-1] == before[-2]:
+            return before[-1]
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh", "-c", command,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+            env={**os.environ, "HOME": str(self.home), "XDG_CACHE_HOME": str(self.home / ".cache")},
+        )  # fmt: skip
+        output, _ = await child.communicate(data)
+        before.append((output, child.returncode or 0))
+        return before[-1]
+
+    async def beat(self) -> None:
+        """Send each box's sample when its second has come round; boxes are spread evenly over it."""
+        while True:
+            now = time.monotonic()
+            for box in [box for box in self.live if box.due <= now]:
+                box.tick(now)
+            await asyncio.sleep(0.005)
+
+
+class Server(asyncssh.SSHServer):
+    """One connection."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._waiting = False
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        """Refuse it as sshd would, or count it as not logged in."""
+        have = self._host.starting
+        share = START_RATE + (1 - START_RATE) * (have - START_FREE) / (START_FULL - START_FREE)
+        if have >= START_FREE and random.random() < share:
+            self._host.refused += 1
+            conn.abort()
+            return
+        self._host.starting += 1
+        self._waiting = True
+
+    def session_requested(self) -> Box:
+        """Every session is a command."""
+        return Box(self._host)
+
+    def auth_completed(self) -> None:
+        """It is logged in."""
+        self._ready()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It is gone."""
+        self._ready()
+
+    def _ready(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self._host.starting -= 1
+
+
+class Box(asyncssh.SSHServerSession[bytes]):
+    """One command on one connection; of ``watch``, the box itself."""
+
+    numbers = 0
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._input = b""
+        self._command = ""
+        self._started = False
+        self._seq = self._step = self._offset = 0
+        self._interval = 1.0
+        self.due = 0.0
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        """Keep the channel."""
+        self._chan = chan
+
+    def exec_requested(self, command: str) -> bool:
+        """Every command is taken."""
+        self._command = command
+        return True
+
+    def session_started(self) -> None:
+        """One whole sample is answered at once."""
+        if self._command == "sample":
+            self._chan.write(self._host.recordings[0].whole(1))
+            self._chan.exit(0)
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Take the configuration and the controls of ``watch``, and the input of other commands."""
+        self._input += data
+        if not self._command.split()[-1:] == ["watch"]:
+            return
+        *lines, self._input = self._input.split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if not self._started:
+                self._begin(message)
+            elif message.get("op") == "interval":
+                self._interval = float(message["seconds"])
+
+    def eof_received(self) -> bool:
+        """The input is whole: run the command."""
+        if self._command.split()[-1:] == ["watch"]:
+            return False
+        self._task = asyncio.create_task(self._answer())
+        return True
+
+    async def _answer(self) -> None:
+        output, status = await self._host.run(self._command, self._input)
+        self._chan.write(output)
+        self._chan.exit(status)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop sending."""
+        self._host.live.discard(self)
+
+    def _begin(self, config: dict[str, object]) -> None:
+        """Send what a real agent sends to a client that comes for the first time."""
+        self._started = True
+        Box.numbers += 1
+        self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
+        self._interval = float(str(config.get("interval", 1.0)))
+        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval))
+        log = self._recording.log(TAIL, 0, 0)
+        self._step, self._offset = TAIL, len(log)
+        now = time.time()
+        past = [self._recording.sample(n, n + 1, now - BACKLOG + n) for n in range(BACKLOG)]
+        self._seq = BACKLOG
+        self._chan.write(log)
+        self._chan.write(b"".join(past))
+        self.due = time.monotonic() + self._interval * random.random()
+        self._host.live.add(self)
+
+    def tick(self, now: float) -> None:
+        """Send the next sample, and now and then a line of the log and a point."""
+        self._seq += 1
+        data = self._recording.sample(self._seq - 1, self._seq, time.time())
+        if self._seq % NEWS_EVERY == 0:
+            self._step += 1
+            data += self._recording.log(1, self._step, self._offset) + self._recording.scalar(
+                self._step, self._offset
+            )
+            self._offset += 100
+        self._chan.write(data)
+        self.due = max(self.due + self._interval, now)
+
+
+async def serve(options: argparse.Namespace) -> None:
+    """Listen until the standard input ends; each line of it asks how many were refused."""
+    host = Host([Recording(Path(path)) for path in options.recordings], options.home)
+    listener = await asyncssh.listen(
+        "0.0.0.0",
+        0,
+        server_factory=lambda: Server(host),
+        server_host_keys=[str(options.keys / "host_key")],
+        authorized_client_keys=str(options.keys / "id.pub"),
+        backlog=1000,
+        encoding=None,
+        keepalive_interval=0,
+    )
+    print(listener.get_port(), flush=True)
+    beat = asyncio.create_task(host.beat())
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(json.dumps({"refused": host.refused}), flush=True)
+    beat.cancel()
+    listener.close()
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fleet_boxes")
+    parser.add_argument("--keys", type=Path, required=True)
+    parser.add_argument("--home", type=Path, required=True)
+    parser.add_argument("recordings", nargs="+")
+    asyncio.run(serve(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()
