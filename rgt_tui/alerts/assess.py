@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from rgt_tui.alerts.assessment import Alert, Assessment
-from rgt_tui.alerts.rules import ALWAYS_RULES, LIVE_RULES
+from rgt_tui.alerts.book import instant
 from rgt_tui.alerts.view import View, view
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age
 
 _ORDER = {health: place for place, health in enumerate(Health)}
-_LEVELS = {"error": 0, "warn": 1}
 _LINKS = {
     Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
     Link.REFUSED_KEY: (Health.UNREACHABLE, "key refused"),
@@ -25,14 +24,18 @@ def assess(box: BoxState, now: float) -> Assessment:
     """Say how `box` stands at `now` (client clock). Pure, and well below a millisecond.
 
     The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing; a
-    live channel in turn outranks an older word of the provider.
+    live channel in turn outranks an older word of the provider. Alerts are those that the fleet keeps; for a state
+    that nobody has watched (a test, a single look) the same rules are asked once. Muted alerts stay in the list, and
+    neither colour a box nor move it up.
     """
-    seen = view(box, now)
+    if box.alerts_kept:
+        seen, alerts = view(box, now), box.alerts
+    else:
+        seen, alerts = instant(box, now)
     health, word, why = _base(seen)
-    rules = ALWAYS_RULES if health in (Health.STOPPED, Health.GONE) else (*LIVE_RULES, *ALWAYS_RULES)
-    alerts = sorted((a for rule in rules for a in rule(seen)), key=lambda alert: _LEVELS[alert.level])
-    if alerts and health not in (Health.STOPPED, Health.GONE, Health.UNREACHABLE):
-        worst = alerts[0]
+    loud = [alert for alert in alerts if not alert.muted]
+    if loud and health not in (Health.STOPPED, Health.GONE, Health.UNREACHABLE):
+        worst = loud[0]
         raised = Health.TROUBLE if worst.level == "error" else Health.WARN
         if _ORDER[raised] < _ORDER[health]:
             health, word, why = raised, worst.word, worst.text
@@ -42,11 +45,11 @@ def assess(box: BoxState, now: float) -> Assessment:
         health=health,
         word=word,
         why=why,
-        alerts=tuple(alerts),
+        alerts=alerts,
         progress_age=seen.progress_age,
         sample_age=seen.sample_age,
         stale=seen.stale,
-        rank=_rank(health, alerts, seen),
+        rank=_rank(health, loud, seen),
     )
 
 

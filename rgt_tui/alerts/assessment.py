@@ -17,7 +17,7 @@ class Assessment(msgspec.Struct, frozen=True):
     why: str
     """One line: why the box is where it is, with the source that says so."""
     alerts: tuple[Alert, ...]
-    """Worst first."""
+    """Worst first, muted ones at the end."""
     progress_age: float | None
     """Seconds since a running cell's step last advanced, the slowest cell's where there are several."""
     sample_age: float | None

@@ -1,44 +1,96 @@
-"""An alarm that does not flicker: it needs to last before it rises, and a margin before it clears."""
+"""The state machine of one alert: it must last before it rises, and be over for a while before it clears."""
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
+from rgt_tui.alerts.kind import Kind, Reading
+from rgt_tui.model.alert import Alert
 
-class Hysteresis(msgspec.Struct, frozen=True):
-    """A pure state machine: `step` returns the next state, this one stays as it is.
+GONE = Reading("", -math.inf)
+"""The resource is there no more."""
 
-    A missing value says nothing: it neither raises nor clears, and it does not restart the wait.
+
+class Machine(msgspec.Struct, frozen=True):
+    """One alert of one resource. Time is counted in known seconds: those without a reading count for nothing."""
+
+    rung: int = 0
+    """0 = not raised, else the place of the kind's rung, from 1."""
+    up_s: float | None = None
+    """For how long it has been bad enough for a higher rung; None = it is not."""
+    down_s: float = 0.0
+    """For how long it has been good enough for a lower rung."""
+    count: float | None = None
+    """The last value of a kind that counts."""
+    alert: Alert | None = None
+    """What is shown while it is raised."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is to be remembered."""
+        return self.rung == 0 and self.up_s is None and self.count is None
+
+
+REST = Machine()
+
+
+def known(reading: Reading) -> bool:
+    """Say whether there is a value."""
+    return reading.value is not None and reading.value == reading.value
+
+
+def advance(kind: Kind, machine: Machine, reading: Reading, dt: float) -> Machine:
+    """Return the machine after a known `reading`; its `alert` is left as it was.
+
+    Args:
+        kind: The row of the table.
+        machine: The state so far.
+        reading: Its value is neither None nor NaN.
+        dt: Known seconds since the last reading.
     """
+    value = reading.value
+    assert value is not None
+    if kind.rises:
+        return _count(kind, machine, reading, value, dt)
+    sign = -1.0 if kind.below and reading is not GONE else 1.0
+    rungs = kind.rungs
+    up = machine.rung
+    for place in range(len(rungs), machine.rung, -1):
+        if sign * value >= sign * rungs[place - 1].at:
+            up = place
+            break
+    if up > machine.rung:
+        waited = (reading.age_s or 0.0) if machine.up_s is None else machine.up_s + dt
+        if waited >= kind.hold_s:
+            return Machine(rung=up, up_s=waited, alert=machine.alert)
+        return Machine(machine.rung, waited, 0.0, None, machine.alert)
+    down = machine.rung
+    while down and sign * value < sign * rungs[down - 1].clear:
+        down -= 1
+    if down < machine.rung:
+        over = machine.down_s + dt
+        if over >= kind.quiet_s:
+            return Machine(rung=down, alert=machine.alert)
+        return Machine(machine.rung, None, over, None, machine.alert)
+    if machine.up_s is None and not machine.down_s:
+        return machine
+    return Machine(rung=machine.rung, alert=machine.alert)
 
-    raise_above: float
-    """Raised when the value has been at or above this for `for_s`."""
-    clear_below: float
-    """Cleared as soon as the value is below this; not above `raise_above`."""
-    for_s: float = 0.0
-    """Seconds."""
-    raised: bool = False
-    pending_since: float | None = None
-    """When the value went above `raise_above`, while the alarm waits to rise."""
-    raised_at: float | None = None
 
-    def __post_init__(self) -> None:
-        if self.clear_below > self.raise_above:
-            raise ValueError(f"clear_below {self.clear_below:g} is above raise_above {self.raise_above:g}")
-
-    def step(self, value: float | None, now: float) -> Hysteresis:
-        """Return the state after the reading `value` at `now` (seconds of any one clock)."""
-        if value is None or value != value:
-            return self
-        if self.raised:
-            if value >= self.clear_below:
-                return self
-            return msgspec.structs.replace(self, raised=False, pending_since=None, raised_at=None)
-        if value < self.raise_above:
-            if self.pending_since is None:
-                return self
-            return msgspec.structs.replace(self, pending_since=None)
-        since = now if self.pending_since is None else self.pending_since
-        if now - since >= self.for_s:
-            return msgspec.structs.replace(self, raised=True, pending_since=None, raised_at=now)
-        return self if since == self.pending_since else msgspec.structs.replace(self, pending_since=since)
+def _count(kind: Kind, machine: Machine, reading: Reading, value: float, dt: float) -> Machine:
+    if reading is GONE:
+        value = machine.count if machine.count is not None else 0.0
+    if machine.count is None and machine.rung == 0:
+        if reading.age_s is None or reading.age_s > kind.quiet_s:
+            return Machine(count=value)
+        return Machine(rung=1, up_s=reading.age_s, down_s=reading.age_s, count=value)
+    if machine.count is not None and value > machine.count:
+        return Machine(rung=1, count=value, alert=machine.alert)
+    if machine.rung == 0:
+        return machine if value == machine.count else Machine(count=value)
+    over = machine.down_s + dt
+    if over >= kind.quiet_s:
+        return Machine(count=value)
+    return Machine(machine.rung, None, over, value, machine.alert)

@@ -1,16 +1,14 @@
-"""The rules, as a table: each looks at a box and yields the alerts that hold now."""
+"""The table of all kinds of alert. A new kind is a row here, and two functions beside its like."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
-from rgt_tui.alerts.assessment import Alert
-from rgt_tui.alerts.rules_queue import failed, finished_but_billing, interrupted, stalled, waiting_alone
-from rgt_tui.alerts.view import View
-from rgt_tui.model.box import Link
-from rgt_tui.model.evidence import Severity
-from rgt_tui.model.protocol import Disk
-from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct, size
+from rgt_tui.alerts import rules_cells as cells
+from rgt_tui.alerts import rules_gpu as gpu
+from rgt_tui.alerts import rules_link as link
+from rgt_tui.alerts import rules_money as money
+from rgt_tui.alerts import rules_run as run
+from rgt_tui.alerts import rules_space as space
+from rgt_tui.alerts.kind import YES, YES_ERROR, Kind, Rung
 
 DISK_ERROR_PCT = 95.0
 DISK_WARN_PCT = 80.0
@@ -20,88 +18,187 @@ OOM_RECENT_S = 600.0
 """A kill by the kernel is an alert for this long."""
 METER_OLD_S = 600.0
 """A provider that could not be read for this long is an alert."""
+UNREACHABLE_S = 120.0
+"""A box may drop out for this long before anyone is told."""
 
-BAD = (Severity.FATAL, Severity.SILENT_WRONG)
-WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
-"""A resource's word in a row; for other findings the id of the handbook entry stands there."""
+_DISK = (Rung("warn", DISK_WARN_PCT, 77.0), Rung("error", DISK_ERROR_PCT, 92.0))
 
-Rule = Callable[[View], Iterator[Alert]]
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        "finding", "Triage has found what broke", "finding", cells.read_findings, cells.say_finding, YES,
+        unit="yes", told=True, see="triage",
+        advice="Open the box: the finding shows the line that proves it, and the way out.",
+    ),
+    Kind(
+        "failed", "A cell failed", "failed", cells.read_failed, cells.say_failed, YES_ERROR,
+        unit="yes", told=True, see="5.1",
+        advice="Read the end of its log, mend the cause, then run the queue again from this cell.",
+    ),
+    Kind(
+        "queue", "A queue cannot be read", "queue", cells.read_queue_error, cells.say_queue_error, YES_ERROR,
+        unit="yes", see="3.1",
+        advice="Correct the queue file or its state; what runs goes on meanwhile.",
+    ),
+    Kind(
+        "stalled", "A run does not advance", "stalled", cells.read_stalled, cells.say_stalled,
+        (Rung("warn", 1.0, 1.0),), unit="× usual (30 s, or 10 steps)", escalates=True, see="4.2 T21",
+        advice="Look at its log and, before a restart loses the evidence, at py-spy dump --pid PID.",
+    ),
+    Kind(
+        "no-step", "A cell logs no first step", "stalled", cells.read_no_step, cells.say_no_step, YES,
+        unit="yes", hold_s=cells.FIRST_STEP_S, escalates=True, see="3.3 U43",
+        advice="Look at its log: it loads for long, waits for something, or buffers what it prints.",
+    ),
+    Kind(
+        "idle-gpu", "A GPU is idle while a run is alive", "idle gpu", gpu.read_idle, gpu.say_idle,
+        (Rung("warn", 5.0, 10.0),), unit="% util", below=True, hold_s=600.0, quiet_s=60.0, escalates=True,
+        see="U24 U31 G5",
+        advice="Check that the run uses every card it pays for, and that its input keeps up.",
+    ),
+    Kind(
+        "bytes", "A mount runs out of bytes", "disk", space.read_bytes, space.say_bytes, _DISK,
+        unit="% used", quiet_s=30.0, see="U6 0.5",
+        advice="Make room, old checkpoints and caches first, before the next save fails.",
+    ),
+    Kind(
+        "inodes", "A mount runs out of inodes", "inodes", space.read_inodes, space.say_inodes, _DISK,
+        unit="% used", quiet_s=30.0, see="U7 4.3",
+        advice="Remove directories of many small files; free bytes do not help.",
+    ),
+    Kind(
+        "filling", "A mount will soon be full", "filling", space.read_filling, space.say_filling,
+        (Rung("warn", 3.0, 4.0), Rung("error", 0.5, 0.75)), unit="h to full", below=True, hold_s=300.0,
+        quiet_s=120.0, see="U6 U7",
+        advice="Find what grows and limit it (retention, logs), or make room in time.",
+    ),
+    Kind(
+        "mount", "A mount cannot be read", "mount", space.read_mount, space.say_mount, YES,
+        unit="yes", see="C4",
+        advice="Check the mount on the box; do not start anything that saves there.",
+    ),
+    Kind(
+        "memory", "The container's memory runs out", "memory", space.read_memory, space.say_memory,
+        (Rung("warn", MEMORY_WARN_PCT, 87.0), Rung("error", MEMORY_ERROR_PCT, 94.0)), unit="% of limit",
+        quiet_s=30.0, see="U9 4.8",
+        advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
+    ),
+    Kind(
+        "oom-kill", "The kernel killed for memory", "oom", space.read_oom, space.say_oom, YES_ERROR,
+        unit="more kills", rises=True, quiet_s=OOM_RECENT_S, see="U9 U41",
+        advice="See which process is gone; lower the memory it needs before it is started again.",
+    ),
+    Kind(
+        "throttled", "A GPU is slowed down", "throttled", gpu.read_throttled, gpu.say_throttled, YES,
+        unit="yes", hold_s=120.0, quiet_s=60.0, see="U23",
+        advice="Heat or power of the host: if it stays, take another machine; it costs 25 to 40 % of the speed.",
+    ),
+    Kind(
+        "cpu-throttled", "The CPU quota holds the training back", "cpu", gpu.read_cpu, gpu.say_cpu,
+        (Rung("warn", 25.0, 15.0),), unit="% of the time", hold_s=300.0, quiet_s=60.0, see="U40",
+        advice="Set OMP_NUM_THREADS and the number of loader workers to the cores that are granted.",
+    ),
+    Kind(
+        "xid", "The driver reports broken hardware", "xid", gpu.read_xid, gpu.say_text, YES_ERROR,
+        unit="yes", see="U22",
+        advice="Get the newest checkpoint off the box, then stop it and rent another.",
+    ),
+    Kind(
+        "xid-soft", "The driver reports a fault of a program", "xid", gpu.read_xid_soft, gpu.say_text, YES,
+        unit="more reports", rises=True, quiet_s=600.0, see="U22",
+        advice="Mostly the program's own error; look in its log, and at the card if it comes again.",
+    ),
+    Kind(
+        "ecc", "Memory errors that ECC could not correct", "ecc", gpu.read_ecc, gpu.say_ecc, YES,
+        unit="errors", see="U22",
+        advice="Save, and watch whether the number grows; a growing one means another machine.",
+    ),
+    Kind(
+        "gpu-error", "A GPU does not answer", "gpu lost", gpu.read_gpu_error, gpu.say_gpu_error, YES_ERROR,
+        unit="yes", hold_s=30.0, see="U22",
+        advice="The card is lost until the machine restarts: get the checkpoint off, rent another.",
+    ),
+    Kind(
+        "loss-nan", "The loss is not a number", "nan", run.read_nan, run.say_nan,
+        (Rung("warn", 1.0, 1.0), Rung("error", 3.0, 1.0)), unit="points in a row", quiet_s=60.0, see="P8 4.4",
+        advice="Stop it, and go on from a checkpoint before it with a lower rate, bf16 or clipping.",
+    ),
+    Kind(
+        "loss-spike", "The loss jumps", "spike", run.read_spike, run.say_spike,
+        (Rung("warn", 8.0, 4.0),), unit="robust σ", quiet_s=60.0, see="P12 P14",
+        advice="See whether it comes back by itself; if not, go on from before it with a lower rate.",
+    ),
+    Kind(
+        "fast-finish", "A cell is done much too soon", "too soon", cells.read_fast, gpu.say_text, YES,
+        unit="yes", hold_s=30.0, escalates=True, see="PA3",
+        advice="Read its log: most likely it has not done what it was asked to.",
+    ),
+    Kind(
+        "interrupted", "A cell was cut off, and nobody runs it", "interrupted", cells.read_interrupted,
+        gpu.say_text, YES, unit="yes", told=True, escalates=True, see="SP1 2.3",
+        advice="Start the queue again: it goes on from the newest checkpoint.",
+    ),
+    Kind(
+        "waiting", "Cells wait, and no runner is there", "waiting", cells.read_waiting, gpu.say_text, YES,
+        unit="yes", escalates=True, see="3.2",
+        advice="Start the queue's runner.",
+    ),
+    Kind(
+        "done-billing", "The queue is done, the GPU still bills", "finished", money.read_done_billing,
+        money.say_done_billing, YES, unit="yes", live=False, escalates=True, see="5.1 5.6",
+        advice="Pull and check the results, then stop the meter (tear down).",
+    ),
+    Kind(
+        "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
+        YES, unit="yes", hold_s=UNREACHABLE_S, live=False, see="MP3 SSH-K2",
+        advice="It is not dead because of that: look at the provider's console and at your own network.",
+    ),
+    Kind(
+        "host-key", "The box shows another host key", "key", link.read_host_key, link.say_host_key, YES_ERROR,
+        unit="yes", live=False, told=True, see="SSH-T6",
+        advice="If the box was made anew, remove the line that is named; otherwise do not log in.",
+    ),
+    Kind(
+        "login", "The box refuses the login", "login", link.read_login, link.say_login, YES_ERROR,
+        unit="yes", live=False, see="1.1",
+        advice="Check user, key and agent; rgt does not try again by itself.",
+    ),
+    Kind(
+        "stopped", "The provider stopped the box unasked", "stopped", link.read_stopped, link.say_stopped, YES,
+        unit="yes", live=False, escalates=True, see="SP1",
+        advice="Preempted, out of money, or stopped elsewhere: see the console, mind the clock of its disk.",
+    ),
+    Kind(
+        "gone", "The box is gone at the provider", "gone", link.read_gone, link.say_gone, YES_ERROR,
+        unit="yes", live=False, see="C4 5.3",
+        advice="Only what is on durable storage is left; see the console for the reason.",
+    ),
+    Kind(
+        "clock", "Something will happen to the data or the money", "clock", money.read_clock, money.say_clock,
+        (Rung("warn", 120.0, 120.0), Rung("error", 48.0, 48.0)), unit="h left", below=True, live=False,
+        escalates=True, see="platform",
+        advice="Start the box, or move the data off it, before the time is over.",
+    ),
+    Kind(
+        "balance", "The account runs empty", "balance", money.read_balance, money.say_balance,
+        (Rung("warn", 24.0, 30.0), Rung("error", 6.0, 8.0)), unit="h of burn", below=True, live=False,
+        quiet_s=300.0, escalates=True, see="platform",
+        advice="Add money: at zero the provider stops the boxes, and may delete them.",
+    ),
+    Kind(
+        "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
+        (Rung("warn", METER_OLD_S, METER_OLD_S),), unit="s since read", live=False, see="5.5",
+        advice="Check the provider's key and console: nobody knows what the box costs.",
+    ),
+    Kind(
+        "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
+        (Rung("warn", 30.0, 15.0),), unit="s", hold_s=60.0, see="1.3",
+        advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",
+    ),
+    Kind(
+        "stream", "The agent's stream is damaged", "stream", link.read_stream, link.say_stream, YES,
+        unit="more losses", rises=True, quiet_s=600.0, live=False, see="1.4",
+        advice="A bad network, or something that writes into the channel; rgt doctor tests the box.",
+    ),
+)  # fmt: skip
 
-
-def findings(view: View) -> Iterator[Alert]:
-    """A diagnosis: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
-    for finding in view.box.findings:
-        bad = finding.severity in BAD and not finding.cleared
-        tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
-        who = f" · {finding.run}" if finding.run else ""
-        yield Alert(
-            id=f"finding:{finding.gotcha}:{finding.resource}:{finding.run or ''}",
-            level="error" if bad else "warn",
-            text=f"{finding.resource}: {tail} · {finding.gotcha}{who}",
-            word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
-        )
-
-
-def _filling(disk: Disk, what: str, share: float | None, detail: str) -> Iterator[Alert]:
-    if share is not None and share >= DISK_WARN_PCT:
-        level = "error" if share >= DISK_ERROR_PCT else "warn"
-        text = f"{disk.mount} {pct(share)} of its {what} used ({detail})"
-        yield Alert(id=f"{what}:{disk.mount}", level=level, text=text, word=WORDS[what])
-
-
-def disks(view: View) -> Iterator[Alert]:
-    """Inodes and bytes of every mount that can be written; a mount that cannot be read."""
-    named = {finding.resource for finding in view.box.findings}
-    for disk in view.box.sample.disks if view.box.sample else ():
-        if disk.error is not None:
-            yield Alert(f"mount:{disk.mount}", "warn", f"{disk.mount} cannot be read: {disk.error}", "mount")
-        if disk.read_only:
-            continue
-        if f"inodes of {disk.mount}" not in named:
-            detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
-            yield from _filling(disk, "inodes", inode_pct(disk), detail)
-        if f"bytes of {disk.mount}" not in named:
-            yield from _filling(disk, "bytes", byte_pct(disk), f"{size(disk.bytes_free)} free")
-
-
-def memory(view: View) -> Iterator[Alert]:
-    """The container's memory against its own limit, page cache that can be taken back left out."""
-    if view.box.sample is None:
-        return
-    mem = view.box.sample.mem
-    share = memory_pct(mem)
-    if share is not None and share >= MEMORY_WARN_PCT:
-        level = "error" if share >= MEMORY_ERROR_PCT else "warn"
-        used = max(0, (mem.used or 0) - (mem.cache or 0))
-        text = f"container memory {pct(share)}: {size(used)} of {size(mem.limit)}, cache left out"
-        yield Alert("memory", level, text, "memory")
-
-
-def oom(view: View) -> Iterator[Alert]:
-    """The kernel killed something in the container lately."""
-    recent = [e for e in view.box.events if e.kind == "oom-kill" and view.box_now - e.at <= OOM_RECENT_S]
-    if recent:
-        kills = view.box.sample.mem.oom_kills if view.box.sample else None
-        count = "" if kills is None else f" (oom kills {kills})"
-        text = f"the kernel killed for memory {age(view.box_now - recent[-1].at)} ago{count}"
-        yield Alert("oom-kill", "error", text, "oom")
-
-
-def host_key(view: View) -> Iterator[Alert]:
-    """The box shows another key than the one known."""
-    if view.box.link is Link.REFUSED_KEY:
-        yield Alert("host-key", "error", f"host key refused: {view.box.reason}", "key")
-
-
-def meter_unread(view: View) -> Iterator[Alert]:
-    """The provider has not been read for a while: nobody knows what the box costs."""
-    meter = view.box.meter
-    if meter.error is not None and (meter.at is None or view.now - meter.at > METER_OLD_S):
-        last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
-        yield Alert("meter", "warn", f"meter unknown, {last}: {meter.error}", "meter")
-
-
-LIVE_RULES: tuple[Rule, ...] = (findings, disks, memory, oom, failed, interrupted, stalled, waiting_alone)
-"""Need figures of a box that is there; a box that is stopped or gone has none."""
-ALWAYS_RULES: tuple[Rule, ...] = (host_key, meter_unread, finished_but_billing)
-"""Hold whatever the link is."""
+BY_ID = {kind.id: kind for kind in KINDS}

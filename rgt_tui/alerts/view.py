@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from rgt_tui.alerts.memory import Memory, News, news_of
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Cell, QueueState
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import stale_after
+
+RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
 
 
 class View(msgspec.Struct, frozen=True):
@@ -22,11 +25,16 @@ class View(msgspec.Struct, frozen=True):
     running: tuple[tuple[QueueState, Cell, RunState | None], ...]
     """Cells that are being run, with their metrics."""
     progress_age: float | None
-
-    @property
-    def live(self) -> bool:
-        """The figures are of now."""
-        return self.box.link is Link.LIVE and not self.stale
+    live: bool
+    """The figures are of now."""
+    trains: bool
+    """A process that trains is there."""
+    off: bool
+    """The provider says that the machine is stopped or gone, and nothing newer speaks against it."""
+    memory: Memory
+    """What earlier views have shown."""
+    news: News
+    """What the box's events tell."""
 
     @property
     def box_now(self) -> float:
@@ -39,32 +47,34 @@ class View(msgspec.Struct, frozen=True):
         return bool(self.box.queues) and all(queue.done for queue in self.box.queues)
 
     @property
-    def trains(self) -> bool:
-        """A process that trains is there."""
-        return bool(self.box.sample and self.box.sample.procs)
-
-    @property
     def provider_word(self) -> Lifecycle:
         """The provider's word where it is to be believed: a live box overrules an older reading."""
-        meter = self.box.meter
-        if meter.lifecycle not in (Lifecycle.STOPPED, Lifecycle.GONE):
-            return meter.lifecycle
-        seen = self.box.sample_at
-        if self.box.link is Link.LIVE and seen is not None and meter.at is not None and seen > meter.at:
-            return Lifecycle.UNKNOWN
+        return provider_word(self.box)
+
+
+def provider_word(box: BoxState) -> Lifecycle:
+    """Return what the provider says of the machine, unless a sample that is newer proves it wrong."""
+    meter = box.meter
+    if meter.lifecycle not in RUNNER_GONE:
         return meter.lifecycle
+    seen = box.sample_at
+    if box.link is Link.LIVE and seen is not None and meter.at is not None and seen > meter.at:
+        return Lifecycle.UNKNOWN
+    return meter.lifecycle
 
 
-def view(box: BoxState, now: float) -> View:
-    """Return the view of `box` at `now` (client clock)."""
+def view(box: BoxState, now: float, memory: Memory | None = None, news: News | None = None) -> View:
+    """Return the view of `box` at `now` (client clock).
+
+    Args:
+        box: The state.
+        now: Client clock.
+        memory: What a book remembers; None = nobody has watched.
+        news: What `news_of` made of the same events, where that is known already.
+    """
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
-    runs = {run.name: run for run in box.runs}
-    running = tuple(
-        (queue, cell, runs.get(cell.name))
-        for queue in box.queues
-        for cell in queue.cells
-        if cell.state == "running"
-    )
+    stale = sample_age is None or sample_age > stale_after(box)
+    running = _running(box) if box.queues else ()
     moved = [run.progressed_at for _, _, run in running if run is not None and run.progressed_at is not None]
     if not box.queues:
         newest = [run.progressed_at for run in box.runs if run.progressed_at is not None]
@@ -73,7 +83,20 @@ def view(box: BoxState, now: float) -> View:
         box=box,
         now=now,
         sample_age=sample_age,
-        stale=sample_age is None or sample_age > stale_after(box),
+        stale=stale,
         running=running,
         progress_age=max(0.0, now - min(moved)) if moved else None,
+        live=box.link is Link.LIVE and not stale,
+        trains=bool(box.sample is not None and box.sample.procs),
+        off=provider_word(box) in RUNNER_GONE,
+        memory=memory if memory is not None else Memory(),
+        news=news if news is not None else news_of(box.events),
     )
+
+
+def _running(box: BoxState) -> tuple[tuple[QueueState, Cell, RunState | None], ...]:
+    found = [(queue, cell) for queue in box.queues for cell in queue.cells if cell.state == "running"]
+    if not found:
+        return ()
+    runs = {run.name: run for run in box.runs}
+    return tuple((queue, cell, runs.get(cell.name)) for queue, cell in found)

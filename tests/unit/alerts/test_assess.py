@@ -166,7 +166,7 @@ def test_a_stale_box_is_not_called_stalled() -> None:
 
 def test_no_first_step_for_long() -> None:
     late = queue(cell(started=NOW - 700))
-    assert [id_ for id_, _ in alerts(assess(box(queues=(late,), runs=()), NOW))] == ["stalled:lstm-b"]
+    assert [id_ for id_, _ in alerts(assess(box(queues=(late,), runs=()), NOW))] == ["no-step:lstm-b"]
     soon = queue(cell(started=NOW - 60))
     assert assess(box(queues=(soon,), runs=()), NOW).alerts == ()
 

@@ -1,0 +1,103 @@
+"""What the connection and the provider say of the machine: unreachable, refused, stopped, gone, clocks apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.alerts.kind import Reading
+from rgt_tui.alerts.view import View
+from rgt_tui.model.box import Link
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.profiles.readings import age
+
+NOTHING: tuple[Reading, ...] = ()
+YES = (Reading("", 1.0),)
+
+
+def read_unreachable(view: View) -> Sequence[Reading] | None:
+    """The box does not answer. While a try goes on, nothing is known."""
+    link = view.box.link
+    if link is Link.LIVE or view.off:
+        return NOTHING
+    if link is Link.UNREACHABLE:
+        return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
+    return None if link in (Link.CONNECTING, Link.ASKING) else NOTHING
+
+
+def say_unreachable(view: View, reading: Reading, since: float) -> str:
+    """Name the reason, and what the provider says: a refused connection proves nothing of the machine."""
+    box = view.box
+    says = f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
+    return f"unreachable for {age(view.now - since)}: {box.reason}{says}"
+
+
+def read_host_key(view: View) -> Sequence[Reading] | None:
+    """The box shows another key than the one known."""
+    return YES if view.box.link is Link.REFUSED_KEY else NOTHING
+
+
+def say_host_key(view: View, reading: Reading, since: float) -> str:
+    """Give the refusal's own words."""
+    return f"host key refused: {view.box.reason}"
+
+
+def read_login(view: View) -> Sequence[Reading] | None:
+    """The box answers and does not let us in."""
+    return YES if view.box.link is Link.REFUSED_LOGIN else NOTHING
+
+
+def say_login(view: View, reading: Reading, since: float) -> str:
+    """Give the refusal's own words."""
+    return f"login refused: {view.box.reason}"
+
+
+def read_stopped(view: View) -> Sequence[Reading] | None:
+    """The provider calls it stopped, it ran before, and nobody asked for it through rgt."""
+    past = view.memory.past
+    stopped = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
+    return YES if stopped and past.ran and not past.asked else NOTHING
+
+
+def say_stopped(view: View, reading: Reading, since: float) -> str:
+    """Name who says so."""
+    meter = view.box.meter
+    native = f" ({meter.native_status})" if meter.native_status else ""
+    return f"{meter.source} says stopped{native}, and it was not asked for here"
+
+
+def read_gone(view: View) -> Sequence[Reading] | None:
+    """The provider does not know it any more, and nobody destroyed it through rgt."""
+    past = view.memory.past
+    gone = view.off and view.box.meter.lifecycle is Lifecycle.GONE
+    return YES if gone and past.existed and past.asked != "destroy" else NOTHING
+
+
+def say_gone(view: View, reading: Reading, since: float) -> str:
+    """Name who says so."""
+    meter = view.box.meter
+    native = f" ({meter.native_status})" if meter.native_status else ""
+    return f"{meter.source} says gone{native}, and it was not destroyed from here"
+
+
+def read_skew(view: View) -> Sequence[Reading] | None:
+    """The box's clock and ours are apart."""
+    skew = view.box.clock_skew
+    return None if skew is None else (Reading("", abs(skew), skew),)
+
+
+def say_skew(view: View, reading: Reading, since: float) -> str:
+    """Say which is ahead."""
+    skew: float = reading.about
+    return f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+
+
+def read_stream(view: View) -> Sequence[Reading] | None:
+    """Lines that are no frames, and numbers that never came, since rgt was started."""
+    counters = view.box.counters
+    return (Reading("", float(counters.bad_frames + counters.gaps), counters),)
+
+
+def say_stream(view: View, reading: Reading, since: float) -> str:
+    """Say how many of which."""
+    counters = reading.about if reading.about is not None else view.box.counters
+    return f"the agent's stream is damaged: {counters.bad_frames:,} bad frames, {counters.gaps:,} missing"
