@@ -84,6 +84,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     inode_cap_note: str | None = None
     meter_stop_verb: str | None = None
     china_mirror_needed: bool | None = None
+    hosts: tuple[str, ...] = ()
+    """Patterns of the host names that the platform hands out, such as ``*.seetacloud.com``."""
     user: str | None = None
     """Who logs in where neither the fleet file nor ssh_config says it; None = the name of the local user."""
     python: tuple[str, ...] = ()
