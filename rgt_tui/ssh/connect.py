@@ -1,61 +1,110 @@
-"""Open one SSH connection to a box, and say in plain words why it failed."""
+"""Open one SSH connection to a box, hop by hop, and say in plain words why it failed."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import asyncio
 
 import asyncssh
+import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.errors import AuthFailed, HostKeyRefused, Unreachable
+from rgt_tui.ssh.config.host import Host, check_host
+from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
+from rgt_tui.ssh.config.route import route
+from rgt_tui.ssh.config.tokens import path
+from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.hop import Opener, Step
+from rgt_tui.ssh.hostkeys.judge import Moved
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.login.person import Person
 
-CONNECT_SECONDS = 10
-LOGIN_SECONDS = 20
-KEEPALIVE_SECONDS = 10
-KEEPALIVE_MISSES = 3
-
-
-def options(spec: BoxSpec) -> dict[str, Any]:
-    """Return asyncssh's options for a box. The host key is always verified."""
-    chosen: dict[str, Any] = {
-        "host": spec.host,
-        **({"port": spec.port} if spec.port is not None else {}),
-        **({"username": spec.user} if spec.user is not None else {}),
-        "connect_timeout": CONNECT_SECONDS,
-        "login_timeout": LOGIN_SECONDS,
-        "keepalive_interval": KEEPALIVE_SECONDS,
-        "keepalive_count_max": KEEPALIVE_MISSES,
-    }
-    if spec.identity is not None:
-        chosen["client_keys"] = [str(Path(spec.identity).expanduser())]
-        chosen["agent_path"] = None
-    if spec.known_hosts is not None:
-        chosen["known_hosts"] = str(Path(spec.known_hosts).expanduser())
-        # A box that brings its own known_hosts is described in full: no stranger's ssh_config may change it.
-        chosen["config"] = None
-    return chosen
+replace = msgspec.structs.replace
 
 
-async def connect(spec: BoxSpec) -> asyncssh.SSHClientConnection:
-    """Connect to a box.
+class Elsewhere(msgspec.Struct, frozen=True):
+    """Where a box is by now, against what its description says."""
+
+    host: str
+    port: int
+    source: str = "the provider"
+    """Who says so."""
+
+
+def hops(
+    spec: BoxSpec,
+    default_user: str | None = None,
+    elsewhere: Elsewhere | None = None,
+    around: Surroundings | None = None,
+) -> tuple[Step, ...]:
+    """Return the way to a box as ssh_config and its description say; it may run commands of ``Match exec``.
 
     Raises:
-        HostKeyRefused: the host key is not the one that known_hosts has.
-        AuthFailed: the box did not accept us.
-        Unreachable: everything else; refused and timed out are told apart in the message.
+        ConfigError: ssh_config is wrong.
     """
-    where = f"{spec.host}:{spec.port or 22}"
+    around = surroundings(spec.ssh_config) if around is None else around
+    wanted = Wanted(spec.host, port=spec.port, user=spec.user, default_user=default_user)
+    *jumps, last = route(wanted, around)
+    table = {"%": "%", "d": around.home}
+    if spec.identity is not None:
+        only = (path(spec.identity, table, around.env),)
+        last = replace(last, identities=only, identities_given=True, identities_only=True)
+    if spec.known_hosts is not None:
+        file = (path(spec.known_hosts, table, around.env),)
+        last = replace(last, user_known_hosts=file, global_known_hosts=())
+    moved = None
+    if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
+        check_host(elsewhere.host)
+        moved = Moved(elsewhere.source, last.known_as)
+        last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
+    steps = [Step(hop, f"jump host {_label(hop)}") for hop in jumps]
+    return (*steps, Step(last, _label(last), moved))
+
+
+def _label(host: Host) -> str:
+    return host.where if host.alias.lower() == host.host else f"{host.alias} ({host.where})"
+
+
+async def connect(
+    spec: BoxSpec,
+    *,
+    person: Person | None = None,
+    policy: Policy = Policy.ASK,
+    default_user: str | None = None,
+    elsewhere: Elsewhere | None = None,
+) -> asyncssh.SSHClientConnection:
+    """Connect to a box.
+
+    Args:
+        spec: Its description; what it leaves out is taken from ssh_config.
+        person: Who is asked for passwords and about host keys; None = nobody.
+        policy: What becomes of an unknown host key.
+        default_user: The profile's user.
+        elsewhere: Where the box is by now; its identity and its known host key stay those of the description.
+
+    Raises:
+        ConfigError: ssh_config is wrong.
+        HostKeyRefused: a host key has changed, or is unknown and nobody accepted it.
+        AuthFailed: a server did not let us in.
+        Unreachable: everything else; refused and timed out are told apart, and the hop is named.
+    """
+    around = surroundings(spec.ssh_config)
+    # In a thread: it reads files, and may run commands of `Match exec`.
+    steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
+    opener = Opener(person or Person(spec.name), policy, dict(around.env))
+    connection: asyncssh.SSHClientConnection | None = None
     try:
-        return await asyncssh.connect(**options(spec))
-    except asyncssh.HostKeyNotVerifiable as error:
-        raise HostKeyRefused(f"ssh: the host key of {where} is not the known one ({error.reason})") from error
-    except asyncssh.PermissionDenied as error:
-        raise AuthFailed(f"ssh: {where} refused the login of {spec.user} ({error.reason})") from error
-    except (asyncssh.Error, TimeoutError) as error:
-        reason = getattr(error, "reason", "") or f"no answer within {CONNECT_SECONDS} s"
-        raise Unreachable(f"ssh: {where}: {reason}") from error
-    except ConnectionRefusedError as error:
-        raise Unreachable(f"ssh: {where} refused the connection") from error
-    except OSError as error:
-        raise Unreachable(f"ssh: {where}: {error.strerror or error}") from error
+        for step in steps:
+            connection, below = await opener.open(step, connection), connection
+            connection.set_extra_info(rgt_label=step.label, rgt_below=below)
+    except BaseException:
+        if connection is not None:
+            connection.abort()
+        raise
+    if connection is None:
+        raise Unreachable(f"ssh: there is no way to {spec.host}")
+    return connection
+
+
+def where(connection: asyncssh.SSHClientConnection) -> str:
+    """Return how a connection's far end is called: alias, user, host and port."""
+    return str(connection.get_extra_info("rgt_label") or "the box")

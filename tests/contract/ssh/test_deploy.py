@@ -28,7 +28,8 @@ async def test_the_agent_is_written_once_under_its_hash(real_sshd: RealSshd) -> 
     assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
     assert Path(first.path).read_bytes() == bundle.data
     assert bundle.filename in first.path
-    assert msgspec.json.decode(done.stdout or b"")["t"] == "sample"
+    assert done.stdout, done
+    assert msgspec.json.decode(done.stdout)["t"] == "sample"
 
 
 async def test_a_damaged_transfer_is_found_on_the_box(real_sshd: RealSshd) -> None:

@@ -1,0 +1,86 @@
+"""Which algorithms are offered, and in which order.
+
+`aes128-gcm` and `curve25519` come first: they cost the client the least where hundreds of boxes are watched. The
+rest of what asyncssh trusts stays on offer behind them. ssh_config decides instead where it says something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncssh
+from asyncssh.encryption import get_encryption_algs
+from asyncssh.kex import get_kex_algs
+from asyncssh.mac import get_mac_algs
+from asyncssh.public_key import (
+    get_certificate_algs,
+    get_default_certificate_algs,
+    get_default_public_key_algs,
+    get_public_key_algs,
+)
+
+from rgt_tui.ssh.config.errors import ConfigError
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.config.patterns import matches
+
+CIPHERS_FIRST = "^aes128-gcm@openssh.com"
+KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
+
+
+def chosen(host: Host) -> dict[str, Any]:
+    """Return asyncssh's options for ciphers, key exchange, MACs and compression.
+
+    Raises:
+        ConfigError: ssh_config names only what asyncssh does not know.
+    """
+    found: dict[str, Any] = {
+        "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host) or CIPHERS_FIRST,
+        "kex_algs": _said("KexAlgorithms", host.kex, get_kex_algs(), host) or KEX_FIRST,
+    }
+    if macs := _said("MACs", host.macs, get_mac_algs(), host):
+        found["mac_algs"] = macs
+    if host.compression:
+        found["compression_algs"] = ["zlib@openssh.com", "zlib", "none"]
+    return found
+
+
+def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool) -> list[str]:
+    """Return the host key algorithms, those of known keys first, so that a known key is what the server shows.
+
+    Raises:
+        ConfigError: HostKeyAlgorithms names only what asyncssh does not know.
+    """
+    known = [name.decode() for key in trusted for name in key.sig_algorithms]
+    plain = [name.decode() for name in get_default_public_key_algs()]
+    # A certificate that no known authority signed could not be verified, so none is asked for.
+    certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
+    possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
+    default = [*certificates, *[name for name in known if name in plain], *plain]
+    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host)
+    return list(
+        dict.fromkeys(_apply(said, default, [name.decode() for name in possible]) if said else default)
+    )
+
+
+def _apply(said: str, default: list[str], possible: list[str]) -> list[str]:
+    prefix = said[0] if said[0] in "^+-" else ""
+    wanted = [
+        name for pattern in said.lstrip("^+-").split(",") for name in possible if matches(pattern, name)
+    ]
+    tables = {"": wanted, "^": wanted + default, "+": default + wanted}
+    return tables.get(prefix, [name for name in default if name not in wanted])
+
+
+def _said(option: str, value: str | None, possible: Sequence[bytes], host: Host) -> str | None:
+    """Return a list of ssh_config without the names that asyncssh does not know; None = nothing is said."""
+    if value is None:
+        return None
+    prefix = value[0] if value[0] in "^+-" else ""
+    names = [name.decode() for name in possible]
+    kept = [p for p in value[len(prefix) :].split(",") if any(matches(p, name) for name in names)]
+    if not kept:
+        if prefix:
+            return None
+        raise ConfigError(f"ssh_config, for {host.alias}: {option} {value}: rgt knows none of them")
+    return prefix + ",".join(kept)

@@ -1,0 +1,133 @@
+"""What becomes of a host key that no known_hosts line vouches for."""
+
+from __future__ import annotations
+
+import base64
+
+import msgspec
+
+from rgt_tui.model.question import QuestionKind
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.errors import HostKeyRefused
+from rgt_tui.ssh.hostkeys import fingerprint, write
+from rgt_tui.ssh.hostkeys.entries import Entry
+from rgt_tui.ssh.hostkeys.known import Known, elsewhere
+from rgt_tui.ssh.hostkeys.policy import Policy, effective
+from rgt_tui.ssh.login.person import Person
+
+
+class Offered(msgspec.Struct, frozen=True):
+    """The key that a server showed."""
+
+    type: str
+    key: str
+    """base64."""
+    bits: int = 0
+
+    @property
+    def blob(self) -> bytes:
+        """The key in wire format."""
+        return base64.b64decode(self.key)
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """The provider says that the box is elsewhere now."""
+
+    source: str
+    """Who says so."""
+    old: str
+    """The name under which the box was known before."""
+
+
+async def judge(
+    host: Host,
+    label: str,
+    offered: Offered,
+    known: Known,
+    person: Person,
+    policy: Policy,
+    moved: Moved | None = None,
+) -> None:
+    """Return if the key may be trusted from now on; it has then been written down.
+
+    Raises:
+        HostKeyRefused: it has changed, nobody accepted it, or it cannot be written down.
+    """
+    shown = f"{offered.type} {fingerprint.sha256(offered.blob)}"
+    changed = known.same_type(offered.type)
+    if changed:
+        raise HostKeyRefused(_changed(host, label, shown, changed))
+    rule = effective(policy, host.strict)
+    others = ", ".join(f"{entry.type} at {entry.at}" for entry in known.keys)
+    if rule is Policy.REFUSE or (rule is Policy.ACCEPT_NEW and others):
+        why = (
+            f"its {offered.type} key is unknown, though the server is known by {others}"
+            if others
+            else "its key is unknown, and unknown keys are refused"
+        )
+        raise HostKeyRefused(f"ssh: {label}: {why} (shown: {shown}); {_how(host)}")
+    if rule is Policy.ASK and not await _accepted(host, label, offered, shown, others, person, moved):
+        why = "nobody accepted it" if person.there else "nobody is there to accept it"
+        raise HostKeyRefused(
+            f"ssh: {label}: its host key is unknown and {why} (shown: {shown}); {_how(host)}"
+        )
+    path = file_of(host)
+    if path is None:
+        person.answers.accept(host.known_as, offered.type, offered.key)
+    else:
+        write.append(path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts)
+
+
+def file_of(host: Host) -> str | None:
+    """Return the known_hosts file that is written to; None = there is none."""
+    first = next(iter(host.user_known_hosts), "")
+    return None if first in write.NOWHERE else first
+
+
+async def _accepted(
+    host: Host,
+    label: str,
+    offered: Offered,
+    shown: str,
+    others: str,
+    person: Person,
+    moved: Moved | None,
+) -> bool:
+    path = file_of(host)
+    lines = [f"{label} shows a host key that is not known:", shown]
+    if moved is not None:
+        lines.append(f"{moved.source} says that the box has moved here; it was known as {moved.old}")
+    if others:
+        lines.append(f"CAUTION: the server is known by another kind of key: {others}")
+    same = elsewhere(host, offered.type, offered.key)
+    if same:
+        lines.append("the very same key is known at " + ", ".join(entry.at for entry in same[:3]))
+    lines.append(
+        f"yes writes it to {path} as {host.known_as}"
+        if path is not None
+        else "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
+    )
+    name = offered.type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
+    lines += fingerprint.art(offered.blob, f"{name} {offered.bits}" if offered.bits else name)
+    answer = await person.ask(QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines))
+    return answer is not None and answer.strip().lower() == "yes"
+
+
+def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
+    lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint.sha256(entry.blob)}" for entry in known)
+    forget = " ".join(
+        f"`ssh-keygen -R '{host.known_as}' -f {path}`"
+        for path in dict.fromkeys(entry.path for entry in known)
+    )
+    return (
+        f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Somebody may be "
+        f"in between, or the machine was made anew: ask the provider, and only if it was, forget the old key: {forget}"
+    )
+
+
+def _how(host: Host) -> str:
+    port = f" -p {host.port}" if host.port != 22 else ""
+    return (
+        f"compare it with what the provider shows, then accept it in the dashboard (rgt), with "
+        f"--accept-new-host-key, or by `ssh{port} {host.user}@{host.host}`"
+    )

@@ -1,0 +1,159 @@
+"""One login as asyncssh drives it: which key, which password, which answer comes next."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+
+import asyncssh
+
+from rgt_tui.model.question import QuestionKind
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.deadline import Deadline
+from rgt_tui.ssh.login.keyring import Keyring
+from rgt_tui.ssh.login.person import Person
+
+_PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)
+_ONCE = re.compile(r"one.?time|otp|token|verif|2fa|factor|duo", re.IGNORECASE)
+"""Prompts whose answer is worth nothing a second time."""
+MOST_CHALLENGES = 10
+"""A server that goes on asking without end is left."""
+
+
+class Login(asyncssh.SSHClient):
+    """The client side of one login.
+
+    Attributes:
+        offered: The host key that no known_hosts line vouches for, when there was one.
+        deadline: How long the login may take.
+        reached: The transport connected; whatever failed then failed behind it.
+        asked: A person was waited for during the login: the server may have lost patience.
+        keyring: What was tried.
+        unanswered: What nobody answered.
+    """
+
+    def __init__(self, host: Host, person: Person, deadline: Deadline, login_seconds: float) -> None:
+        self.offered: asyncssh.SSHKey | None = None
+        self.reached = False
+        self.asked = False
+        self.keyring = Keyring(host, person)
+        self.unanswered: list[str] = []
+        self.methods: tuple[str, ...] = ()
+        self._host = host
+        self._person = person
+        self.deadline = deadline
+        self._seconds = login_seconds
+        self._keys: AsyncIterator[asyncssh.SSHKeyPair] | None = None
+        self._banner: list[str] = []
+        self._given: str | None = None
+        """The password that was given last in this login."""
+        self._fresh = False
+        """A person was asked for it in this login."""
+        self._challenges = 0
+        self._connection: asyncssh.SSHClientConnection | None = None
+
+    def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        """Take note that the server is reached: from now on the login has its own time."""
+        self._connection = conn
+        self.reached = True
+        self.deadline.extend(self._seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of the agent."""
+        self.keyring.close()
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """Refuse, and keep the key: a person decides before the next try."""
+        self.offered = key
+        return False
+
+    def auth_banner_received(self, msg: str, lang: str) -> None:
+        """Keep the server's words for whoever is asked."""
+        if len(self._banner) < 10:
+            self._banner += msg.splitlines()[:10]
+
+    def auth_completed(self) -> None:
+        """Let go of the agent."""
+        self.keyring.close()
+
+    async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
+        """Return the next key."""
+        self._methods()
+        if self._keys is None:
+            self._keys = self.keyring.keys()
+        with self.deadline.open_end(self._seconds):
+            return await anext(self._keys, None)
+
+    async def password_auth_requested(self) -> str | None:
+        """Return the password, remembered or asked for."""
+        self._methods()
+        return await self._password(f"password of {self._host.where}", ())
+
+    def kbdint_auth_requested(self) -> str | None:
+        """Answer challenges, as long as there is something to answer with."""
+        self._methods()
+        return "" if self._challenges < MOST_CHALLENGES else None
+
+    async def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> list[str] | None:
+        """Answer the server's prompts: a password from memory, anything else from the person."""
+        self._challenges += 1
+        if self._challenges > MOST_CHALLENGES:
+            return None
+        answers = []
+        words = tuple(part for part in (name, *instructions.splitlines()) if part.strip())
+        for prompt, echo in prompts:
+            title = f"{prompt.strip().rstrip(':') or 'answer'} of {self._host.where}"
+            if not echo and _PASSWORD.search(prompt) and not _ONCE.search(prompt):
+                answer = await self._password(title, words)
+            else:
+                kind = QuestionKind.TEXT if echo else QuestionKind.SECRET
+                answer = await self._ask(kind, title, words)
+            if answer is None:
+                return None
+            answers.append(answer)
+        return answers
+
+    def refused(self) -> None:
+        """Take note that the server refused the login: the password is worth nothing."""
+        if self._given is not None:
+            self._person.answers.drop_password(self._host.where, self._given)
+
+    async def _password(self, title: str, words: tuple[str, ...]) -> str | None:
+        """Return a password that was not refused in this login; a person is asked for it once."""
+        where, answers = self._host.where, self._person.answers
+        if self._given is not None:
+            answers.drop_password(where, self._given)
+        known = answers.password(where)
+        if known is None or known == self._given:
+            if self._fresh:
+                return None
+            self.asked = True
+            with self.deadline.open_end(self._seconds):
+                async with self._person.idle(title), answers.lock("password", where):
+                    known = answers.password(where)
+                    if known is None or known == self._given:
+                        self._fresh = True
+                        known = await self._put(QuestionKind.SECRET, title, words)
+                        if known is not None:
+                            answers.keep_password(where, known)
+        self._given = known
+        return known
+
+    async def _ask(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
+        self.asked = True
+        with self.deadline.open_end(self._seconds):
+            async with self._person.idle(title):
+                return await self._put(kind, title, words)
+
+    async def _put(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
+        lines = (*self._banner, *words, "kept in memory until rgt ends, never written")
+        answer = await self._person.ask(kind, title, lines)
+        if answer is None:
+            self.unanswered.append(title)
+        return answer
+
+    def _methods(self) -> None:
+        if self._connection is not None:
+            self.methods = self.methods or tuple(self._connection.get_server_auth_methods())

@@ -1,0 +1,151 @@
+"""The keys that are offered to one server, in OpenSSH's order."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import copy
+from collections.abc import AsyncIterator
+
+import asyncssh
+
+from rgt_tui.model.question import QuestionKind
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.login.files import Loaded, load, read_certificate
+from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.login.sealed import SealedKey
+
+
+class Keyring:
+    """Yields keys to try, and remembers in words what became of each.
+
+    Attributes:
+        notes: What a person should know when the login fails: files that could not be used, locked keys.
+        tried: The keys that were offered.
+    """
+
+    def __init__(self, host: Host, person: Person) -> None:
+        self.notes: list[str] = []
+        self.tried: list[str] = []
+        self._host = host
+        self._person = person
+        self._agent: asyncssh.SSHAgentClient | None = None
+        self._refused: set[str] = set()
+
+    async def keys(self) -> AsyncIterator[asyncssh.SSHKeyPair]:
+        """Yield the keys: those of the agent that a file names, the agent's others, then the files' own."""
+        files = [(path, load(path)) for path in self._host.identities]
+        named = {loaded.public.public_data for _, loaded in files if loaded.public is not None}
+        certificates = [
+            cert for path in self._host.certificates if (cert := self._certificate(path)) is not None
+        ]
+        certificates += [loaded.certificate for _, loaded in files if loaded.certificate is not None]
+        held = await self._held()
+        wanted = [pair for pair in held if _bare(pair) in named]
+        if not self._host.identities_only:
+            wanted += [pair for pair in held if _bare(pair) not in named]
+        offered = set()
+        for pair in wanted:
+            offered.add(_bare(pair))
+            for found in _with(pair, certificates):
+                yield self._offer(
+                    found, f"agent: {pair.get_comment(errors='replace') or pair.get_algorithm()}"
+                )
+        for path, loaded in files:
+            if loaded.public is not None and loaded.public.public_data in offered:
+                continue
+            for found in _with(await self._own(path, loaded), certificates):
+                yield self._offer(found, path)
+
+    def close(self) -> None:
+        """Let go of the agent."""
+        if self._agent is not None:
+            self._agent.close()
+            self._agent = None
+
+    def _offer(self, pair: asyncssh.SSHKeyPair, name: str) -> asyncssh.SSHKeyPair:
+        shown = f"{name} (certificate)" if pair.has_cert else name
+        if shown not in self.tried:
+            self.tried.append(shown)
+        return pair
+
+    def _certificate(self, path: str) -> asyncssh.SSHCertificate | None:
+        found = read_certificate(path)
+        if found is None:
+            self.notes.append(f"{path}: no certificate could be read")
+        return found
+
+    async def _held(self) -> list[asyncssh.SSHKeyPair]:
+        if self._host.agent is None:
+            return []
+        try:
+            self._agent = await asyncssh.connect_agent(self._host.agent)
+            return list(await self._agent.get_keys())
+        except (OSError, ValueError, asyncssh.Error) as error:
+            self.notes.append(f"the SSH agent at {self._host.agent} does not answer ({error})")
+            return []
+
+    async def _own(self, path: str, loaded: Loaded) -> asyncssh.SSHKeyPair | None:
+        if loaded.problem is not None:
+            self.notes.append(loaded.problem)
+        if loaded.missing and self._host.identities_given and loaded.public is None:
+            self.notes.append(f"{path}: there is no such key file")
+        key = loaded.key if loaded.key is not None else self._person.answers.key(path)
+        if key is None and loaded.sealed and loaded.public is not None:
+            return SealedKey(loaded.public, path, self._unlock)
+        if key is None and loaded.sealed:
+            # An old format: not even the public half can be offered without the passphrase.
+            with contextlib.suppress(ValueError):
+                key = await self._unlock(path)
+        return None if key is None else asyncssh.load_keypairs([key])[0]
+
+    async def _unlock(self, path: str) -> asyncssh.SSHKey:
+        answers = self._person.answers
+        if path in self._refused:
+            raise ValueError("asked already")
+        title = f"passphrase of {path}"
+        async with self._person.idle(title), answers.lock("key", path):
+            known = answers.key(path)
+            if known is not None:
+                return known
+            lines = (f"to log in at {self._host.where}", "kept in memory until rgt ends, never written")
+            phrase = await self._person.ask(QuestionKind.SECRET, title, lines)
+            if phrase is None:
+                self._refused.add(path)
+                self.notes.append(f"{path} is encrypted and nobody gave its passphrase; ssh-add {path}")
+                raise ValueError("no passphrase")
+            try:
+                key = await asyncio.to_thread(asyncssh.read_private_key, path, phrase)
+            except (OSError, ValueError, asyncssh.KeyImportError, asyncssh.KeyEncryptionError):
+                self._refused.add(path)
+                self.notes.append(f"{path}: that is not its passphrase")
+                raise ValueError("wrong passphrase") from None
+            answers.keep_key(path, key)
+            return key
+
+
+def _bare(pair: asyncssh.SSHKeyPair) -> bytes:
+    """Return the public key of a pair, without the certificate around it that an agent may hold."""
+    if not pair.algorithm.endswith(b"-cert-v01@openssh.com"):
+        return pair.public_data
+    try:
+        line = pair.algorithm + b" " + base64.b64encode(pair.public_data)
+        return asyncssh.import_certificate(line).key.public_data
+    except (ValueError, asyncssh.KeyImportError):
+        return pair.public_data
+
+
+def _with(
+    pair: asyncssh.SSHKeyPair | None, certificates: list[asyncssh.SSHCertificate]
+) -> list[asyncssh.SSHKeyPair]:
+    """Return a key with each of its certificates, then the key alone."""
+    if pair is None:
+        return []
+    certified = []
+    for certificate in certificates:
+        if not pair.has_cert and certificate.key.public_data == pair.public_data:
+            other = copy.copy(pair)
+            other.set_certificate(certificate)
+            certified.append(other)
+    return [*certified, pair]
