@@ -6,6 +6,9 @@ from importlib import import_module
 from types import ModuleType
 
 COMMANDS: dict[str, str] = {
+    "init": "rgt_tui.cli.init",
+    "add": "rgt_tui.cli.add",
+    "import": "rgt_tui.cli.import_ssh",
     "status": "rgt_tui.cli.status",
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",

@@ -14,12 +14,13 @@ import msgspec
 from rgt_tui.fleet.config import checks, secrets
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.positions import KeyPath, Positions
+from rgt_tui.model.alert import AlertSettings, KindSettings, SinkSettings
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.profiles import ProfileError, load_profile
 
 T = TypeVar("T")
 
-TOP = ("boxes", "defaults")
+TOP = ("boxes", "defaults", "alerts", "sinks")
 BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field != "name")
 DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
 """What ``[defaults]`` may say for every box that does not say it itself."""
@@ -30,6 +31,7 @@ class FleetConfig(msgspec.Struct, frozen=True):
 
     path: Path
     boxes: tuple[BoxSpec, ...]
+    alerts: AlertSettings = AlertSettings()
     warnings: tuple[str, ...] = ()
     """Odd but usable, a line each, with file and line number."""
 
@@ -84,7 +86,51 @@ class _Reader:
             )
         defaults = self._defaults(data.get("defaults", {}))
         specs = tuple(self._box(name, table, defaults) for name, table in boxes.items())
-        return FleetConfig(path=self._path, boxes=specs, warnings=tuple(self._twins(specs)))
+        return FleetConfig(
+            path=self._path,
+            boxes=specs,
+            alerts=self._alerts(data, [spec.name for spec in specs]),
+            warnings=tuple(self._twins(specs)),
+        )
+
+    def _alerts(self, data: dict[str, Any], boxes: Sequence[str]) -> AlertSettings:
+        kinds, sinks = data.get("alerts", {}), data.get("sinks", [])
+        if not isinstance(kinds, dict):
+            self._fail(("alerts",), "must be a table of tables, such as [alerts.idle-gpu]")
+        if not isinstance(sinks, list):
+            self._fail(("sinks",), "must be a list of tables: write [[sinks]]")
+        if not kinds and not sinks:
+            return AlertSettings()
+        known = _kinds()
+        self._known(("alerts",), kinds, known)
+        return AlertSettings(
+            kinds={
+                kind: self._table(("alerts", kind), table, KindSettings, checks.KIND)
+                for kind, table in kinds.items()
+            },
+            sinks=tuple(
+                self._sink(("sinks", place), table, boxes, known) for place, table in enumerate(sinks)
+            ),
+        )
+
+    def _table(self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, checks.Check]) -> T:
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
+        return self._checked(where, table, table, kind, values)
+
+    def _sink(self, where: KeyPath, table: Any, boxes: Sequence[str], kinds: Sequence[str]) -> SinkSettings:
+        sink = self._table(where, table, SinkSettings, checks.SINK)
+        wrong = checks.sink_fault(sink)
+        if wrong is not None:
+            self._fail(where, wrong)
+        for key, known, what in (("boxes", boxes, "box"), ("kinds", kinds, "kind of alert")):
+            for place, name in enumerate(getattr(sink, key)):
+                if name not in known:
+                    near = difflib.get_close_matches(name, known, 1)
+                    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
+                    self._fail((*where, key, place), f"there is no {what} {name!r}{hint}")
+        return sink
 
     def _defaults(self, table: Any) -> dict[str, Any]:
         where: KeyPath = ("defaults",)
@@ -107,9 +153,7 @@ class _Reader:
         self._known(where, table, BOX_KEYS)
         provider = table.get("provider")
         if isinstance(provider, dict):
-            there = (*where, "provider")
-            self._known(there, provider, ProviderRef.__struct_fields__)
-            self._checked(there, provider, provider, ProviderRef, checks.PROVIDER)
+            self._table((*where, "provider"), provider, ProviderRef, checks.PROVIDER)
         if "host" not in table:
             self._fail(
                 where, 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'
@@ -173,6 +217,13 @@ class _Reader:
     def _fail(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
         name = f"{_spelled(where)}: " if named else ""
         raise FleetFileError(f"{self._path}:{self._line(where)}: {name}{words}")
+
+
+def _kinds() -> tuple[str, ...]:
+    """Return the ids of all alerts; loaded only for a file that speaks of them."""
+    from rgt_tui.alerts.rules import KINDS
+
+    return tuple(kind.id for kind in KINDS)
 
 
 def _spelled(where: KeyPath) -> str:

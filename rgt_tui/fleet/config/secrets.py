@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 ADVICE = (
-    "a secret does not belong into the fleet file: put it into an environment variable and name that "
-    '(provider = { …, key_env = "NAME" }), or into a file that only you can read'
+    "a secret (also an address that lets anyone in) does not belong into the fleet file: put it into an environment "
+    "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
 )
 _NAMES = re.compile(
-    r"(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
+    r"(?:^|_|-)(?:url|password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
     re.IGNORECASE,
 )
 _VALUES = re.compile(

@@ -1,0 +1,69 @@
+"""``rgt init``: begin a fleet file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from rgt_tui.cli.exits import FAILED, OK
+from rgt_tui.cli.options import Commands, command
+
+TEMPLATE = """\
+# The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
+# Add one:  rgt add NAME HOST       or:  rgt add NAME "ssh -p 40022 root@1.2.3.4"
+# Or all hosts of ssh_config:  rgt import --write
+
+# [defaults]                 # for every box that does not say it itself
+# identity = "~/.ssh/id_ed25519"
+# profile = "autodl"         # autodl, runpod, vastai or generic-ssh
+
+# [boxes.lab]
+# host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional
+# logs = ["~/exp/*.log"]     # ~ is the home directory on the box
+# jobs = ["~/jobs/sweep"]    # queues of docs/jobs.md
+# per_hour = 1.89            # what an hour costs, where no provider can be asked
+# currency = "USD"
+
+# [boxes.lab.provider]       # who bills it, and stops it
+# kind = "runpod"
+# instance = "k3v9q0x1fake01"
+# key_env = "RUNPOD_API_KEY" # the name of a variable: a key itself does not belong in here
+
+# [alerts.idle-gpu]          # docs/alerts.md lists the kinds and their limits
+# hold_s = 1800
+
+# [[sinks]]                  # where alerts go beside the screen
+# kind = "ntfy"
+# url_env = "RGT_NTFY_URL"
+"""
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "init",
+        brief="begin a fleet file",
+        about="Write a fleet file with everything explained in comments. Never overwrites one.",
+        examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
+    )
+    parser.add_argument("--path", metavar="FILE", default="rgt.toml", help="where to (default: ./rgt.toml)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the file; return the exit code."""
+    from rgt_tui.cli.opening import complain
+    from rgt_tui.fleet.config.write import write_atomically
+
+    path = Path(arguments.path).expanduser()
+    try:
+        write_atomically(path, TEMPLATE, exclusive=True)
+    except FileExistsError:
+        complain(f"{path} is there already and is left as it is; edit it, or use `rgt add NAME HOST`")
+        return FAILED
+    except OSError as error:
+        complain(f"cannot write {path}: {error.strerror}")
+        return FAILED
+    sys.stdout.write(f"{path}: written\nnext: rgt add NAME HOST, or rgt import\n")
+    return OK
