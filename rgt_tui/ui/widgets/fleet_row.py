@@ -63,7 +63,7 @@ def name_cell(row: Row, width: int) -> Line:
 def state_cell(row: Row, width: int) -> Line:
     """The word of the row, and how many alerts hold besides."""
     _, tone = mark(row.verdict.health)
-    more = len(row.verdict.alerts) - 1
+    more = sum(not alert.muted for alert in row.verdict.alerts) - 1
     text = clean(row.verdict.word) + (f" +{more}" if more > 0 else "")
     return (Span(fit(text, width), tone),)
 
@@ -176,7 +176,8 @@ def clock_cell(row: Row, width: int) -> Line:
 
 def why_cell(row: Row, width: int) -> Line:
     """The worst alert in words; where there is none, what the box is doing."""
-    if row.verdict.alerts:
-        alert = row.verdict.alerts[0]
-        return (Span(fit(clean(alert.text), width), level_tone(alert.level)),)
-    return (dim(fit(clean(row.verdict.why), width)),)
+    verdict = row.verdict
+    worst = next((a for a in verdict.alerts if not a.muted and a.kind != verdict.health), None)
+    if worst is not None:
+        return (Span(fit(clean(worst.text), width), level_tone(worst.level)),)
+    return (dim(fit(clean(verdict.why), width)),)

@@ -28,7 +28,7 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
         out += finding_lines(finding, width, now, proof_first=not brief)
     named = {f"finding:{f.gotcha}:{f.resource}:{f.run or ''}" for f in findings}
     for alert in row.verdict.alerts:
-        if alert.id not in named:
+        if alert.id not in named and alert.kind != row.verdict.health:
             glyph = glyphs().trouble if alert.level == "error" else glyphs().warn
             tone = Tone.DIM if alert.muted else level_tone(alert.level)
             first, *rest = wrapped(clean(alert.text), max(8, width - 2), most=2)
