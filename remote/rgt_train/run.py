@@ -7,13 +7,15 @@ import os
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Dict, Iterator, Mapping, Optional, Type, Union
+from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Set, Type, Union
 
 import torch
 
 from rgt_train import exits, record, resume, rng, rollback
 from rgt_train.cadence import Cadence
 from rgt_train.culprit import culprit
+from rgt_train.data.seeded import Seeded
+from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath
 from rgt_train.guard import Guard, Rules, is_left_out, merged
 from rgt_train.ledger import Ledger
@@ -52,9 +54,11 @@ class Run:
         scheduler: See `optimizer`.
         scaler: See `optimizer`.
         ema: See `optimizer`.
-        samples: How many samples an epoch shuffles.
-        batch_size: Samples in a batch.
         epochs: Epochs in all.
+        samples: How many samples an epoch shuffles.
+        batch_size: Samples in a batch, over all ranks.
+        stream: Instead of `samples`: an iterable of batches with its own order, such as a ``StatefulDataLoader``;
+            then give `steps_per_epoch`, or a stream that has a length.
         seed: Seed of the data order.
         steps_per_epoch: Optimizer steps an epoch is cut to; None for all samples.
         accumulate: Batches that make one optimizer step; call `step` once for them.
@@ -72,9 +76,10 @@ class Run:
         out: StrPath,
         *,
         model: Union[torch.nn.Module, Mapping[str, torch.nn.Module]],
-        samples: int,
-        batch_size: int,
         epochs: int,
+        samples: int = 0,
+        batch_size: int = 1,
+        stream: Optional[Iterable[Any]] = None,
         optimizer: Optional[Stateful] = None,
         scheduler: Optional[Stateful] = None,
         scaler: Optional[Stateful] = None,
@@ -89,6 +94,10 @@ class Run:
     ) -> None:
         self.out = os.path.abspath(out)
         self.options = options or Options()
+        self._stream = Stream(stream) if stream is not None else None
+        if stream is not None:
+            steps_per_epoch = steps_per_epoch or _steps_of(stream, accumulate)
+            samples = steps_per_epoch * accumulate * batch_size
         self.sampler = EpochSampler(
             samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
         )
@@ -97,10 +106,12 @@ class Run:
         self.progress = Progress()
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
+        parts["stream"] = self._stream
         others = {name: part for name, part in parts.items() if part is not None}
         self._optimizer, self._settings, self._overrides = optimizer, settings or {}, overrides or {}
         self._state = RunState(self._models, others, self.progress, self.sampler.state(), settings or {})
         self._rng: Optional[Dict[str, Any]] = None
+        self._seeded = False
         result = resume.finished(self.out, self.total_steps)
         self.finished = result is not None
         if result is not None:
@@ -134,10 +145,29 @@ class Run:
     def batches(self) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler: it yields lists of sample indices."""
         p = self.progress
-        first = p.step - p.done_steps + 1
-        steps = range(self.sampler.steps_per_epoch)
-        left_out = {step for step in steps if is_left_out(first + step, p.left_out)} if p.left_out else set()
-        return BatchPlan(self.sampler, p.epoch, p.done_steps, self.restore_rng, left_out)
+        return BatchPlan(
+            self.sampler, p.epoch, p.done_steps, self.restore_rng, self._left_out(), seeded=self._seeded
+        )
+
+    def seeded(self, dataset: Any) -> Seeded:
+        """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
+
+        Random transforms then give the same bits after a resume in the middle of an epoch, for any number of workers.
+        """
+        self._seeded = True
+        return Seeded(dataset)
+
+    def stream(self) -> Iterator[Any]:
+        """Yield the batches of the stream that are left in this epoch.
+
+        Raises:
+            UsageError: The run was made without `stream`, or it ended too early.
+        """
+        if self._stream is None:
+            raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
+        p, a = self.progress, self.sampler.accumulate
+        left = (self.sampler.steps_per_epoch - p.done_steps) * a
+        return self._stream.batches(left, self.restore_rng)
 
     def sample_seed(self, index: int) -> int:
         """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers."""
@@ -342,11 +372,20 @@ class Run:
         self._report.event("stop", p.step, reason=stop.cause)
         self._ledger.end(p.step, stop.cause)
 
+    def _left_out(self) -> Set[int]:
+        """Return the steps of this epoch, from 0, that are not trained on."""
+        p = self.progress
+        first = p.step - p.done_steps + 1
+        steps = range(self.sampler.steps_per_epoch) if p.left_out else ()
+        return {step for step in steps if is_left_out(first + step, p.left_out)}
+
     def _pass_over(self) -> None:
         """Count the steps that are left out next, without a batch and without a change of the weights."""
         p = self.progress
         while p.done_steps < self.sampler.steps_per_epoch and is_left_out(p.step + 1, p.left_out):
             p.advance()
+            if self._stream is not None:
+                self._stream.pass_over(self.sampler.accumulate)
             self._report.say(f"step {p.step} is left out")
             self._report.event("left-out", p.step)
 
@@ -402,3 +441,10 @@ class Run:
             "torch": str(torch.__version__),
             "time": time.time(),
         }
+
+
+def _steps_of(stream: Any, accumulate: int) -> int:
+    try:
+        return max(1, len(stream) // accumulate)
+    except TypeError:
+        raise ValueError("a stream without a length needs steps_per_epoch") from None

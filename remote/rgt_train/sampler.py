@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Any, Callable, Container, Dict, Iterator, List, Optional
+from typing import AbstractSet, Any, Callable, Container, Dict, Iterator, List, Optional, Tuple
 
 import torch
 
@@ -34,7 +34,7 @@ class EpochSampler:
 
     Args:
         samples: How many samples there are; they are the indices 0 to samples - 1.
-        batch_size: Samples in a batch; the last batch of an epoch may be smaller.
+        batch_size: Samples in a batch, over all ranks; the last batch of an epoch may be smaller.
         seed: Seed of the order.
         steps_per_epoch: Optimizer steps after which an epoch ends; None for all samples.
         accumulate: Batches that make one optimizer step. A window never spans two epochs.
@@ -70,22 +70,31 @@ class EpochSampler:
         generator = torch.Generator().manual_seed(mix(self.seed, epoch))
         return torch.randperm(self.samples, generator=generator)
 
-    def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
-        """Yield the batches of `epoch` that are left after `done_steps` optimizer steps.
+    def numbers(self, done_steps: int = 0, left_out: Container[int] = ()) -> List[int]:
+        """Return the numbers of the batches of an epoch that are left after `done_steps` optimizer steps.
 
         Args:
-            epoch: The epoch, from 0.
-            done_steps: Steps of it that are done.
-            left_out: Steps of it, from 0, whose batches are not to be trained on.
+            done_steps: Steps that are done.
+            left_out: Steps of the epoch, from 0, whose batches are not to be trained on.
         """
+        last = min(self.steps_per_epoch * self.accumulate, -(-self.samples // self.batch_size))
+        first = done_steps * self.accumulate
+        return [number for number in range(first, last) if number // self.accumulate not in left_out]
+
+    def cut(self, order: torch.Tensor, number: int) -> List[int]:
+        """Return the samples of batch `number` of an epoch with this `order`."""
+        batch: List[int] = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
+        return batch
+
+    def size(self, number: int) -> int:
+        """Return the number of samples in batch `number` of an epoch."""
+        return max(0, min(self.batch_size, self.samples - number * self.batch_size))
+
+    def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
+        """Yield the batches of `epoch` that `numbers` names, for a single rank."""
         order = self.order(epoch)
-        last = self.steps_per_epoch * self.accumulate
-        for number in range(done_steps * self.accumulate, last):
-            if number // self.accumulate in left_out:
-                continue
-            batch = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
-            if batch:
-                yield batch
+        for number in self.numbers(done_steps, left_out):
+            yield self.cut(order, number)
 
     def state(self) -> Dict[str, int]:
         """Return what must be equal for a cursor to keep its meaning."""
@@ -101,6 +110,13 @@ class EpochSampler:
 class BatchPlan:
     """What is left of one epoch, as a batch sampler for `torch.utils.data.DataLoader` or a plain loop.
 
+    With several ranks each takes its slice of every batch: the order, and so the position in it, does not depend on
+    how many there are. A batch that cannot be shared evenly is padded: the ranks that are short repeat samples of the
+    batch, at the end of their slice, and `real` says how many count. Then all ranks make the same number of steps of
+    the same shape, and multiplying the mean loss over the real samples by `share` gives the gradients of the whole
+    batch when the ranks' gradients are averaged. Without padding (`pad=False`) slices differ in length and may be
+    missing at the end: for ``torch.distributed.algorithms.Join``.
+
     Args:
         sampler: Where the order comes from.
         epoch: The epoch, from 0.
@@ -108,6 +124,10 @@ class BatchPlan:
         before_first: Called when the first batch is asked for. A `DataLoader` draws a random number when it is
             iterated; random state that is put back earlier would be one draw off.
         left_out: Steps of the epoch, from 0, that are not trained on.
+        rank: Number of this rank.
+        world: How many ranks there are.
+        pad: Whether all ranks get the same number of samples.
+        seeded: Whether the indices carry the seeds of their samples (`SampleIndex`).
     """
 
     def __init__(
@@ -117,18 +137,56 @@ class BatchPlan:
         done_steps: int,
         before_first: Callable[[], Any],
         left_out: AbstractSet[int] = frozenset(),
+        *,
+        rank: int = 0,
+        world: int = 1,
+        pad: bool = True,
+        seeded: bool = False,
     ) -> None:
         self._sampler, self._epoch, self._done = sampler, epoch, done_steps
-        self._before_first = before_first
+        self._before_first, self._seeded = before_first, seeded
         self._left_out = {step for step in left_out if done_steps <= step < sampler.steps_per_epoch}
+        self._rank, self._world, self._pad = rank, world, pad
+        self._numbers = sampler.numbers(done_steps, self._left_out)
 
     def __len__(self) -> int:
         """Return the number of batches left."""
-        steps = self._sampler.steps_per_epoch - self._done - len(self._left_out)
-        return steps * self._sampler.accumulate
+        if self._pad or self._world == 1:
+            return len(self._numbers)
+        return sum(self._sizes(position)[0] > 0 for position in range(len(self._numbers)))
 
     def __iter__(self) -> Iterator[List[int]]:
         """Yield lists of sample indices."""
-        batches = self._sampler.batches(self._epoch, self._done, self._left_out)
+        order = self._sampler.order(self._epoch)
         self._before_first()
-        yield from batches
+        for number in self._numbers:
+            mine = self._slice(self._sampler.cut(order, number))
+            if mine:
+                yield [self._sample(index) for index in mine] if self._seeded else mine
+
+    def real(self, position: int) -> int:
+        """Return how many samples of the batch at `position` (from 0, of this plan) are no padding."""
+        return self._sizes(position)[0]
+
+    def share(self, position: int) -> float:
+        """Return the factor for this rank's mean loss over the real samples of the batch at `position`."""
+        mine, whole = self._sizes(position)
+        return mine * self._world / whole
+
+    def _sizes(self, position: int) -> Tuple[int, int]:
+        whole = self._sampler.size(self._numbers[position])
+        return len(range(self._rank, whole, self._world)), whole
+
+    def _slice(self, batch: List[int]) -> List[int]:
+        if self._world == 1:
+            return batch
+        mine = batch[self._rank :: self._world]
+        if self._pad:
+            longest = -(-len(batch) // self._world)
+            mine += batch[: longest - len(mine)]
+        return mine
+
+    def _sample(self, index: int) -> int:
+        from rgt_train.data.seeded import SampleIndex
+
+        return SampleIndex(index, sample_seed(self._sampler.seed, self._epoch, index))

@@ -82,7 +82,7 @@ def main() -> None:
             for line in lines:
                 request = json.loads(line)
                 if "script" in request:
-                    pass  # a second that each script would spend in its first torch.optim
+                    import torch._dynamo  # noqa: F401  a second that each script would spend in its first torch.optim
                 pid = os.fork()
                 if pid == 0:
                     child(request.get("argv", []), request["fifo"], request.get("script"))
