@@ -1,1 +1,1 @@
-"""History in SQLite: what earlier runs of rgt saw of each box, its runs and its spend."""
+"""The history on disk: one SQLite file with what was seen, so that a restart shows it at once."""

@@ -1,0 +1,123 @@
+"""What rgt remembers of its boxes from one start to the next: the fleet's observer that keeps the history."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
+from rgt_tui.store.batch import Batch
+from rgt_tui.store.errors import HistoryError
+from rgt_tui.store.history import History
+from rgt_tui.store.means import Means
+from rgt_tui.store.metering import Metering
+
+BATCH_SECONDS = 5.0
+STATE_SECONDS = 60.0
+"""A box's last values are saved this often at most, and so are its curves: what came since, the box tells again."""
+PAST_SECONDS = 600.0
+
+
+class Memory:
+    """A `Keeper`, and the `Remember` of a `Fleet`.
+
+    Args:
+        history: Where it is kept; closed with this.
+        clock: Epoch seconds, the fleet's.
+        seconds: Between two batches.
+    """
+
+    def __init__(
+        self, history: History, *, clock: Callable[[], float] = time.time, seconds: float = BATCH_SECONDS
+    ) -> None:
+        self._history = history
+        self._clock = clock
+        self._seconds = seconds
+        self._means = Means()
+        self._metering = Metering()
+        self._newest: dict[str, BoxState] = {}
+        self._changed: dict[str, float] = {}
+        """Box → when its oldest change that is not saved came."""
+        self._events: list[FleetEvent] = []
+        self._pasts: dict[str, Past] = {}
+        self._past_at = clock() + PAST_SECONDS
+        self._timer: asyncio.Task[None] | None = None
+
+    async def remember(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
+        """Return what an earlier rgt knew of `specs`; nothing where the history cannot be read."""
+        try:
+            return await self._history.recall(specs)
+        except HistoryError:
+            return {}
+
+    @property
+    def spend(self) -> Spend | None:
+        """What the fleet has cost since local midnight; None until that is known."""
+        return self._history.spend
+
+    def news(self) -> tuple[FleetEvent, ...]:
+        """Return, once, what there is to say of the history."""
+        return self._history.news()
+
+    def pasts(self) -> Mapping[str, Past]:
+        """Return, once, the past of the boxes for which it has grown."""
+        found, self._pasts = self._pasts, {}
+        return found
+
+    def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        """Take in a new fleet state."""
+        for old, new in changed:
+            if new.sample is not old.sample:
+                self._means.take(new)
+            self._changed.setdefault(new.spec.name, state.at)
+        for box in state.boxes:
+            self._newest[box.spec.name] = box
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().create_task(self._run(), name="history")
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        """Take in what happened. What the history says of itself is not kept in it."""
+        self._events += [event for event in events if event.box]
+
+    async def close(self) -> None:
+        """Save everything and close the history."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            await asyncio.gather(timer, return_exceptions=True)
+        self._metering.look(tuple(self._newest.values()), self._clock())
+        self._history.put(self._batch(None))
+        await self._history.close()
+
+    async def _run(self) -> None:
+        while True:
+            now = self._clock()
+            self._metering.look(tuple(self._newest.values()), now)
+            self._history.put(self._batch(now))
+            if not 0 <= self._past_at - now <= PAST_SECONDS:
+                self._past_at = now + PAST_SECONDS
+                with contextlib.suppress(HistoryError):
+                    self._pasts = await self._history.pasts(list(self._newest))
+            await asyncio.sleep(self._seconds)
+
+    def _batch(self, now: float | None) -> Batch:
+        """Return what is due; everything when `now` is None."""
+        due = [
+            name
+            for name, since in self._changed.items()
+            if now is None or not 0 <= now - since < STATE_SECONDS
+        ]
+        for name in due:
+            del self._changed[name]
+        states = {name: self._newest[name] for name in (self._newest if now is None else due)}
+        events, self._events = tuple(self._events), []
+        return Batch(
+            boxes={name: box for name, box in states.items() if box.remembered_at is None},
+            runs={name: box for name, box in states.items() if box.runs},
+            means=self._means.closed(now),
+            minutes=self._metering.taken(),
+            events=events,
+        )

@@ -1,0 +1,284 @@
+"""The history's file as one process uses it. Everything here may wait for the disk: it runs in the writer's thread."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.fleet import FleetEvent, Spend
+from rgt_tui.store import damage, events, marks, minutes, room, runs, samples, states
+from rgt_tui.store.batch import Batch
+from rgt_tui.store.connect import connect, shape_of, transaction
+from rgt_tui.store.errors import Damaged, judged
+from rgt_tui.store.events import AuditRow
+from rgt_tui.store.runs import Book
+from rgt_tui.store.samples import Names
+
+UPKEEP_SECONDS = 300.0
+VERIFIED = "rows verified on day"
+
+
+class HistoryFile:
+    """Opens the file when it is first used, and again when another process has set it aside.
+
+    Args:
+        path: The file.
+        clock: Epoch seconds.
+        max_bytes: Its bound.
+        audit: The audit log to index, if any.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        max_bytes: int = room.MAX_BYTES,
+        audit: Path | None = None,
+    ) -> None:
+        self.path = path
+        self._clock = clock
+        self._max_bytes = max_bytes
+        self._audit = audit
+        self._con: sqlite3.Connection | None = None
+        self._names: Names | None = None
+        self._inode: int | None = None
+        self._specs: dict[str, BoxSpec] = {}
+        self._numbers: dict[str, int] = {}
+        self._books: dict[tuple[str, str], Book] = {}
+        self._upkeep_at = 0.0
+        self._proved = False
+
+    def adopt(self, specs: Sequence[BoxSpec]) -> None:
+        """Say which boxes there are."""
+        self._specs.update((spec.name, spec) for spec in specs)
+
+    def recall(self) -> dict[str, BoxState]:
+        """Return what is known of the boxes that were adopted.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        found = {}
+        with self._used() as (con, names):
+            now = self._clock()
+            for name, spec in self._specs.items():
+                box = states.known(con, spec)
+                if box is not None:
+                    found[name] = self._recalled(con, names, box, spec, now)
+        return found
+
+    def _recalled(
+        self, con: sqlite3.Connection, names: Names, box: int, spec: BoxSpec, now: float
+    ) -> BoxState:
+        state = states.recall(con, box, spec, now) or BoxState(spec=spec, since=now)
+        recalled = runs.recall(con, box)
+        self._books.update(((spec.name, run.name), book) for run, book in recalled)
+        return msgspec.structs.replace(
+            state, runs=tuple(run for run, _ in recalled), past=samples.past(con, names, box, now)
+        )
+
+    def commit(self, batch: Batch) -> None:
+        """Write a batch, all or nothing; twice is as good as once.
+
+        Raises:
+            HistoryError: nothing was written.
+        """
+        with self._used() as (con, names):
+            now = self._clock()
+            books: dict[tuple[str, str], Book] = {}
+            numbers = dict(self._numbers)
+            with transaction(con):
+                for name, state in batch.boxes.items():
+                    states.save(con, self._number(con, name, numbers, now), state, now)
+                for mean in batch.means:
+                    samples.write(con, names, self._number(con, mean.box, numbers, now), mean)
+                for name, minute in batch.minutes:
+                    minutes.write(con, self._number(con, name, numbers, now), minute)
+                for event in batch.events:
+                    events.write(con, self._number(con, event.box, numbers, now), event)
+                for name, state in batch.runs.items():
+                    books.update(self._runs(con, self._number(con, name, numbers, now), state, now))
+            self._numbers.update(numbers)
+            self._books.update(books)
+
+    def _number(self, con: sqlite3.Connection, name: str, numbers: dict[str, int], now: float) -> int:
+        if name not in numbers:
+            spec = self._specs.get(name)
+            numbers[name] = 0 if spec is None else states.number(con, spec, now)
+        return numbers[name]
+
+    def _runs(
+        self, con: sqlite3.Connection, box: int, state: BoxState, now: float
+    ) -> Iterator[tuple[tuple[str, str], Book]]:
+        for run in state.runs:
+            key = (state.spec.name, run.name)
+            known = self._books.get(key)
+            if known is None or known.run is not run:
+                book = runs.save(con, box, run, known, now)
+                if book is not None:
+                    yield key, book
+
+    def spend(self) -> Spend:
+        """Return what the boxes cost since local midnight, also those that had their names before.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        with self._used() as (con, _):
+            now = self._clock()
+            start = minutes.midnight(now)
+            numbers = {number for name in self._specs for number in states.of_name(con, name)}
+            numbers |= {
+                n for n in (states.known(con, spec) for spec in self._specs.values()) if n is not None
+            }
+            if not self._proved:
+                minutes.prove(con, sorted(numbers), start)
+                self._proved = True
+            totals = minutes.between(con, sorted(numbers), start, start + 26 * 3600.0)
+        return Spend(
+            today=tuple((currency, amount) for currency, (amount, _) in sorted(totals.items())),
+            idle_today=tuple((currency, idle) for currency, (_, idle) in sorted(totals.items())),
+        )
+
+    def pasts(self, names: Sequence[str]) -> dict[str, Past]:
+        """Return the last day of some boxes.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        with self._used() as (con, listed):
+            numbers = {name: states.known(con, self._specs[name]) for name in names if name in self._specs}
+            now = self._clock()
+            return {
+                name: samples.past(con, listed, box, now) for name, box in numbers.items() if box is not None
+            }
+
+    def events(self, count: int) -> tuple[FleetEvent, ...]:
+        """Return the last events of the adopted boxes, oldest first.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        with self._used() as (con, _):
+            numbers = {states.known(con, spec): name for name, spec in self._specs.items()}
+            return events.newest(con, {n: name for n, name in numbers.items() if n is not None}, count)
+
+    def audit(self, count: int) -> tuple[AuditRow, ...]:
+        """Return the last billing actions that the index knows of, oldest first.
+
+        Raises:
+            HistoryError: it cannot be read.
+        """
+        with self._used() as (con, _):
+            return events.audit(con, count)
+
+    def upkeep(self, *, force: bool = False) -> None:
+        """Sum up what is old, drop what is too old or too much; at most every few minutes.
+
+        Raises:
+            HistoryError: it could not be done now.
+        """
+        now = self._clock()
+        if not force and 0 <= now - self._upkeep_at < UPKEEP_SECONDS:
+            return
+        self._upkeep_at = now
+        with self._used() as (con, names):
+            more = samples.GROUPS_AT_ONCE
+            while more >= samples.GROUPS_AT_ONCE:
+                with transaction(con):
+                    more = samples.coarsen(con, names, now)
+            with transaction(con):
+                minutes.roll_up(con, now)
+                if self._audit is not None:
+                    with contextlib.suppress(OSError):
+                        events.index_audit(con, self._audit)
+                events.trim(con)
+            room.make_room(con, self._max_bytes)
+            room.drop_old_damaged(self.path)
+
+    def verify(self, *, force: bool = False) -> Iterator[int]:
+        """Prove the whole file, a slice at a time: its structure always, its rows once a day.
+
+        Raises:
+            HistoryError: it is not what was written, or cannot be read now.
+        """
+        with self._used() as (con, _):
+            done = marks.get(con, VERIFIED)
+        # A connection of its own: a long reading must not stand in the way of what is written meanwhile.
+        other = damage.read_only(self.path)
+        try:
+            wrong = shape_of(other, self.path)
+            if wrong is not None:
+                raise Damaged(f"{self.path}: {wrong}")
+            today = int(self._clock() // 86400)
+            if force or done != today:
+                yield from damage.verify(other, self.path)
+                with self._used() as (con, _), transaction(con):
+                    marks.put(con, VERIFIED, today)
+        finally:
+            other.close()
+
+    def renew(self) -> tuple[Path | None, int]:
+        """Set the damaged file aside and begin a new one; return where the old one lies, and the rows taken over.
+
+        Raises:
+            HistoryError: the new one cannot be begun either.
+        """
+        inode = self._inode
+        self.close()
+        aside = damage.set_aside(self.path, inode)
+        return aside, 0 if aside is None else damage.salvage(aside, self.path)
+
+    @contextlib.contextmanager
+    def _used(self) -> Iterator[tuple[sqlite3.Connection, Names]]:
+        """Have the file open that stands at the path; translate what SQLite says."""
+        try:
+            con = self._opened()
+            assert self._names is not None
+            yield con, self._names
+            if damage.inode_of(self.path) != self._inode:
+                # Another process has set the file aside meanwhile: what was written went with it.
+                self.close()
+                raise judged(OSError("it was replaced while it was written"), self.path)
+        except (sqlite3.Error, OverflowError) as error:
+            self._undo()
+            raise (
+                judged(error, self.path)
+                if isinstance(error, sqlite3.Error)
+                else Damaged(f"{self.path}: {error}")
+            ) from error
+        except BaseException:
+            self._undo()
+            raise
+
+    def _undo(self) -> None:
+        if self._names is not None:
+            self._names.forget()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self._con is not None and damage.inode_of(self.path) != self._inode:
+            self.close()
+        if self._con is None:
+            self._inode = damage.inode_of(self.path)
+            self._con = connect(self.path)
+            self._inode = damage.inode_of(self.path)
+            self._names = Names(self._con)
+        return self._con
+
+    def close(self) -> None:
+        """Close the file; what a process knows of its rows is forgotten with it."""
+        con, self._con = self._con, None
+        self._names = None
+        self._proved = False
+        self._numbers.clear()
+        self._books.clear()
+        if con is not None:
+            with contextlib.suppress(sqlite3.Error):
+                con.close()
