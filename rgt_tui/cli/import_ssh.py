@@ -23,7 +23,8 @@ def add_parser(commands: Commands) -> None:
         "import",
         brief="add hosts of ssh_config to the fleet file",
         about="List the hosts that ssh_config names (Include is followed, wildcards are no hosts) as boxes; with\n"
-        "--write, add them to the fleet file. A box only names its alias: port, user, keys and jump hosts stay in ssh_config.",
+        "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
+        "ssh_config.",
         examples=("rgt import", "rgt import 'gpu-*' lab --write", "rgt import --config work.conf --write"),
     )
     parser.add_argument(

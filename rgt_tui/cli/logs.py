@@ -111,6 +111,7 @@ async def _print(spec: BoxSpec, arguments: argparse.Namespace) -> int:
             follow=arguments.follow,
             lines=None if arguments.from_start else arguments.lines,
             patience=arguments.timeout,
+            accept_new_host_keys=arguments.accept_new_host_key,
         )
         output = make_output(raw=arguments.raw)
         try:

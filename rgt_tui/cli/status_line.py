@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.alerts import Assessment
+from rgt_tui.alerts.rules import BY_ID
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
@@ -27,18 +28,8 @@ class Verdict(enum.StrEnum):
     """It cannot be told: not reached, not answered in time, or the figures are old."""
 
 
-VERDICTS = {
-    Health.TROUBLE: Verdict.ESCALATE,
-    Health.WARN: Verdict.ESCALATE,
-    Health.GONE: Verdict.ESCALATE,
-    Health.UNREACHABLE: Verdict.UNKNOWN,
-    Health.STALE: Verdict.UNKNOWN,
-    Health.CONNECTING: Verdict.UNKNOWN,
-    Health.RUNNING: Verdict.HEALTHY,
-    Health.IDLE: Verdict.HEALTHY,
-    Health.FINISHED: Verdict.HEALTHY,
-    Health.STOPPED: Verdict.HEALTHY,
-}
+_ESCALATE = (Health.TROUBLE, Health.GONE)
+_UNKNOWN = (Health.UNREACHABLE, Health.STALE, Health.CONNECTING)
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -140,11 +131,17 @@ def status_line(box: BoxState, seen: Assessment, now: float) -> StatusLine:
 
 
 def verdict(seen: Assessment) -> Verdict:
-    """Return what follows: an alert that nobody muted wants a look also where the box could not be reached."""
-    found = VERDICTS[seen.health]
-    if found is Verdict.UNKNOWN and any(alert.level == "error" and not alert.muted for alert in seen.alerts):
+    """Return what follows. An alert that calls for a person does so also where the box could not be reached."""
+    loud = [alert for alert in seen.alerts if not alert.muted]
+    if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
         return Verdict.ESCALATE
-    return found
+    return Verdict.UNKNOWN if seen.health in _UNKNOWN else Verdict.HEALTHY
+
+
+def calls(alert: Alert) -> bool:
+    """Tell whether an alert calls for a person: every error, and the warnings of kinds that do so."""
+    kind = BY_ID.get(alert.kind)
+    return alert.level == "error" or (kind is not None and kind.escalates)
 
 
 def encode(line: StatusLine) -> bytes:

@@ -13,6 +13,7 @@ COMMANDS: dict[str, str] = {
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",
     "logs": "rgt_tui.cli.logs",
+    "doctor": "rgt_tui.cli.doctor",
     "scalars": "rgt_tui.cli.scalars",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",

@@ -37,6 +37,7 @@ class Request(msgspec.Struct, frozen=True):
     """Begin with the last so many lines; None = with the first byte."""
     patience: float = 60.0
     """Seconds without a connection after which it is given up; while following only until the first byte is there."""
+    accept_new_host_keys: bool = False
 
 
 class ExactLog:
@@ -66,7 +67,10 @@ class ExactLog:
         heard = time.monotonic()
         while True:
             try:
-                async with reached(self._spec) as (connection, deployed):
+                async with reached(self._spec, accept_new_host_keys=self._request.accept_new_host_keys) as (
+                    connection,
+                    deployed,
+                ):
                     async for item in cat(connection, deployed, *self._words()):
                         if isinstance(item, FileBegins):
                             self._begin(item)

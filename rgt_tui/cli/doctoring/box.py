@@ -1,0 +1,208 @@
+"""Checks of one box, from its name to its GPUs. Each step has its own time limit; one that fails skips the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import socket
+import time
+
+import asyncssh
+import msgspec
+
+from rgt_tui.cli.doctoring import readings
+from rgt_tui.cli.doctoring.finding import BOX_CHECKS, Finding, Status, box_id
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Sample
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.connect import connect, hops
+from rgt_tui.ssh.deploy import Deployed, deploy
+from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoPython
+from rgt_tui.ssh.hostkeys.policy import Policy
+
+STEP_SECONDS = 10.0
+COMMAND_SECONDS = 20.0
+
+
+class BoxDoctor:
+    """Examines one box.
+
+    Args:
+        spec: The box.
+        policy: What becomes of an unknown host key.
+    """
+
+    def __init__(self, spec: BoxSpec, policy: Policy) -> None:
+        self._spec = spec
+        self._policy = policy
+        self._profile: Profile = load_profile(spec.profile)
+        self._found: dict[str, Finding] = {}
+
+    async def check(self, seconds: float) -> list[Finding]:
+        """Return a finding for each check, in their order, within `seconds`."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._examine()
+        except TimeoutError:
+            self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
+        except (asyncssh.Error, OSError, ValueError) as error:
+            self._broke_off(str(error) or type(error).__name__, "try again; the connection broke off here")
+        for check in BOX_CHECKS:
+            if check not in self._found:
+                self._put(check, Status.SKIP, "not checked: something before it failed")
+        return [self._found[check] for check in BOX_CHECKS]
+
+    def _broke_off(self, text: str, advice: str) -> None:
+        first = next((check for check in BOX_CHECKS if check not in self._found), None)
+        if first is not None:
+            self._put(first, Status.FAIL, text, advice)
+
+    def _put(self, check: str, status: Status, text: str, advice: str = "") -> None:
+        self._found[check] = Finding(box_id(self._spec.name, check), status, clean(text), advice)
+
+    async def _examine(self) -> None:
+        try:
+            steps = await asyncio.to_thread(hops, self._spec, self._profile.user)
+        except BoxError as error:
+            self._put("dns", Status.FAIL, str(error), "correct the entry in ssh_config or in the fleet file")
+            return
+        if not await self._way(steps[0].host):
+            return
+        connection = await self._login()
+        if connection is None:
+            return
+        try:
+            deployed = await self._agent(connection)
+            if deployed is not None:
+                await self._sample(connection, deployed)
+                await self._tmux(connection)
+        finally:
+            connection.abort()
+
+    async def _way(self, first: Host) -> bool:
+        """Check name and port of the first hop; returns whether to go on."""
+        if first.proxy_command is not None:
+            for check in ("dns", "tcp"):
+                self._put(check, Status.SKIP, "a ProxyCommand leads there")
+            return True
+        where = f"{first.host}:{first.port}"
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                found = await asyncio.get_running_loop().getaddrinfo(
+                    first.host, first.port, type=socket.SOCK_STREAM
+                )
+        except (OSError, TimeoutError, UnicodeError) as error:
+            words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
+            advice = "check the spelling; an alias needs an entry in ~/.ssh/config"
+            self._put("dns", Status.FAIL, f"{first.host}: {words}", advice)
+            return False
+        self._put("dns", Status.OK, f"{first.host} is {found[0][4][0]}")
+        try:
+            async with asyncio.timeout(STEP_SECONDS):
+                await self._banner(first, where)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
+            words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
+            advice = "is the box running, and is this its present port? The provider's console knows"
+            self._put("tcp", Status.FAIL, f"{where}: {words}", advice)
+            return False
+        return True
+
+    async def _banner(self, first: Host, where: str) -> None:
+        reader, writer = await asyncio.open_connection(first.host, first.port)
+        try:
+            greeting = (await reader.read(255)).decode("ascii", "replace").splitlines()
+        finally:
+            writer.transport.abort()
+        if greeting and greeting[0].startswith("SSH-"):
+            self._put("tcp", Status.OK, f"{where} answers: {greeting[0]}")
+        else:
+            advice = "something else listens there; look up the port of SSH"
+            self._put("tcp", Status.WARN, f"{where} does not greet as an SSH server", advice)
+
+    async def _login(self) -> asyncssh.SSHClientConnection | None:
+        try:
+            connection = await connect(self._spec, policy=self._policy, default_user=self._profile.user)
+        except HostKeyRefused as error:
+            advice = "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
+            self._put("hostkey", Status.FAIL, str(error), advice)
+            return None
+        except AuthFailed as error:
+            self._put("hostkey", Status.OK, "as known")
+            self._put(
+                "login",
+                Status.FAIL,
+                str(error),
+                "put your public key on the box, or name the right `identity`",
+            )
+            return None
+        except BoxError as error:
+            self._put("hostkey", Status.SKIP, "the login did not get that far")
+            self._put("login", Status.FAIL, str(error), "try `ssh -v` on the same host")
+            return None
+        self._put("hostkey", Status.OK, "as known")
+        self._put("login", Status.OK, f"as {connection.get_extra_info('username')}")
+        return connection
+
+    async def _agent(self, connection: asyncssh.SSHClientConnection) -> Deployed | None:
+        pythons = (self._spec.python,) if self._spec.python else self._profile.python
+        try:
+            deployed = await deploy(connection, build_agent(), pythons)
+        except NoPython as error:
+            self._put(
+                "python", Status.FAIL, str(error), "install Python 3.8 or newer, or name one with `python`"
+            )
+            return None
+        except (BoxError, asyncssh.Error, OSError) as error:
+            self._put(
+                "agent",
+                Status.FAIL,
+                str(error),
+                "free some bytes and inodes in ~/.cache, or make it writable",
+            )
+            return None
+        done = await connection.run(
+            f"{shlex.quote(deployed.python)} -V 2>&1", timeout=COMMAND_SECONDS, errors="replace"
+        )
+        self._put("python", Status.OK, f"{deployed.python}: {str(done.stdout).strip()}")
+        self._put("agent", Status.OK, deployed.path)
+        return deployed
+
+    async def _sample(self, connection: asyncssh.SSHClientConnection, deployed: Deployed) -> None:
+        named = self._spec.mounts or tuple(mount for tier in self._profile.tiers for mount in tier.mounts)
+        words = [word for mount in dict.fromkeys((*named, "~")) for word in ("--mount", mount)]
+        if self._spec.gpu_trace:
+            words += ["--gpu-trace", self._spec.gpu_trace]
+        before = time.time()
+        done = await connection.run(
+            deployed.command("sample", *words), timeout=COMMAND_SECONDS, encoding=None
+        )
+        after = time.time()
+        try:
+            sample = msgspec.json.decode(_bytes(done.stdout), type=Sample)
+        except msgspec.DecodeError as error:
+            said = _bytes(done.stderr).decode("utf-8", "replace").strip().rpartition("\n")[2]
+            self._put("agent", Status.FAIL, f"the agent gives no sample: {said or error}", "report this line")
+            return
+        for check, (status, text, advice) in readings.judge(sample, self._spec, named, before, after).items():
+            self._put(check, status, text, advice)
+
+    async def _tmux(self, connection: asyncssh.SSHClientConnection) -> None:
+        script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
+        done = await connection.run(script, timeout=COMMAND_SECONDS, errors="replace")
+        found = str(done.stdout).split()
+        if "tmux" in found:
+            self._put("tmux", Status.OK, f"there: {', '.join(found)}")
+        elif found:
+            text = f"no tmux; detached work uses {found[0]}"
+            self._put("tmux", Status.WARN, text, "install tmux to look into a running queue")
+        else:
+            text = "neither tmux nor setsid: work would end with the connection"
+            self._put("tmux", Status.FAIL, text, "install tmux")
+
+
+def _bytes(data: bytes | str | None) -> bytes:
+    return data.encode() if isinstance(data, str) else data or b""
