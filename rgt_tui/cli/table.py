@@ -14,6 +14,7 @@ COMMANDS: dict[str, str] = {
     "patrol": "rgt_tui.cli.patrol",
     "logs": "rgt_tui.cli.logs",
     "doctor": "rgt_tui.cli.doctor",
+    "metrics": "rgt_tui.cli.metrics",
     "scalars": "rgt_tui.cli.scalars",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",

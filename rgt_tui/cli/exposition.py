@@ -1,0 +1,227 @@
+"""The state of a fleet as Prometheus reads it (text format 0.0.4). Pure.
+
+GPU readings are named as NVIDIA's dcgm-exporter names them, so that boards made for it show them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from rgt_tui.alerts import Assessment, assess
+from rgt_tui.model.box import BoxState, Health, Link
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import Gpu, Sample
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MIB = 1 << 20
+
+Value = float | int | None
+
+
+class Seen(NamedTuple):
+    """One box as the families below look at it."""
+
+    box: BoxState
+    state: Assessment
+    now: float
+
+    @property
+    def up(self) -> bool:
+        """The figures are of now."""
+        return self.box.link is Link.LIVE and not self.state.stale
+
+    @property
+    def sample(self) -> Sample | None:
+        """The newest sample; None where it is old, so that nobody takes it for the present."""
+        return self.box.sample if self.up else None
+
+
+Rows = Iterator[tuple[dict[str, str], Value]]
+
+
+class Family(NamedTuple):
+    """One metric."""
+
+    name: str
+    kind: str
+    help: str
+    rows: Callable[[Seen], Rows]
+
+
+def _gpu(read: Callable[[Gpu], Value]) -> Callable[[Seen], Rows]:
+    def rows(seen: Seen) -> Rows:
+        for gpu in seen.sample.gpus if seen.sample else ():
+            labels = {
+                "gpu": str(gpu.index),
+                "UUID": "",
+                "device": f"nvidia{gpu.index}",
+                "modelName": gpu.name,
+            }
+            labels |= {"pci_bus_id": gpu.bus or "", "hostname": seen.box.hello.host if seen.box.hello else ""}
+            if gpu.sim:
+                labels["sim"] = "true"
+            yield labels, read(gpu)
+
+    return rows
+
+
+def _mib(value: int | None) -> Value:
+    return None if value is None else value / MIB
+
+
+def _free(gpu: Gpu) -> Value:
+    known = gpu.vram_used is not None and gpu.vram_total is not None
+    return _mib((gpu.vram_total or 0) - (gpu.vram_used or 0)) if known else None
+
+
+def _disk(field: str) -> Callable[[Seen], Rows]:
+    def rows(seen: Seen) -> Rows:
+        for disk in seen.sample.disks if seen.sample else ():
+            if disk.error is None:
+                yield {"mount": disk.mount, "kind": disk.kind or ""}, getattr(disk, field)
+
+    return rows
+
+
+def _one(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
+    def rows(seen: Seen) -> Rows:
+        yield {}, read(seen)
+
+    return rows
+
+
+def _sampled(read: Callable[[Sample], Value]) -> Callable[[Seen], Rows]:
+    return _one(lambda seen: read(seen.sample) if seen.sample else None)
+
+
+def _run(field: str) -> Callable[[Seen], Rows]:
+    def rows(seen: Seen) -> Rows:
+        for run in seen.box.runs if seen.up else ():
+            yield {"run": run.name}, getattr(run, field)
+
+    return rows
+
+
+def _progress(seen: Seen) -> Rows:
+    for run in seen.box.runs if seen.up else ():
+        if run.progressed_at is not None:
+            yield {"run": run.name}, max(0.0, seen.now - run.progressed_at)
+
+
+def _cells(seen: Seen) -> Rows:
+    for queue in seen.box.queues if seen.up else ():
+        states = [cell.state for cell in queue.cells]
+        for state in ("waiting", "running", "done", "failed", "interrupted"):
+            yield {"queue": queue.path, "state": state}, states.count(state)
+
+
+def _states(seen: Seen) -> Rows:
+    for health in Health:
+        yield {"state": health.value}, int(seen.state.health is health)
+
+
+def _alerts(seen: Seen) -> Rows:
+    for alert in seen.state.alerts:
+        yield {"kind": alert.kind, "id": alert.id, "level": alert.level, "muted": str(alert.muted).lower()}, 1
+
+
+def _meter(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
+    def rows(seen: Seen) -> Rows:
+        meter = seen.box.meter
+        yield {"currency": meter.currency, "kind": meter.kind.value, "source": meter.source}, read(seen)
+
+    return rows
+
+
+def _meter_age(seen: Seen) -> Value:
+    at = seen.box.meter.at
+    return None if at is None else max(0.0, seen.now - at)
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", _gpu(lambda gpu: gpu.util)),
+    Family("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).", _gpu(lambda gpu: _mib(gpu.vram_used))),
+    Family("DCGM_FI_DEV_FB_FREE", "gauge", "Framebuffer memory free (in MiB).", _gpu(_free)),
+    Family("DCGM_FI_DEV_FB_TOTAL", "gauge", "Framebuffer memory (in MiB).", _gpu(lambda gpu: _mib(gpu.vram_total))),
+    Family("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature (in C).", _gpu(lambda gpu: gpu.temp_c)),
+    Family("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw (in W).", _gpu(lambda gpu: gpu.power_w)),
+    Family("DCGM_FI_DEV_POWER_MGMT_LIMIT", "gauge", "Power limit (in W).", _gpu(lambda gpu: gpu.power_limit_w)),
+    Family("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock frequency (in MHz).", _gpu(lambda gpu: gpu.clock_mhz)),
+    Family("DCGM_FI_DEV_XID_ERRORS", "gauge", "Number of the last Xid.", _gpu(lambda gpu: gpu.xid)),
+    Family("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "counter", "Corrected memory errors.", _gpu(lambda gpu: gpu.ecc_corrected)),
+    Family(
+        "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Uncorrected ones.", _gpu(lambda gpu: gpu.ecc_uncorrected)
+    ),
+    Family("rgt_box_up", "gauge", "1 while a box is reached and its figures are fresh.", _one(lambda s: int(s.up))),
+    Family("rgt_box_state", "gauge", "1 for the state that a box is in.", _states),
+    Family("rgt_sample_age_seconds", "gauge", "Age of the newest sample.", _one(lambda s: s.state.sample_age)),
+    Family("rgt_alert", "gauge", "1 for each alert that holds.", _alerts),
+    Family("rgt_meter_per_hour", "gauge", "What an hour costs now.", _meter(lambda seen: seen.box.meter.per_hour)),
+    Family("rgt_meter_spent", "gauge", "What the box has cost so far.", _meter(lambda seen: seen.box.meter.spent)),
+    Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
+    Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),
+    Family("rgt_memory_cache_bytes", "gauge", "Of it, inactive file cache.", _sampled(lambda s: s.mem.cache)),
+    Family("rgt_memory_limit_bytes", "gauge", "The container's limit.", _sampled(lambda s: s.mem.limit)),
+    Family("rgt_oom_kills", "gauge", "Kills by the kernel for memory.", _sampled(lambda s: s.mem.oom_kills)),
+    Family("rgt_cpu_usable_cores", "gauge", "Cores that can be used.", _sampled(lambda s: s.cpu.usable)),
+    Family("rgt_cpu_throttled_percent", "gauge", "Periods cut short.", _sampled(lambda s: s.cpu.throttled_pct)),
+    Family("rgt_disk_total_bytes", "gauge", "Size of a file system.", _disk("bytes_total")),
+    Family("rgt_disk_used_bytes", "gauge", "Used of it.", _disk("bytes_used")),
+    Family("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _disk("bytes_free")),
+    Family("rgt_inodes_total", "gauge", "Inodes of a file system.", _disk("inodes_total")),
+    Family("rgt_inodes_used", "gauge", "Used of them.", _disk("inodes_used")),
+    Family("rgt_training_processes", "gauge", "Processes that train.", _sampled(lambda s: len(s.procs))),
+    Family("rgt_cells", "gauge", "Cells of a queue by their state.", _cells),
+    Family("rgt_run_step", "gauge", "Newest step of a run.", _run("step")),
+    Family("rgt_run_total_steps", "gauge", "Steps that it will have.", _run("total_steps")),
+    Family("rgt_run_epoch", "gauge", "Newest epoch of a run.", _run("epoch")),
+    Family("rgt_run_loss", "gauge", "Newest training loss.", _run("loss")),
+    Family("rgt_run_best", "gauge", "Lowest validation loss.", _run("best")),
+    Family("rgt_run_throughput", "gauge", "Tokens, images or samples a second.", _run("throughput")),
+    Family("rgt_run_progress_age_seconds", "gauge", "Since the step last advanced.", _progress),
+)  # fmt: skip
+"""In the order in which they are written. A row without a value is left out: absent, never 0."""
+
+
+def exposition(state: FleetState, now: float) -> str:
+    """Return the text for a fleet.
+
+    Args:
+        state: Its state.
+        now: Client clock.
+    """
+    boxes = [Seen(box, assess(box, now), now) for box in state.boxes]
+    return "".join(line for family in FAMILIES for line in _family(family, boxes))
+
+
+def _family(family: Family, boxes: Iterable[Seen]) -> Iterator[str]:
+    rows: dict[
+        str, float
+    ] = {}  # by labels: a series that comes twice would make Prometheus refuse all of them
+    for seen in boxes:
+        for labels, value in family.rows(seen):
+            named = {"box": seen.box.spec.name, **labels}
+            if value is not None:
+                rows.setdefault(",".join(f'{key}="{_label(text)}"' for key, text in named.items()), value)
+    if rows:
+        yield f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
+    for inside, value in rows.items():
+        yield f"{family.name}{{{inside}}} {number(value)}\n"
+
+
+def _label(text: str) -> str:
+    return clean(text).replace("\\", "\\\\").replace('"', '\\"')
+
+
+def number(value: float) -> str:
+    """Return a value as the format spells it."""
+    if isinstance(value, int):
+        return str(int(value))
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)

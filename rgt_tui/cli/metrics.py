@@ -1,0 +1,119 @@
+"""``rgt metrics``: the fleet's figures for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, USAGE
+from rgt_tui.cli.options import (
+    Commands,
+    boxes_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from rgt_tui.model.box import BoxSpec
+
+LISTEN = "127.0.0.1:9844"
+PATH = "/metrics"
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "metrics",
+        brief="serve the fleet's figures to Prometheus",
+        about="Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as\n"
+        "NVIDIA's dcgm-exporter names them. A box that is not reached has rgt_box_up 0 and no older figures.",
+        examples=("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up"),
+    )
+    boxes_argument(parser)
+    parser.add_argument(
+        "--listen", type=_address, default=LISTEN, metavar="ADDRESS:PORT", help=f"where to (default {LISTEN})"
+    )
+    parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
+    fleet_option(parser)
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT, such as {LISTEN}")
+    return host, int(port)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve or print; return the exit code."""
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        specs = chosen(open_fleet(arguments), arguments.boxes)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    from rgt_tui.cli import running
+
+    return running.run(_once(specs, arguments) if arguments.once else _serve(specs, arguments))
+
+
+async def _once(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    import time
+
+    from rgt_tui.cli.exposition import exposition
+    from rgt_tui.cli.gathering import gather
+
+    state = await gather(specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    sys.stdout.write(exposition(state, time.time()))
+    return OK
+
+
+async def _serve(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from rgt_tui.cli import running
+    from rgt_tui.cli.exposition import CONTENT_TYPE, exposition
+    from rgt_tui.cli.gathering import make_fleet, stop
+    from rgt_tui.cli.http_text import TextServer
+    from rgt_tui.cli.opening import complain
+
+    over = asyncio.Event()
+    running.until_signalled(over)
+    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key)
+    server = TextServer(PATH, CONTENT_TYPE, lambda: exposition(fleet.state, fleet.now()))
+    host, port = arguments.listen
+    try:
+        port = await server.start(host, port)
+    except OSError as error:
+        complain(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen")
+        return FAILED
+    shown = f"[{host}]" if ":" in host else host
+    complain(f"listening on http://{shown}:{port}{PATH}{_exposed(host)}")
+    await fleet.start()
+    try:
+        await over.wait()
+    finally:
+        await server.stop()
+        await stop(fleet)
+    return OK
+
+
+def _exposed(host: str) -> str:
+    """Say it where everyone who reaches this machine can read the figures."""
+    import ipaddress
+
+    try:
+        local = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        local = host == "localhost"
+    return "" if local else " (for everyone who reaches this machine: names, prices and losses are in it)"
