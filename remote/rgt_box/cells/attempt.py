@@ -85,7 +85,7 @@ def _flag(cell: dict[str, Any], journal: Journal) -> None:
     """Say what is odd about a cell that ended by itself."""
     if cell["state"] == "interrupted":
         return
-    found = [usual.flag(cell, journal.state["cells"]), CHANGED if cell.get("config_changed") else None]
+    found = [usual.flag(cell, journal.everyone()), CHANGED if cell.get("config_changed") else None]
     cell["flag"] = "; ".join(text for text in found if text) or None
     if cell["flag"]:
         journal.say("%s: %s" % (cell["name"], cell["flag"]))

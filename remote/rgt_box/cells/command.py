@@ -15,26 +15,37 @@ if TYPE_CHECKING:
 
 HELP = """
 usage: queue run --job DIR [--from K]            run every cell that is not done, one after the other
+       queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
        queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
 
   --from K   leave the first K cells alone
+  --index K  the cell's place in the queue, from 0; auto (the default) takes it from SLURM_ARRAY_TASK_ID or
+             JOB_COMPLETION_INDEX
   --fix      first put corrected copies in the place of files with Windows line ends
 
-Exit status of run: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive, 74 the next
-cell would not fit on the disk, 75 a cell was preempted, 128+N stopped by signal N.
+Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive, 74 the
+next cell would not fit on the disk, 75 a cell was preempted, 128+N stopped by signal N.
 Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
 """
 USAGE, BUSY = 2, 3
-SPEC = {"--job": "str", "--from": "int", "--json": "flag", "--fix": "flag", "--env-fifo": "str"}
+SPEC = {
+    "--job": "str",
+    "--from": "int",
+    "--json": "flag",
+    "--fix": "flag",
+    "--env-fifo": "str",
+    "--index": "str",
+}
 
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     actions: dict[str, Callable[[jobfile.Job, dict[str, Any]], int]] = {
         "run": run,
+        "cell": cell,
         "check": check,
         "status": status,
     }
@@ -99,7 +110,7 @@ def printable(rows: list[str]) -> str:
 
 def run(job: jobfile.Job, found: dict[str, Any]) -> int:
     """Be the runner of a job."""
-    from rgt_box.cells import process, runner  # here: the other actions need neither subprocess nor signals
+    from rgt_box.cells import lane_command, process, requeue, runner  # here: only this action needs them
 
     skip = found["from"] or 0
     checked = checks.check(job, skip)
@@ -113,8 +124,21 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
         print(busy(job), file=sys.stderr)
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    lanes = lane_command.busy_lanes(job)
+    if lanes:
+        print("being run in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
+        return BUSY
     process.block_signals()
-    return runner.Runner(job, skip).run()
+    status = runner.Runner(job, skip).run()
+    held.release()
+    return requeue.after(status)
+
+
+def cell(job: jobfile.Job, found: dict[str, Any]) -> int:
+    """Be the runner of one cell."""
+    from rgt_box.cells import lane_command  # here: only this action needs it
+
+    return lane_command.run(job, found)
 
 
 def busy(job: jobfile.Job) -> str:

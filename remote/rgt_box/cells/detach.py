@@ -24,14 +24,16 @@ Check the queue, then start its runner detached, as "detach" in job.json says:
   auto     in a tmux session named after the job, else by setsid (the default)
   tmux     in tmux or not at all
   setsid   in a session of its own, without a terminal
-  slurm    as a Slurm job; "sbatch" in job.json lists more options, like "--gres=gpu:1"
+  slurm    as a Slurm job; "sbatch" in job.json lists more options, like "--gres=gpu:1". With "parallel": N in
+           job.json it is a job array: a task for each cell that is not done, N of them at a time
 
 Prints one JSON line {"how": "tmux" | "setsid" | "slurm" | "running" | "ended", "session": ..., "pid": ...}. Of Slurm,
 "session" is the job's number. A runner that is alive, or waits in Slurm's queue, is left alone (exit 0).
 
   --print slurm  print the batch script instead
-  --print k8s    print a Kubernetes Job instead. The job directory, and the directories that it names, must lie on the
-                 claims; --python (python3) and --agent (this file) are their names inside of the container
+  --print k8s    print a Kubernetes Job instead, an indexed one with "parallel". The job directory, and the directories
+                 that it names, must lie on the claims; --python (python3) and --agent (this file) are their names
+                 inside of the container
 
 Exit status: 0 started, or alive already, 1 it did not start, 2 it cannot be run.
 
@@ -53,6 +55,12 @@ def main(argv: list[str]) -> int:
         return _refuse("--job DIR is missing")
     job = jobfile.Job(found["job"])
     words = place.command("queue", "run", "--job", job.folder) + found["rest"]
+    if job.settings["parallel"] > 1:
+        if found["rest"]:
+            return _refuse(
+                'with "parallel" every cell has a task of its own: no argument after -- has a meaning'
+            )
+        words = place.command("queue", "cell", "--job", job.folder)
     try:
         if found["print"]:
             return _print(job, found, words)
@@ -63,7 +71,7 @@ def main(argv: list[str]) -> int:
 
 def _print(job: jobfile.Job, found: dict[str, Any], words: list[str]) -> int:
     if found["print"] == "slurm":
-        text = slurm.script(job, words)
+        text = slurm.script(job, words, _indexes(job))
     elif found["print"] == "k8s":
         if not found["image"]:
             return _refuse("--print k8s needs --image IMAGE")
@@ -86,7 +94,7 @@ def _start(job: jobfile.Job, words: list[str]) -> int:
     how = job.settings["detach"]
     if how == "slurm":
         queued = slurm.waiting(job)
-        return _tell("slurm", queued[0] if queued else slurm.submit(job, words), None)
+        return _tell("slurm", queued[0] if queued else slurm.submit(job, words, _indexes(job)), None)
     before = files.signature(job.path("state.json"))
     session = tmux.start(job, words) if how != "setsid" and which("tmux") else None
     if session is None and how == "tmux":
@@ -96,6 +104,18 @@ def _start(job: jobfile.Job, words: list[str]) -> int:
 
         detach(words, job.path("runner.out"))
     return _await(job, "tmux" if session else "setsid", session, before)
+
+
+def _indexes(job: jobfile.Job) -> list[int] | None:
+    """Return the places of the cells that are not done, where each gets a task of its own; None where not."""
+    if job.settings["parallel"] == 1:
+        return None
+    lines, _ = job.lines()
+    pending = {line.name for line in check.to_run(job, lines)}
+    found = [place for place, line in enumerate(lines) if line.name in pending]
+    if not found:
+        raise slurm.Refused("every cell of this queue is done already")
+    return found
 
 
 def _refuse(text: str) -> int:

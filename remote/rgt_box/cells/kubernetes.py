@@ -59,21 +59,35 @@ def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: in
         "containers": [container],
         "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name, _, _ in pairs],
     }
-    final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
-    spec = {
-        "completions": 1,
-        "parallelism": 1,
-        "backoffLimit": RESTARTS,
-        "podFailurePolicy": {
-            "rules": [
-                {"action": "FailJob", "onExitCodes": final},
-                {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]},
-            ]
-        },
-        "template": {"spec": pod},
-    }
+    spec = dict(fan_out(job), template={"spec": pod})
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job_name(job.folder)}, "spec": spec}
     return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
+
+
+def fan_out(job: Job) -> dict[str, Any]:
+    """Return how many pods there are, and what becomes of one that fails.
+
+    With ``parallel`` above 1 it is an indexed Job, a pod for each cell: an index that failed for good does not take the
+    others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).
+    """
+    final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
+    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    at_once = int(job.settings["parallel"])
+    if at_once == 1:
+        return {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": RESTARTS,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
+        }
+    lines, _ = job.lines()
+    return {
+        "completionMode": "Indexed",
+        "completions": len(lines),
+        "parallelism": min(at_once, len(lines)),
+        "backoffLimitPerIndex": RESTARTS,
+        "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
+    }
 
 
 def job_name(folder: str) -> str:

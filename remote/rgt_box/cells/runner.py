@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import procstat
-from rgt_box.cells import attempt, budget, process, usual
+from rgt_box import lock, procstat
+from rgt_box.cells import attempt, budget, lanes, process, states, usual
 from rgt_box.cells.jobfile import Job, Line
 from rgt_box.cells.journal import Journal, now
 
 OK, FAILED, NO_ROOM, PREEMPTED = 0, 1, 74, 75
+CLOSING_WAIT = 30.0
+"""Seconds to wait for another lane that looks whether it was the last."""
 
 
 class Runner:
-    """Runs the queue of one job. The caller holds the job's lock.
+    """Runs the queue of one job, or one lane of it. The caller holds the lock of what it runs.
 
     Args:
         job: The job, already checked.
         skip: How many cells at the head of the queue to leave alone.
+        only: Name of the one cell to run, in its lane; None = all.
     """
 
-    def __init__(self, job: Job, skip: int = 0) -> None:
-        self._job, self._skip = job, skip
-        self._journal = Journal(job)
+    def __init__(self, job: Job, skip: int = 0, only: str | None = None) -> None:
+        self._job, self._skip, self._only = job, skip, only
+        self._journal = Journal(job, only)
 
     def run(self) -> int:
         """Run every cell that is not done.
@@ -32,11 +35,14 @@ class Runner:
             128 + N when stopped by signal N.
         """
         os.makedirs(self._job.path("logs"), exist_ok=True)
+        if self._only is not None:
+            self._reopen_queue()
         stopped = self._repair()
         if stopped:
             return 128 + stopped
         if self._journal.reread() and not self._pending(set()) and not self._skip:
-            self._journal.say("every cell of this queue is done already")
+            what = "every cell of this queue" if self._only is None else self._only
+            self._journal.say("%s is done already" % what)
             self._finish()
             return OK
         tried: set[str] = set()
@@ -113,7 +119,37 @@ class Runner:
 
     def _finish(self) -> int:
         cells = self._journal.reread()
+        if self._only is not None:
+            self._journal.save()
+            self._close_queue()
+            return FAILED if any(cell["state"] == "failed" for cell in cells) else OK
         self._journal.state["done"] = True
         self._journal.mark("QUEUE DONE")
         self._journal.save()
         return FAILED if any(cell["state"] == "failed" for cell in cells[self._skip :]) else OK
+
+    def _reopen_queue(self) -> None:
+        """Take back that the queue is done where this cell is to run once more, so that its end is told again."""
+        whole = Journal(self._job)
+        if states.load(self._job).get("done") and not states.is_over(whole.reread()):
+            with_lock = lock.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
+            if with_lock.acquire(CLOSING_WAIT):
+                whole.state.update(runner_pid=None, runner_alive=False)
+                whole.save()
+                with_lock.release()
+
+    def _close_queue(self) -> None:
+        """Say that the queue is done, if this lane was the last: one of them does, and once."""
+        held = lock.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
+        if not held.acquire(CLOSING_WAIT):
+            return
+        try:
+            whole = Journal(self._job)
+            already = bool(states.load(self._job).get("done"))
+            whole.state.update(runner_pid=None, runner_alive=False)
+            if states.is_over(whole.reread()) and not already:
+                whole.state["done"] = True
+                whole.mark("QUEUE DONE")
+                whole.save()
+        finally:
+            held.release()

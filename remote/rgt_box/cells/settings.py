@@ -29,6 +29,7 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "workdir": (str, None),
     "default_epochs": (int, 20),
     "retries": (int, 0),
+    "parallel": (int, 1),
     "nice": (int, 0),
     "detach": (str, "auto"),
     "sbatch": (list, []),
@@ -130,6 +131,12 @@ class Settings:
         if self.values["detach"] not in DETACH:
             self.say(
                 "detach", "must be one of %s, not %r" % (", ".join(DETACH), str(self.values["detach"])[:40])
+            )
+        if self.values["parallel"] < 1:
+            self.say("parallel", "must be 1 or more")
+        elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
+            self.say(
+                "parallel", 'needs "detach": "slurm", or a Kubernetes Job: cells of one box run one by one'
             )
         for key in SIZES + ("retries",):
             if (self.values[key] or 0) < 0:

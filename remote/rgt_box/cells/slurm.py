@@ -17,25 +17,27 @@ HEAD = """\
 #SBATCH --job-name=%(name)s
 #SBATCH --output=%(output)s
 #SBATCH --open-mode=append
+#SBATCH --requeue
 #SBATCH --signal=B:TERM@180
 #SBATCH --export=ALL
-%(own)sexec %(words)s
+%(array)s%(own)sexec %(words)s
 """
 """``exec`` makes the runner the batch step itself, so that Slurm's own TERM, at a cancel or at the end of the time,
 reaches it and the cell can save; ``B:`` asks for it three minutes before the end of the time. The cell itself hears
-of it from the runner alone."""
+of it from the runner alone. ``--requeue``: what is preempted, or lost with its node, starts again by itself."""
 
 
 class Refused(Exception):
     """Slurm did not take the job; the message says why."""
 
 
-def script(job: Job, words: list[str]) -> str:
+def script(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
     """Return the batch script of a job.
 
     Args:
         job: The job; its ``sbatch`` options come last, so that they win.
         words: The command line of the runner.
+        indexes: The cells of which each becomes a task of a job array; None = one runner for all.
 
     Raises:
         Refused: when a name cannot stand in a batch script.
@@ -47,23 +49,37 @@ def script(job: Job, words: list[str]) -> str:
     return HEAD % {
         "name": session_name(job.folder),
         # Slurm fills in %x and %j; a percent sign of the path itself is doubled.
-        "output": _quoted(job.path("runner.out").replace("%", "%%")),
+        "output": _quoted(job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")),
+        "array": ""
+        if indexes is None
+        else "#SBATCH --array=%s%%%d\n" % (ranges(indexes), job.settings["parallel"]),
         "own": "".join("#SBATCH %s\n" % option for option in options),
         "words": " ".join(template.quoted(word) for word in words),
     }
+
+
+def ranges(indexes: list[int]) -> str:
+    """Return numbers as sbatch takes them: ``0-3,7``."""
+    out: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if out and index == out[-1][1] + 1:
+            out[-1][1] = index
+        else:
+            out.append([index, index])
+    return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in out)
 
 
 def _quoted(text: str) -> str:
     return '"%s"' % text if " " in text else text
 
 
-def submit(job: Job, words: list[str]) -> str:
-    """Submit the runner; returns the job's number.
+def submit(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
+    """Submit the runner, or an array of runners; returns the job's number.
 
     Raises:
         Refused: with what sbatch said.
     """
-    text = script(job, words)
+    text = script(job, words, indexes)
     path = job.path(SCRIPT)
     try:
         files.replace(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
@@ -89,7 +105,7 @@ def waiting(job: Job) -> tuple[str, str] | None:
     status, out, err = _ask(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
     if status and "invalid job id" not in err.lower():
         raise Refused("squeue: %s" % (err.strip() or "exit %d" % status))
-    state = out.strip()
+    state = ", ".join(sorted(set(out.split())))
     return (number, state) if state and not status else None
 
 

@@ -7,6 +7,7 @@ import os
 import time
 
 from rgt_box import files, jsonline, lock
+from rgt_box.cells import lanes
 from rgt_box.cells.jobfile import Job, Line
 
 TYPE_CHECKING = False
@@ -55,7 +56,10 @@ def merge(job: Job, known: dict[str, dict[str, Any]], lines: list[Line]) -> list
 
 
 def load(job: Job) -> dict[str, Any]:
-    """Return what ``state.json`` holds; {} when it is missing or (for an instant, on a full disk) half written."""
+    """Return what ``state.json`` and the lanes hold.
+
+    Nothing of a file counts that is missing or (for an instant, on a full disk) half written.
+    """
     found: dict[str, Any] = {}
     for _ in range(READS):
         read = files.read_json(job.path("state.json"))
@@ -72,6 +76,7 @@ def load(job: Job) -> dict[str, Any]:
         found["cells"] = [
             cell for cell in cells if isinstance(cell, dict) and isinstance(cell.get("name"), str)
         ]
+    found["cells"] = lanes.lay_over(found["cells"], found.get("at"), lanes.read(job))
     return found
 
 
@@ -93,9 +98,10 @@ def frame(job: Job, path: str) -> dict[str, Any]:
     lines, problems = job.lines()
     alive = lock.is_held(job.path("runner.lock"))
     cells = merge(job, by_name(state), lines)
+    at_work = {name for name in lanes.names(job) if lanes.is_alive(job, name)}
     if not alive:
         for cell in cells:
-            if cell["state"] == "running":
+            if cell["state"] == "running" and cell["name"] not in at_work:
                 cell.update(state="interrupted", reason="the runner is gone; launch it again to go on")
     shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
     problems = job.problems + problems
@@ -106,11 +112,16 @@ def frame(job: Job, path: str) -> dict[str, Any]:
             "at": round(time.time(), 3),
             "cells": shown,
             "runner_pid": state.get("runner_pid") if alive else None,
-            "runner_alive": alive,
-            "done": bool(state.get("done")) and all(cell["state"] in ("done", "failed") for cell in cells),
+            "runner_alive": alive or bool(at_work),
+            "done": bool(state.get("done")) and is_over(cells),
             "error": "; ".join(problems) or state.get("error"),
         }
     )
+
+
+def is_over(cells: list[dict[str, Any]]) -> bool:
+    """Tell whether every cell has had its turn."""
+    return all(cell["state"] in ("done", "failed") for cell in cells)
 
 
 def padded(state: dict[str, Any]) -> bytes:

@@ -15,13 +15,13 @@ class LiveCells:
     """The running cells of some job directories; a queue's state is read again only when its file changed."""
 
     def __init__(self, jobs: list[str]) -> None:
-        self._paths = [os.path.join(os.path.abspath(os.path.expanduser(job)), "state.json") for job in jobs]
+        self._folders = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
         self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
 
     def read(self) -> dict[int, str]:
         """Return the pid of each cell that is alive → its name."""
         found = {}
-        for path in self._paths:
+        for path in self._paths():
             signature = files.signature(path)
             if path not in self._known or self._known[path][0] != signature:
                 self._known[path] = (signature, files.read_json(path) or {})
@@ -29,6 +29,18 @@ class LiveCells:
             pid, name = state.get("cell_pid"), running(state)
             if isinstance(pid, int) and name and procstat.is_alive(pid, state.get("cell_ticks")):
                 found[pid] = name
+        return found
+
+    def _paths(self) -> list[str]:
+        """Return the state files: that of each queue, and those of its lanes."""
+        found = []
+        for folder in self._folders:
+            found.append(os.path.join(folder, "state.json"))
+            try:
+                names = os.listdir(os.path.join(folder, "lanes"))
+            except OSError:
+                continue
+            found += [os.path.join(folder, "lanes", name) for name in sorted(names) if name.endswith(".json")]
         return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rgt_box import files, lock
-from rgt_box.cells import states
+from rgt_box.cells import lanes, states
 from rgt_box.cells.jobfile import Job
 
 TYPE_CHECKING = False
@@ -35,7 +35,7 @@ class JobWatch:
     def poll(self) -> dict[str, Any] | None:
         """Return a ``queue`` frame when the state changed since the last call, else None."""
         signatures = [files.signature(self._job.path(name)) for name in SOURCES]
-        seen = signatures + [lock.is_held(self._job.path("runner.lock"))]
+        seen = [signatures, lock.is_held(self._job.path("runner.lock")), lanes.signatures(self._job)]
         if seen == self._seen:
             return None
         self._seen = seen

@@ -1,0 +1,130 @@
+"""A queue as a job array on a real Slurm: preempted, requeued, resumed to the same bits; a time limit, a cancel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.slurm.cluster import Cluster, eventually, running
+from tests.unit.box.harness import Agent, make_job
+
+ROOT = Path(__file__).parents[3]
+TRAIN = [
+    sys.executable, "-m", "rgt_train", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
+    "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=32", "--set", "threads=1",
+]  # fmt: skip
+SLOW = "[ -e ok ] && exit 0; trap 'echo saved; exit 75' TERM; echo up; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, agent: Agent) -> Iterator[Cluster]:
+    """A cluster that the agent's processes can reach."""
+    with running(tmp_path / "slurm") as cluster:
+        agent.env.update(cluster.env, PYTHONPATH=str(ROOT / "remote"))
+        yield cluster
+
+
+def detach(agent: Agent, job: Path) -> str:
+    """Submit a job's queue; returns the array's number."""
+    done = agent.run("detach", "--job", str(job))
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["how"] == "slurm"
+    return str(told["session"])
+
+
+def cells(agent: Agent, job: Path) -> dict[str, dict[str, Any]]:
+    """Return the cells of the queue as an onlooker sees them."""
+    frame = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
+    return {cell["name"]: cell for cell in frame["cells"]}
+
+
+def markers(job: Path) -> list[str]:
+    """Return what the runners wrote into master.log."""
+    path = job / "master.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.mark.timeout(300)
+def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent, tmp_path: Path) -> None:
+    job = make_job(
+        tmp_path / "job", [*TRAIN, "--seed", "7"], ["a", "b"], detach="slurm", parallel=2, default_epochs=20
+    )
+    (job / "queue.txt").write_text("a.toml char_lm\nb.toml char_lm\n")
+    array = detach(agent, job)
+    metrics = [job / "out" / name / "metrics.jsonl" for name in "ab"]
+    eventually(
+        lambda: all(path.exists() and '"event": "checkpoint"' in path.read_text() for path in metrics),
+        "two saves",
+    )
+    frame = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
+    assert frame["runner_alive"]
+    assert [cell["state"] for cell in frame["cells"]] == ["running", "running"], "both at once"
+    urgent = slurm.submit(tmp_path, "sleep 3\n", "--partition=high", "--exclusive", "--time=1")
+    eventually(lambda: slurm.states(urgent) == ["RUNNING"], "the urgent job")
+    assert {cell["state"] for cell in cells(agent, job).values()} == {"interrupted"}
+    eventually(lambda: slurm.states(urgent) == [], "the end of the urgent job")
+    eventually(lambda: slurm.states(array) == [], "the end of the array")
+    after = cells(agent, job)
+    assert [(cell["state"], cell["attempts"]) for cell in after.values()] == [("done", 2), ("done", 2)]
+    assert markers(job).count("QUEUE DONE") == 1
+    assert sorted(line for line in markers(job) if "exit=75" in line) == [
+        "FINISHED a exit=75",
+        "FINISHED b exit=75",
+    ]
+    for path in metrics:
+        assert '"event": "resume"' in path.read_text()
+    straight(tmp_path / "straight")
+    expected = final_losses(tmp_path / "straight")
+    assert len(expected) == 800
+    for name in "ab":
+        assert final_losses(job / "out" / name) == expected, "the bits of the uninterrupted run"
+
+
+def straight(out: Path) -> None:
+    """Train the same without any interruption."""
+    fill = {"{task}": "char_lm", "{epochs}": "20", "{out}": str(out)}
+    words = [fill.get(word, word) for word in (*TRAIN, "--seed", "7")]
+    subprocess.run(
+        words, env=dict(os.environ, PYTHONPATH=str(ROOT / "remote")), check=True, capture_output=True
+    )
+
+
+def final_losses(out: Path) -> dict[int, float]:
+    """Return step → loss; of steps that were logged twice the later line counts."""
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return {row["step"]: row["loss"] for row in rows if "loss" in row and "event" not in row}
+
+
+@pytest.mark.timeout(240)
+def test_a_time_limit_puts_a_task_back_and_a_cancelled_one_stays_out(
+    slurm: Cluster, agent: Agent, tmp_path: Path
+) -> None:
+    # Slurm looks at --signal in steps of half a minute: 50 s before a limit of one minute comes within seconds.
+    job = make_job(
+        tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"], detach="slurm", parallel=1 + 1,
+        sbatch=["--time=1", "--signal=B:TERM@50"],
+    )  # fmt: skip
+    array = detach(agent, job)
+    eventually(lambda: all(cell["state"] == "running" for cell in cells(agent, job).values()), "two tasks")
+    subprocess.run(["scancel", f"{array}_1"], env=slurm.env, check=True)
+    eventually(lambda: "FINISHED b exit=75" in markers(job), "the cancelled one to save")
+    eventually(lambda: "FINISHED a exit=75" in markers(job), "the one whose time was up to save")
+    (job / "ok").touch()
+    eventually(lambda: slurm.states(array) == [], "the end of the array")
+    after = cells(agent, job)
+    assert (after["a"]["state"], after["a"]["attempts"]) == ("done", 2)
+    assert (after["b"]["state"], after["b"]["attempts"]) == ("interrupted", 1)
+    assert "QUEUE DONE" not in markers(job)
+    assert "put back into Slurm's queue" in (job / "runner.out.0").read_text()
+    again = detach(agent, job)
+    assert again != array
+    assert "--array=1%2" in (job / "runner.sbatch").read_text(), "only what is not done gets a task"
+    eventually(lambda: "QUEUE DONE" in markers(job), "the last cell")
