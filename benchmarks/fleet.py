@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile

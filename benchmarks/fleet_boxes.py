@@ -18,8 +18,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import asyncssh
+import asyncssh.connection
+from asyncssh.constants import MSG_IGNORE
 
 from benchmarks.fleet_recording import Recording
 
@@ -63,6 +66,18 @@ class Host:
             for box in [box for box in self.live if box.due <= now]:
                 box.tick(now)
             await asyncio.sleep(0.005)
+
+
+def send_no_ignore() -> None:
+    """Send no MSG_IGNORE before each packet: asyncssh does, OpenSSH's server does not, and the client pays for it."""
+    connection = asyncssh.connection.SSHConnection
+    send = connection.send_packet
+
+    def without(self: asyncssh.connection.SSHConnection, pkttype: int, *args: bytes, **more: Any) -> None:
+        if pkttype != MSG_IGNORE:
+            send(self, pkttype, *args, **more)
+
+    connection.send_packet = without  # type: ignore[method-assign]
 
 
 class Server(asyncssh.SSHServer):
@@ -133,7 +148,7 @@ class Box(asyncssh.SSHServerSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         """Take the configuration and the controls of ``watch``, and the input of other commands."""
         self._input += data
-        if not self._command.split()[-1:] == ["watch"]:
+        if self._command.split()[-1:] != ["watch"]:
             return
         *lines, self._input = self._input.split(b"\n")
         for line in lines:
@@ -217,6 +232,7 @@ def main() -> None:
     parser.add_argument("--keys", type=Path, required=True)
     parser.add_argument("--home", type=Path, required=True)
     parser.add_argument("recordings", nargs="+")
+    send_no_ignore()
     asyncio.run(serve(parser.parse_args()))
 
 

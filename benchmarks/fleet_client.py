@@ -241,9 +241,11 @@ def main() -> None:
         import uvloop
 
         factory = uvloop.new_event_loop
-    with tempfile.TemporaryDirectory(prefix="rgt-bench-") as folder:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            found = runner.run(CASES[options.case](options, Path(folder) / "audit.jsonl"))  # type: ignore[arg-type]
+    with (
+        tempfile.TemporaryDirectory(prefix="rgt-bench-") as folder,
+        asyncio.Runner(loop_factory=factory) as runner,
+    ):
+        found = runner.run(CASES[options.case](options, Path(folder) / "audit.jsonl"))  # type: ignore[arg-type]
     print(json.dumps(found))
 
 

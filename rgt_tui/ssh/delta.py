@@ -1,4 +1,8 @@
-"""Differences into whole samples, before anything else of the client sees them."""
+"""Differences into whole samples, before anything else of the client sees them.
+
+What did not change is the very object of the sample before. Of the sample as it came only the order of its keys is
+kept, shared by all boxes that look alike: a fleet of hundreds is held in memory.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +11,27 @@ from typing import Any
 import msgspec
 
 from rgt_tui.model.protocol import Sample, SampleDelta
+from rgt_tui.ssh.places import Path, Places, fields, places, row
 
+_INT = {int}
 APART = frozenset(("t", "boot", "seq", "at", "skipped"))
+
+replace = msgspec.structs.replace
+_checked = msgspec.convert
 
 
 class Rebuilder:
-    """Keeps the last sample of a channel as it came, and changes it by what comes next."""
+    """Keeps the last sample of a channel, and changes it by what comes next."""
 
     def __init__(self) -> None:
         self._line: bytes | None = None
-        self._fields: dict[str, Any] = {}
-        self._places: list[tuple[Any, Any]] = []
-        self._boot, self._seq = "", -1
+        self._sample: Sample | None = None
+        self._layout: dict[str, Places] = {}
+        self._row = row(())
 
     def whole(self, line: bytes, sample: Sample) -> None:
         """Take note of a whole sample; it is only looked into when a difference follows."""
-        self._line, self._boot, self._seq = line, sample.boot, sample.seq
+        self._line, self._sample = line, sample
 
     def rebuild(self, delta: SampleDelta) -> Sample:
         """Return the sample that `delta` stands for.
@@ -31,60 +40,85 @@ class Rebuilder:
             ValueError: when it does not fit the sample before (`msgspec.ValidationError` is one); until the next
                 whole sample no other will.
         """
-        if self._seq < 0 or delta.seq - delta.back != self._seq:
-            self._seq = -1
+        base, self._sample = self._sample, None  # whatever fails below leaves nothing to build on
+        if base is None or delta.seq - delta.back != base.seq:
             raise ValueError("a difference from a sample that did not come")
-        self._seq = -1  # whatever fails below leaves nothing to build on
         if self._line is not None:
-            decoded = msgspec.json.decode(self._line)
-            self._fields = {
-                key: value for key, value in decoded.items() if value is not None and key not in APART
-            }
-            self._line, self._places = None, places(self._fields)
-        self._change(delta.v)
+            self._look_into(self._line)
+            self._line = None
+        new: dict[str, Any] = {"seq": delta.seq, "at": delta.at, "skipped": delta.skipped}
+        for holder, values in self._changes(delta.v).items():
+            if not holder:
+                new.update(values)
+                continue
+            key = str(holder[0])
+            old = new[key] if key in new else getattr(base, key)
+            new[key] = replace(old, **values) if len(holder) == 1 else _with(old, holder[1:], values)
         if delta.put:
-            self._put(delta.put)
-        about = {
-            "t": "sample",
-            "boot": self._boot,
-            "seq": delta.seq,
-            "at": delta.at,
-            "skipped": delta.skipped,
-        }
-        sample = msgspec.convert(self._fields | about, Sample)
-        self._seq = delta.seq
-        return sample
+            new.update(self._put(delta.put))
+        self._sample = replace(base, **new)
+        return self._sample
 
-    def _change(self, changes: tuple[Any, ...]) -> None:
+    def _look_into(self, line: bytes) -> None:
+        decoded = msgspec.json.decode(line)
+        self._layout = {
+            key: places(key, value, Sample)
+            for key, value in decoded.items()
+            if value is not None and key not in APART
+        }
+        self._number()
+
+    def _number(self) -> None:
+        self._row = row(tuple(self._layout.values()))
+
+    def _changes(self, changes: tuple[Any, ...]) -> dict[Path, dict[str, Any]]:
+        """Return per struct that changes, by where it is, its new values."""
+        numbers, known = changes[::2], self._row.all
         if len(changes) % 2:
             raise ValueError("a place without a value")
-        for place, value in zip(changes[::2], changes[1::2], strict=True):
-            if type(place) is not int or not 0 <= place < len(self._places):
-                raise ValueError("a place that the sample before does not have")
-            holder, key = self._places[place]
-            holder[key] = value
+        if numbers and (set(map(type, numbers)) != _INT or min(numbers) < 0 or max(numbers) >= len(known)):
+            raise ValueError("a place that the sample before does not have")
+        found: dict[Path, dict[str, Any]] = {}
+        for number, value in zip(numbers, changes[1::2], strict=True):
+            place = known[number]
+            holder = place.holder
+            if holder is None:
+                continue
+            kind = type(value)
+            if kind is not place.plain:
+                value = float(value) if kind is int and place.plain is float else _checked(value, place.hint)
+            if holder in found:
+                found[holder][place.name] = value
+            else:
+                found[holder] = {place.name: value}
+        return found
 
-    def _put(self, put: dict[str, Any]) -> None:
+    def _put(self, put: dict[str, Any]) -> dict[str, Any]:
+        changed = {}
         for key, value in put.items():
+            if key in APART:
+                continue
             if value is None:
-                self._fields.pop(key, None)
-            elif key not in APART:
-                self._fields[key] = value
-        self._places = places(self._fields)
+                self._layout.pop(key, None)
+            else:
+                self._layout[key] = places(key, value, Sample)
+            hint = fields(Sample).get(key)
+            if hint is not None:
+                changed[key] = _DEFAULTS[key] if value is None else msgspec.convert(value, hint)
+        self._number()
+        return changed
 
 
-def places(value: Any) -> list[tuple[Any, Any]]:
-    """Return (holder, key) of every value that is neither an object nor a list of objects, depth first."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    found: list[tuple[Any, Any]] = []
-    for key, item in items:
-        if isinstance(item, dict) or is_objects(item):
-            found += places(item)
-        else:
-            found.append((value, key))
-    return found
+_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Sample) if field.name not in APART}
 
 
-def is_objects(value: Any) -> bool:
-    """Tell whether a value is a list of objects."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+def _with(old: Any, path: Path, values: dict[str, Any]) -> Any:
+    """Return a struct, or a tuple of such, with other values in the struct that stands at `path` below it."""
+    if not path:
+        return replace(old, **values)
+    step, rest = path[0], path[1:]
+    if isinstance(step, str):
+        return replace(old, **{step: _with(getattr(old, step), rest, values)})
+    items = list(old)
+    items[step] = _with(items[step], rest, values) if rest else replace(items[step], **values)
+    return tuple(items)
