@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from rgt_tui.model.box import BoxSpec, BoxState, Past
@@ -105,11 +106,7 @@ class Memory:
 
     def _batch(self, now: float | None) -> Batch:
         """Return what is due; everything when `now` is None."""
-        due = [
-            name
-            for name, since in self._changed.items()
-            if now is None or not 0 <= now - since < STATE_SECONDS
-        ]
+        due = [name for name, since in self._changed.items() if now is None or _is_due(name, since, now)]
         for name in due:
             del self._changed[name]
         states = {name: self._newest[name] for name in (self._newest if now is None else due)}
@@ -121,3 +118,9 @@ class Memory:
             minutes=self._metering.taken(),
             events=events,
         )
+
+
+def _is_due(name: str, since: float, now: float) -> bool:
+    """Tell whether a change is to be saved. Every box has its own second of the minute, or all would have the same."""
+    phase = zlib.crc32(name.encode()) % STATE_SECONDS
+    return (since + phase) // STATE_SECONDS != (now + phase) // STATE_SECONDS

@@ -83,7 +83,7 @@ def save(con: sqlite3.Connection, box: int, run: RunState, book: Book | None, no
         marks = tuple(after) if is_loss else marks
     _forget_others(con, box, run)
     saved = Saved(
-        run=_bare(run, marks if _LOSS in held else tuple(r.index for r in run.resumes), held),
+        run=_bare(run, marks if _LOSS in held else tuple(r.index for r in run.resumes)),
         points={metric: each.points for metric, each in held.items()},
         thinned=tuple(metric for metric, each in held.items() if each.thinned),
     )
@@ -111,14 +111,13 @@ def _placed(
     return (*marks, *(held.place(resume.index) for resume in run.resumes[same:]))
 
 
-def _bare(run: RunState, marks: tuple[int, ...], held: Mapping[str, Held]) -> RunState:
+def _bare(run: RunState, marks: tuple[int, ...]) -> RunState:
     resumes = tuple(
         msgspec.structs.replace(resume, index=mark) for resume, mark in zip(run.resumes, marks, strict=True)
     )
-    cursors = run.cursors
-    if any(each.thinned for each in held.values()):
-        # The cursor of a curve that was found counts its points: without all of them it counts nothing.
-        cursors = {source: FROM_THE_START if "#" in source else cursor for source, cursor in cursors.items()}
+    # The cursor of a curve that was found counts its points, and points before it may be corrected while nobody is
+    # connected. That of a file counts bytes that do not change.
+    cursors = {source: FROM_THE_START if "#" in source else cursor for source, cursor in run.cursors.items()}
     return msgspec.structs.replace(run, series={}, resumes=resumes, cursors=cursors)
 
 

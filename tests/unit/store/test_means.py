@@ -1,0 +1,77 @@
+"""Samples into means by the minute, and what a box is known by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxSpec, BoxState, ProviderRef
+from rgt_tui.model.protocol import Disk, Gpu, Memory, Sample
+from rgt_tui.store.means import Means
+from rgt_tui.store.place import history_path, place_of
+
+replace = msgspec.structs.replace
+
+
+def state(at: float, util: float | None, used: int = 50) -> BoxState:
+    gpu = Gpu(index=0, name="g", util=util, vram_used=25, vram_total=100)
+    disk = Disk("/data", bytes_total=100, bytes_used=used, bytes_free=100 - used)
+    sample = Sample("b", 1, at, gpus=(gpu,), mem=Memory(used=3, limit=4), disks=(disk,))
+    return BoxState(spec=BoxSpec(name="a", host="h"), sample=sample, sample_at=at)
+
+
+def test_a_minute_is_the_mean_of_what_was_read_in_it() -> None:
+    means = Means()
+    for at, util in ((0.0, 10.0), (30.0, 20.0), (59.9, None), (60.0, 99.0)):
+        means.take(state(at, util))
+    assert means.closed(65.0) == ()
+    (first,) = means.closed(70.0)
+    assert (first.box, first.slot, first.count) == ("a", 0, 3)
+    assert first.values == {"util": 15.0, "vram": 25.0, "cgroup": 75.0, "disk:/data": 50.0}
+    (last,) = means.closed(None)
+    assert (last.slot, last.values["util"]) == (1, 99.0)
+    assert means.closed(None) == ()
+
+
+def test_a_minute_of_the_future_does_not_stay_open_for_ever() -> None:
+    means = Means()
+    means.take(state(7200.0, 1.0))
+    assert [mean.slot for mean in means.closed(60.0)] == [120]
+
+
+# Which box is which.
+
+SPEC = BoxSpec(name="lab", host="1.2.3.4", port=40022, user="root")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (SPEC, replace(SPEC, logs=("x",), identity="k"), True),
+        (SPEC, replace(SPEC, name="other"), False),
+        (SPEC, replace(SPEC, port=40023), False),
+        (SPEC, replace(SPEC, provider=ProviderRef("runpod", "p1")), False),
+        (
+            replace(SPEC, provider=ProviderRef("runpod", "p1")),
+            replace(SPEC, name="renamed", host="5.6.7.8", provider=ProviderRef("runpod", "p1")),
+            True,
+        ),
+        (
+            replace(SPEC, provider=ProviderRef("runpod", "p1")),
+            replace(SPEC, provider=ProviderRef("runpod", "p2")),
+            False,
+        ),
+    ],
+)
+def test_a_box_is_known_again_and_no_stranger_is(one: BoxSpec, other: BoxSpec, same: bool) -> None:
+    assert (place_of(one) == place_of(other)) is same
+
+
+def test_where_the_history_lies() -> None:
+    assert history_path({"XDG_STATE_HOME": "/s"}) == Path("/s/rgt/history.db")
+    assert history_path({"XDG_STATE_HOME": "relative"}) == Path.home() / ".local/state/rgt/history.db"
+    assert history_path({"RGT_HISTORY": "/x.db"}) == Path("/x.db")
+    assert history_path({"RGT_HISTORY": "/x.db"}, "/y.db") == Path("/y.db")
+    assert history_path({"RGT_HISTORY": "off"}) is None
