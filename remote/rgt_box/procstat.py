@@ -11,13 +11,13 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 class Stat:
     """What the agent uses of ``/proc/PID/stat``. Times are clock ticks, `rss` is bytes."""
 
-    __slots__ = ("cpu", "pid", "ppid", "rss", "start", "state", "threads")
+    __slots__ = ("cpu", "group", "pid", "ppid", "rss", "start", "state", "terminal", "threads")
 
     def __init__(self, pid: int, text: bytes) -> None:
         fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
         self.pid = pid
         self.state = fields[0].decode("ascii", "replace")
-        self.ppid = int(fields[1])
+        self.ppid, self.group, self.terminal = int(fields[1]), int(fields[2]), int(fields[4])
         self.cpu = int(fields[11]) + int(fields[12])
         self.threads = int(fields[17])
         self.start = int(fields[19])

@@ -15,6 +15,8 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import (
     Checkpoints,
     Event,
+    Found,
+    FoundRun,
     Frame,
     Hello,
     History,
@@ -130,6 +132,38 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
     return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
 
 
+def _found(state: BoxState, frame: Found, now: float) -> BoxState:
+    found = tuple(_plain(run) for run in frame.runs)
+    runs = state.runs
+    for told in found:
+        if all(run.name != told.name for run in runs):
+            runs += (RunState(name=told.name),)
+    runs = tuple(_standing(run, found) for run in runs)
+    return replace(state, found=found, runs=_in_queue_order(state, runs))
+
+
+def _plain(run: FoundRun) -> FoundRun:
+    """Take control characters out of what is only shown; paths and names stay what other frames call them."""
+    return replace(
+        run,
+        command=clean(run.command),
+        why=clean(run.why),
+        user=None if run.user is None else clean(run.user),
+        place=None if run.place is None else clean(run.place),
+        notes=tuple(clean(note) for note in run.notes),
+    )
+
+
+def _standing(run: RunState, found: tuple[FoundRun, ...]) -> RunState:
+    """Say of a run whether its processes live; ``NAME/SUB`` are several runs of one training."""
+    told = next(
+        (each for each in found if run.name == each.name or run.name.startswith(each.name + "/")), None
+    )
+    if told is None or (run.alive, run.ended) == (told.alive, told.ended):
+        return run
+    return replace(run, alive=told.alive, ended=told.ended)
+
+
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
     # Number 0 was not asked for: the box's clock has been set, and ages are counted by its difference to ours.
     return state if frame.id else replace(state, clock_skew=frame.at - now)
@@ -156,4 +190,5 @@ _REDUCERS: dict[type, Callable[[BoxState, Any, float], BoxState]] = {
     Event: _event,
     Pong: _pong,
     History: _history,
+    Found: _found,
 }

@@ -9,7 +9,7 @@ import msgspec
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import Checkpoints, Event, Hello, QueueState, Sample
+from rgt_tui.model.protocol import Checkpoints, Event, FoundRun, Hello, QueueState, Sample
 from rgt_tui.model.run import RunState
 
 
@@ -192,3 +192,5 @@ class BoxState(msgspec.Struct, frozen=True):
     remembered_at: float | None = None
     """Client clock of the newest value that comes from an earlier rgt; None = everything is of this one."""
     past: Past = Past()
+    found: tuple[FoundRun, ...] = ()
+    """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""

@@ -14,6 +14,9 @@ import msgspec
 PROTOCOL_VERSION = 1
 """Raised when a frame changes its meaning; the agent says its own in `Hello`."""
 
+DEFAULT_PATTERN = "rgt_train"
+"""Tells a training process where nobody says otherwise; with `WatchConfig.find` it stands for the agent's own guess."""
+
 MAX_FRAME_BYTES = 1 << 20
 """A line longer than this is dropped and counted, never buffered without bound."""
 
@@ -367,6 +370,53 @@ class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
     """info, warn or error."""
 
 
+class FoundRun(msgspec.Struct, frozen=True):
+    """A training that nobody told rgt about: found by its processes."""
+
+    name: str
+    """Directory and script; the same after a reconnect and after the training was started again."""
+    pid: int
+    """Root of its processes."""
+    started: float
+    """With `pid` it identifies the root for ever."""
+    command: str
+    """Its command line; secrets are masked."""
+    pids: tuple[int, ...] = ()
+    """Its processes, the root first (at most 64)."""
+    why: str = ""
+    """What told that it trains, in words."""
+    cwd: str | None = None
+    """Working directory; None where it is another user's."""
+    user: str | None = None
+    session: str = "unknown"
+    """What it lives in: tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
+    place: str | None = None
+    """Pane, job id, container, unit or terminal."""
+    log: str | None = None
+    """Path of the `LogLines` that hold what it prints; ``tmux:PANE`` for a pane's screen. None = there is none."""
+    logs: tuple[str, ...] = ()
+    """The same, with its other logs behind."""
+    sources: tuple[str, ...] = ()
+    """Files that its curves come from."""
+    alive: bool = True
+    seen: float | None = None
+    """When it was last seen alive, once it has ended: the end lies between `seen` and `ended`."""
+    ended: float | None = None
+    """When it was found to be gone."""
+    exit_code: int | None = None
+    """None = unknown, not success: only a process's parent learns it. Slurm tells that of its jobs."""
+    notes: tuple[str, ...] = ()
+    """What could not be found out, or will be lost, in words."""
+
+
+class Found(msgspec.Struct, frozen=True, tag_field="t", tag="found"):
+    """All found trainings of a box, the newest last; sent when they change, to a client that asked for it."""
+
+    boot: str
+    at: float
+    runs: tuple[FoundRun, ...] = ()
+
+
 class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
     """Answer to a ``ping`` control line."""
 
@@ -374,7 +424,7 @@ class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
     at: float
 
 
-Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History
+Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
 """What the client's spine works with."""
 
 Wire = Frame | SampleDelta
@@ -415,8 +465,10 @@ class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Further files to follow; globs allowed."""
     runs: tuple[str, ...] = ()
     """Run directories outside of jobs; globs allowed. The metrics below them are found by themselves."""
-    pattern: str = "rgt_train"
+    pattern: str = DEFAULT_PATTERN
     """Regular expression on the command line that tells a training process."""
+    find: bool = False
+    """Find trainings, with their logs and metrics; with the default `pattern` by the agent's own guess."""
     gpu_trace: str | None = None
     """Path on the box of a recorded GPU trace to replay where no GPU is found."""
     tail: int = 200

@@ -100,3 +100,7 @@ class RunState(msgspec.Struct, frozen=True):
     total_steps: int | None = None
     cursors: dict[str, Cursor] = {}
     """Metric source → how far it is in `series`: what a reconnect, or a later rgt, goes on from."""
+    alive: bool | None = None
+    """Whether the processes of a found run (`BoxState.found`) live; None for a run of a queue, whose cell says it."""
+    ended: float | None = None
+    """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""

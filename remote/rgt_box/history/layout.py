@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 LOCK, STATUS, CONFIG, RING = "recorder.lock", "recorder.json", "recorder-config.json", "ring"
+FOUND = "found.json"
 
-VERSION = 2
+VERSION = 3
 """Raised when the recorder records something that it did not before."""
 
 JUMP = 5.0

@@ -10,7 +10,7 @@ import time
 from rgt_box import background, files, jsonline, lock, place, procstat
 from rgt_box.cells import jobfile
 from rgt_box.history import home, queues, segment, watchers
-from rgt_box.history.layout import CONFIG, LOCK, STATUS, ClockWatch, describe_self, next_tick
+from rgt_box.history.layout import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
 from rgt_box.history.store import Store
 from rgt_box.sampling.sampler import Sampler
 
@@ -138,6 +138,9 @@ class Recorder:
         fields, events = self._sampler.read(wait)
         for event in events:
             self.event(event["kind"], event["text"], event["level"])
+        finder = self._sampler.finder
+        if finder is not None and finder.changed:
+            home.write_json(self._folder, FOUND, finder.report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
         frame["agent_rss"] = sum(map(procstat.resident, pids))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"watch-(\d+)\.json$")
 LISTS = ("mounts", "jobs")
-LATEST = ("pattern", "gpu_trace")
+LATEST = ("pattern", "gpu_trace", "find")
 MIN_INTERVAL, MAX_INTERVAL = 0.05, 3600.0
 
 
@@ -73,7 +73,7 @@ def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) 
 
     Args:
         folder: The state directory.
-        config: ``interval``, ``mounts``, ``jobs``, ``pattern``, ``gpu_trace`` as this watcher asks for them.
+        config: ``interval``, ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace`` as this watcher asks for.
         after: The client's last ``{"boot", "seq"}``: numbers up to it must not be used again.
     """
     pid = os.getpid()

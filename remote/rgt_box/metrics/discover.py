@@ -25,10 +25,24 @@ if TYPE_CHECKING:
         run: str
         """Which run below the directory it belongs to."""
         mtime: float
+
+    class Limits(NamedTuple):
+        """How much of a tree is looked at in one walk."""
+
+        depth: int
+        entries: int
+        """Of all directories together."""
+        folder: int
+        """Of one directory; what follows is not seen, and nothing below it is entered."""
+        seconds: float
+        hidden: bool
+        """Whether directories whose name begins with a dot are entered."""
+        pruned: tuple[str, ...]
 else:
     from collections import namedtuple
 
     Source = namedtuple("Source", "path kind run mtime")
+    Limits = namedtuple("Limits", "depth entries folder seconds hidden pruned")
 
 DEPTH = 6
 ENTRIES = 50_000
@@ -60,6 +74,18 @@ PRUNED = (
     "tmp-checkpoint-*",
 )
 """Directories that hold no scalars, and many files."""
+
+WHOLE = Limits(DEPTH, ENTRIES, ENTRIES, SECONDS, True, PRUNED)
+"""For a directory that someone named as a run's."""
+GENTLE = Limits(
+    4,
+    4000,
+    1000,
+    1.0,
+    False,
+    PRUNED + ("data", "dataset*", "*_data", "imagenet*", "env", "envs", "miniconda*", "anaconda*"),
+)
+"""For a working directory, which may hold anything: a dataset is not walked."""
 
 _MADE = re.compile(
     r"checkpoint-\d+|runs|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d_.*|lightning_logs|version_\d+|vis_data|\d{8}[_-]\d{4,6}"
@@ -101,13 +127,16 @@ class Finder:
     Args:
         root: The run's directory; it need not exist yet.
         clock: For the limit on time.
+        limits: How much is looked at.
 
     Attributes:
         cut: Why the last walk did not see everything; "" when it did.
     """
 
-    def __init__(self, root: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.root, self._clock = root, clock
+    def __init__(
+        self, root: str, clock: Callable[[], float] = time.monotonic, limits: Limits = WHOLE
+    ) -> None:
+        self.root, self._clock, self._limits = root, clock, limits
         self.cut = ""
         self._folders: dict[str, _Folder] = {}
         self._kinds: dict[str, tuple[tuple[int, int, int], str | None]] = {}
@@ -122,7 +151,7 @@ class Finder:
         of no known kind and has changed.
         """
         self.cut, self._entries = "", 0
-        self._deadline = self._clock() + SECONDS
+        self._deadline = self._clock() + self._limits.seconds
         found = []
         for path in self._walk():
             if self._clock() > self._deadline:
@@ -148,7 +177,7 @@ class Finder:
         while level:
             below: list[tuple[str, int, int]] = []
             for path, depth, device in level:
-                if self._clock() > self._deadline or self._entries > ENTRIES or len(hits) > HITS:
+                if self._clock() > self._deadline or self._entries > self._limits.entries or len(hits) > HITS:
                     self.cut = "size" if self._clock() <= self._deadline else "time"
                     self._folders = known
                     return hits[:HITS]
@@ -161,7 +190,7 @@ class Finder:
                 seen.add((status.st_dev, status.st_ino))
                 folder = known[path] = self._list(path, status)
                 hits += [os.path.join(path, name) for name in folder.files]
-                if depth < DEPTH:
+                if depth < self._limits.depth:
                     below += [(os.path.join(path, name), depth + 1, status.st_dev) for name in folder.folders]
                     links += [(os.path.join(path, name), depth + 1, -1) for name in folder.links]
             level = below
@@ -179,12 +208,15 @@ class Finder:
         folder.sure = time.time() - status.st_mtime > SETTLED
         try:
             with os.scandir(path) as entries:
-                for entry in entries:
+                for count, entry in enumerate(entries):
                     self._entries += 1
-                    if self._entries > ENTRIES:
+                    if self._entries > self._limits.entries:
                         folder.sure = False
                         break
-                    _sort_in(folder, path, entry)
+                    if count >= self._limits.folder:
+                        folder.folders, folder.links = [], []  # many alike: a dataset, or its parts
+                        break
+                    _sort_in(folder, path, entry, self._limits)
         except OSError:
             folder.sure = False
         folder.files.sort()
@@ -208,11 +240,13 @@ class Finder:
         return None if kind is None else Source(path, kind, run_name(self.root, path, kind), status.st_mtime)
 
 
-def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str]) -> None:
+def _sort_in(folder: _Folder, path: str, entry: os.DirEntry[str], limits: Limits) -> None:
     name = entry.name
     try:
         if entry.is_dir(follow_symlinks=False):
-            if not any(fnmatchcase(name, pattern) for pattern in PRUNED):
+            if name.startswith(".") and not limits.hidden:
+                return
+            if not any(fnmatchcase(name, pattern) for pattern in limits.pruned):
                 folder.folders.append(name)
         elif entry.is_symlink():
             if entry.is_dir():

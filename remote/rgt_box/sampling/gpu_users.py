@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import procstat
+from rgt_box import masking, procstat
 from rgt_box.sampling.procs import AGENT
 
 TYPE_CHECKING = False
@@ -127,7 +127,7 @@ def describe(pid: int, boot: float) -> dict[str, Any] | None:
     return {
         "pid": pid,
         "started": round(boot + ticks / procstat.CLOCK_TICKS, 2),
-        "cmd": " ".join(words)[:300],
+        "cmd": " ".join(masking.masked(words))[:300],
     }
 
 

@@ -6,12 +6,14 @@ import os
 import re
 import time
 
-from rgt_box import jsonline, procstat
+from rgt_box import jsonline, masking, procstat
 from rgt_box.sampling import runs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+    from rgt_box.found.finder import Finder
 
 RESCAN = 5.0
 """Seconds between two looks at the whole of /proc."""
@@ -52,10 +54,11 @@ def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
 class Tracked:
     """A process that is read every tick."""
 
-    __slots__ = ("fds", "run", "ticks", "words")
+    __slots__ = ("cmd", "fds", "run", "ticks", "words")
 
     def __init__(self, ticks: int, words: list[str], run: str | None) -> None:
         self.ticks, self.words, self.run = ticks, words, run
+        self.cmd = " ".join(masking.masked(words))[:MAX_CMD]
         self.fds: int | None = None
 
     @property
@@ -65,18 +68,20 @@ class Tracked:
 
 
 class ProcSampler:
-    """Tracks processes whose command line matches, and those of the queues' running cells.
+    """Tracks processes whose command line matches, those of the queues' running cells, and those that were found.
 
     Args:
         pattern: Regular expression on the command line.
         jobs: Job directories.
+        finder: Finds trainings that neither of them tells.
 
     Raises:
         re.error: when the pattern is malformed.
     """
 
-    def __init__(self, pattern: str, jobs: list[str] | None = None) -> None:
+    def __init__(self, pattern: str, jobs: list[str] | None = None, finder: Finder | None = None) -> None:
         self._pattern = re.compile(pattern)
+        self._finder = finder
         self._cells = runs.LiveCells(jobs or [])
         self._boot = procstat.boot_time()
         self._tracked: dict[int, Tracked] = {}
@@ -123,7 +128,7 @@ class ProcSampler:
             {
                 "pid": stat.pid,
                 "started": round(started, 2),
-                "cmd": " ".join(kept.words)[:MAX_CMD],
+                "cmd": kept.cmd,
                 "rss": stat.rss,
                 "threads": stat.threads,
                 "state": stat.state,
@@ -144,6 +149,7 @@ class ProcSampler:
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in keep}
         pids.discard(os.getpid())
         cells = self._cells.read()
+        found = self._finder.rows(pids, cells) if self._finder is not None else {}
         for pid in pids:
             scans = self._judged.get(pid, 0)
             if scans > YOUNG and pid not in self._tracked:
@@ -153,8 +159,13 @@ class ProcSampler:
             if judged is not None:
                 judged.fds = count_fds(pid)
                 self._tracked[pid] = judged
-            else:
+            elif pid not in found:
                 self._tracked.pop(pid, None)
+        for pid, (ticks, words, run) in found.items():
+            known = self._tracked.get(pid)
+            if known is None or (known.ticks, known.words, known.run) != (ticks, words, run):
+                known = self._tracked[pid] = Tracked(ticks, words, run)
+            known.fds = count_fds(pid)
 
     def _judge(self, pid: int, cells: dict[int, str]) -> Tracked | None:
         words = procstat.cmdline(pid)

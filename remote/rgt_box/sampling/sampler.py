@@ -6,6 +6,8 @@ import re
 import time
 
 from rgt_box.background import describe
+from rgt_box.history import home
+from rgt_box.history.layout import FOUND
 from rgt_box.sampling import cgroup
 from rgt_box.sampling.cpu import CpuSampler
 from rgt_box.sampling.disks import DiskSampler
@@ -20,7 +22,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
+    from rgt_box.found.finder import Finder
+
 DEFAULT_PATTERN = "rgt_train"
+"""Asked for by name it stands for rgt's own guess, where trainings are to be found."""
 
 
 class Sampler:
@@ -41,6 +46,8 @@ class Sampler:
         self._oom_kills = oom_kills
         self._gpu: GpuSampler | None = None
         self._procs: ProcSampler | None = None
+        self.finder: Finder | None = None
+        """Finds trainings by themselves; None where nobody asked for that."""
         self._disks = DiskSampler()
         self._session = SessionSampler()
         self._memory = MemorySampler(cgroup.locate("memory"))
@@ -55,7 +62,7 @@ class Sampler:
         """Take over mounts, pattern and trace; what did not change is kept as it is.
 
         Args:
-            config: Keys ``mounts``, ``jobs``, ``pattern``, ``gpu_trace``.
+            config: Keys ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace``.
             written: Directories that runs write to.
         """
         before, self._config = self._config, dict(config)
@@ -63,15 +70,28 @@ class Sampler:
             self._gpu = GpuSampler(config.get("gpu_trace"), self._state_dir)
             if self._gpu.nvidia and self._xid is None:
                 self._xid = XidWatch(self._state_dir, self._remember)
-        if self._procs is None or any(before.get(key) != config.get(key) for key in ("pattern", "jobs")):
+        if self._procs is None or any(
+            before.get(key) != config.get(key) for key in ("pattern", "jobs", "find")
+        ):
             self._limited = []
-            jobs = list(config.get("jobs") or [])
+            pattern, jobs = config.get("pattern") or DEFAULT_PATTERN, list(config.get("jobs") or [])
             try:
-                self._procs = ProcSampler(config.get("pattern") or DEFAULT_PATTERN, jobs)
+                re.compile(pattern)
             except re.error as error:
                 self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
-                self._procs = ProcSampler(DEFAULT_PATTERN, jobs)
+                pattern = DEFAULT_PATTERN
+            self._find(pattern, bool(config.get("find")))
+            self._procs = ProcSampler(pattern, jobs, self.finder)
         self._disks.configure(list(config.get("mounts") or []), written)
+
+    def _find(self, pattern: str, wanted: bool) -> None:
+        if not wanted:
+            self.finder = None
+            return
+        from rgt_box.found.finder import Finder  # here: who names what to watch never needs it
+
+        kept = self.finder.report() if self.finder is not None else home.read_json(self._state_dir, FOUND)
+        self.finder = Finder(None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept)
 
     @property
     def gpu_source(self) -> str:
@@ -116,6 +136,9 @@ class Sampler:
                 self._failing.add(key)
             if key == "procs":
                 procs = fields.get("procs", [])
+        if self.finder is not None:
+            events += self.finder.events
+            self.finder.events = []
         try:
             events += self._changes(fields)
             self._failing.discard("events")

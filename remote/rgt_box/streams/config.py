@@ -41,6 +41,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "logs": _strings(raw, "logs"),
         "runs": _strings(raw, "runs"),
         "pattern": _text(raw, "pattern", "rgt_train"),
+        "find": raw.get("find") is True,
         "gpu_trace": _text(raw, "gpu_trace", None),
         "tail": min(100000, max(0, _integer(raw, "tail", 200))),
         "samples_after": _sample_cursor(raw.get("samples_after")),

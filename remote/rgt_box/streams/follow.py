@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 
 from rgt_box.streams.lines import Splitter
@@ -34,10 +35,13 @@ class LogFollower:
         path: The file; it need not exist yet.
         cursor: ``(inode, offset)`` up to which the client has everything; None = from the last `tail` lines.
         tail: Lines of history for a file without a cursor.
+        shown: What frames call it, where that is not `path`.
     """
 
-    def __init__(self, path: str, cursor: tuple[int, int] | None, tail: int) -> None:
-        self.path = path
+    def __init__(
+        self, path: str, cursor: tuple[int, int] | None, tail: int, shown: str | None = None
+    ) -> None:
+        self.path, self._shown = path, path if shown is None else shown
         self._tail = max(0, tail)
         self._cursor = cursor
         self._fd = -1
@@ -108,34 +112,36 @@ class LogFollower:
         path = self.path
         cursor, fresh = self._cursor, not self._reset and not self._missing_before
         try:
+            if not stat.S_ISREG(os.stat(path).st_mode):
+                return False  # not even opened: to open a pipe, and leave again, ends who writes to it
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             # A file that appears only after we began to look has no history to cut short.
             self._missing_before = True
             return False
-        stat = os.fstat(fd)
-        if (stat.st_mode & 0o170000) != 0o100000:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             os.close(fd)
             return False
-        if cursor is not None and stat.st_ino != cursor[0]:
+        if cursor is not None and status.st_ino != cursor[0]:
             rotated = find_rotated(path, cursor)
             if rotated is not None:
                 os.close(fd)
-                fd, stat = rotated, os.fstat(rotated)
-        self._fd, self._inode = fd, stat.st_ino
+                fd, status = rotated, os.fstat(rotated)
+        self._fd, self._inode = fd, status.st_ino
         self._cursor = None
         if cursor is not None:
-            if cursor[0] == stat.st_ino and cursor[1] <= stat.st_size:
+            if cursor[0] == status.st_ino and cursor[1] <= status.st_size:
                 self._start(cursor[1], reset=self._reset)
                 if not self._continues():
-                    if cursor[1] == stat.st_size and self._rotated():
+                    if cursor[1] == status.st_size and self._rotated():
                         self._ended = True  # it was left with a last line that has no newline
                     else:
                         self._start(0, reset=True)
             else:
                 self._start(0, reset=True)
         elif fresh:
-            self._start(tail_offset(fd, stat.st_size, self._tail), reset=False)
+            self._start(tail_offset(fd, status.st_size, self._tail), reset=False)
         else:
             self._start(0, reset=self._reset)
         return True
@@ -203,7 +209,7 @@ class LogFollower:
     def _frame(self, start: int, lines: list[str]) -> dict[str, Any]:
         frame: dict[str, Any] = {
             "t": "log",
-            "path": self.path,
+            "path": self._shown,
             "inode": self._inode,
             "start": start,
             "end": self._base + self._splitter.done,
@@ -236,6 +242,11 @@ class LogFollower:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    @property
+    def inode(self) -> int:
+        """Inode of the open file; 0 while there is none."""
+        return self._inode if self._fd >= 0 else 0
 
     def close(self) -> None:
         """Close the file."""

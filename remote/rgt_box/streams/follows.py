@@ -6,6 +6,7 @@ import glob
 import os
 import time
 
+from rgt_box import files
 from rgt_box.streams.checkpoints import CheckpointWatch
 from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.frozen import FrozenLogs
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rgt_box.streams.found import FoundScalars
+    from rgt_box.streams.trainings import Trainings
 
 SLOW = 1.0
 """Seconds between two looks at queues, checkpoints and globs; logs and scalars are looked at every tick."""
@@ -43,6 +45,7 @@ class Follows:
         self._found: dict[str, FoundScalars] = {}
         self._checkpoints: dict[str, CheckpointWatch] = {}
         self._frozen = FrozenLogs()
+        self._trainings: Trainings | None = None
         self._looked = float("-inf")
 
     def follow(self, path: str) -> None:
@@ -50,6 +53,17 @@ class Follows:
         self._unwanted.discard(path)
         if path not in self._wanted:
             self._wanted.append(path)
+        self._looked = float("-inf")
+
+    def take_found(self, report: dict[str, Any]) -> None:
+        """Take over which trainings were found; see `rgt_box.found`."""
+        if self._trainings is None:
+            if not report.get("runs"):
+                return
+            from rgt_box.streams.trainings import Trainings  # here: most boxes with jobs never need it
+
+            self._trainings = Trainings(self._scalar_cursors)
+        self._trainings.take(report)
         self._looked = float("-inf")
 
     def unfollow(self, path: str) -> None:
@@ -103,6 +117,10 @@ class Follows:
                 self._add_log(path)
         frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
         frames += [frame for found in self._found.values() for frame in found.poll()]
+        if self._trainings is not None:
+            frames += self._trainings.poll([*self._checkpoints])
+            for log in self._trainings.logs():
+                self._add_found_log(log.path, log.shown)
         for job in self._jobs:
             for name, out in job.runs:
                 if name in job.running:
@@ -128,6 +146,20 @@ class Follows:
     def _add_log(self, path: str) -> None:
         if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:
             self._logs[path] = LogFollower(path, self._log_cursors.pop(path, None), self._config["tail"])
+
+    def _add_found_log(self, path: str, shown: str | None) -> None:
+        name = shown or path
+        old = self._logs.get(name)
+        if old is not None and old.path != path:  # another training on the same pane
+            self._logs.pop(name).close()
+            self._log_cursors[name] = (0, 0)  # of no file: what was shown before is not its
+        elif old is not None or name in self._unwanted or len(self._logs) >= MOST_LOGS:
+            return
+        inode = files.signature(path)
+        if inode is not None and any(log.inode == inode[0] for log in self._logs.values()):
+            return  # it was renamed, as rotation does, and its follower knows
+        cursor = self._log_cursors.pop(name, None)
+        self._logs[name] = LogFollower(path, cursor, self._config["tail"], shown)
 
 
 def _exists(out: str, console: str | None) -> bool:

@@ -19,7 +19,15 @@ from rgt_box.streams.points import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Protocol
+
+    class Scans(Protocol):
+        """What `FoundScalars` needs of a finder."""
+
+        def scan(self) -> list[Source]:
+            """Return the sources there are now."""
+            ...
+
 
 SCAN_EVERY = 5.0
 BATCHES = 8
@@ -57,13 +65,23 @@ class FoundSource:
         self._cursor = batch.cursor
         return bool(batch.points or batch.starts or batch.reset), batch.more
 
-    def offer(self) -> Offer:
-        """Return what it has, for merging."""
+    def offer(self, since: float | None = None) -> Offer:
+        """Return what it has, for merging.
+
+        Args:
+            since: Leave out the runs of a database whose newest point is older.
+        """
         source = self.source
         rank = preference(source.kind)
-        return Offer(
-            source.path, self._reader.source, source.run, rank, self._store.series, directory(source)
-        )
+        series = self._store.series
+        if since is not None:
+            new = {
+                group
+                for (group, _, _), one in series.items()
+                if not group or (one.ats and (one.ats[-1] or since) >= since)
+            }
+            series = {key: one for key, one in series.items() if key[0] in new}
+        return Offer(source.path, self._reader.source, source.run, rank, series, directory(source))
 
 
 class SentCurve:
@@ -105,14 +123,23 @@ class FoundScalars:
         root: Its directory.
         console: Its log, where that stands elsewhere.
         cursors: The client's, by source; what is ours is taken out.
+        finder: What finds the sources; by default all that stands below `root`.
+        since: Runs of a database that were written before (epoch seconds) are another training's.
     """
 
     def __init__(
-        self, name: str, root: str, console: str | None, cursors: dict[str, tuple[int, int]]
+        self,
+        name: str,
+        root: str,
+        console: str | None,
+        cursors: dict[str, tuple[int, int]],
+        finder: Scans | None = None,
+        since: float | None = None,
     ) -> None:
         self.name, self.root = name, root
         self._console = console
-        self._finder = Finder(root)
+        self._finder = Finder(root) if finder is None else finder
+        self._since = since
         self._sources: dict[tuple[str, str], FoundSource] = {}
         self._curves: dict[tuple[str, str], SentCurve] = {}
         self._cursors = cursors
@@ -163,7 +190,9 @@ class FoundScalars:
     def _frames(self) -> list[dict[str, Any]]:
         base = os.path.basename(os.path.realpath(self.root))
         offers = [
-            offer for offer in [each.offer() for each in self._sources.values()] if offer.kind not in OURS
+            offer
+            for offer in [each.offer(self._since) for each in self._sources.values()]
+            if offer.kind not in OURS
         ]
         runs: dict[str, dict[str, Curve]] = {}
         for (run, metric), curve in merge(offers).items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import jsonline, place, procstat
+from rgt_box import files, jsonline, place, procstat
 from rgt_box.cells import jobfile
-from rgt_box.history import control, layout
+from rgt_box.history import control, home, layout
 from rgt_box.history.chain import ChainReader
 from rgt_box.history.reader import HISTORY, Record
 
@@ -32,6 +32,8 @@ class RingSource:
         self._reader = ChainReader(folder)
         self._reader.seek(after["boot"] if after else None, after["seq"] if after else 0)
         self._checked = time.monotonic()
+        self._looked = float("-inf")
+        self._mark: list[tuple[int, int, int] | None] = []
 
     def floor(self) -> tuple[str, int] | None:
         """Return where the newest `HISTORY` records begin."""
@@ -41,6 +43,18 @@ class RingSource:
     def read(self, limit: int) -> list[Record]:
         """Return new records, about `limit` bytes of them."""
         return self._reader.read(limit)
+
+    def found(self) -> dict[str, Any] | None:
+        """Return which trainings the recorder has found, when that changed since the last call."""
+        now = time.monotonic()
+        if now - self._looked < CHECK:
+            return None
+        self._looked = now
+        mark = [files.signature(os.path.join(where, layout.FOUND)) for where in home.places(self._folder)]
+        if mark == self._mark:
+            return None
+        self._mark = mark
+        return home.read_json(self._folder, layout.FOUND)
 
     def is_dead(self) -> bool:
         """Tell whether the recorder is gone; looked at every few seconds only."""
@@ -79,6 +93,11 @@ class LocalSource:
     def limited(self) -> list[str]:
         """What does not work here, in words."""
         return self._sampler.limited
+
+    def found(self) -> dict[str, Any] | None:
+        """Return which trainings there are, when that changed since the last call."""
+        finder = self._sampler.finder
+        return finder.report() if finder is not None and finder.changed else None
 
     def floor(self) -> None:
         """Nothing is kept, so there is nothing to leave out."""

@@ -97,6 +97,9 @@ class Watch:
         if self._outbox.full:
             self._lagging = True
             return False
+        found = self._source.found() if self._config["find"] else None
+        if found is not None:
+            self._collector.order(partial(self._follows.take_found, found))
         frames, more = self._collector.take(FILES_WAIT)
         for frame in frames:
             if frame["t"] == "event":

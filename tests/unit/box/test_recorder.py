@@ -205,7 +205,16 @@ def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path:
 
 def test_configurations_of_all_watchers_are_merged() -> None:
     entries = [
-        {"config": {"interval": 5, "mounts": ["/a"], "jobs": [], "pattern": "x", "gpu_trace": "t"}},
+        {
+            "config": {
+                "interval": 5,
+                "mounts": ["/a"],
+                "jobs": [],
+                "pattern": "x",
+                "gpu_trace": "t",
+                "find": True,
+            }
+        },
         {
             "config": {
                 "interval": 0.001,
@@ -222,6 +231,7 @@ def test_configurations_of_all_watchers_are_merged() -> None:
         "jobs": ["j"],
         "pattern": "y",
         "gpu_trace": "t",
+        "find": True,
     }
     assert watchers.merge([], {"interval": 3}) == {"interval": 3}
 

@@ -180,21 +180,31 @@ def test_links_are_followed_once_and_loops_end(tmp_path: Path) -> None:
     assert set(kinds(root)) == {"real/a.log", "out/b.log"}
 
 
-def test_a_walk_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_walk_is_bounded(tmp_path: Path) -> None:
     for n in range(60):
         write(tmp_path / f"{n}/a.log", LINE, 1000.0 + n)
     finder = Finder(str(tmp_path))
     found = finder.scan()
     assert len(found) == discover.PER_KIND
     assert min(source.mtime for source in found) == 1020.0
-    monkeypatch.setattr(discover, "ENTRIES", 30)
-    finder = Finder(str(tmp_path))
+    finder = Finder(str(tmp_path), limits=discover.WHOLE._replace(entries=30))
     finder.scan()
     assert finder.cut == "size"
     times = iter([0.0] + [100.0] * 1000)
     finder = Finder(str(tmp_path), clock=lambda: next(times))
     assert (finder.scan(), finder.cut) == ([], "time")
     assert Finder(str(tmp_path / "none")).scan() == []
+
+
+def test_a_gentle_walk_enters_no_dataset_and_nothing_hidden(tmp_path: Path) -> None:
+    write(tmp_path / "logs/a.log", LINE)
+    for name in (".hidden", "data", "dataset_v2", "miniconda3", "a/b/c/d/e"):
+        write(tmp_path / name / "b.log", LINE)
+    for n in range(30):
+        write(tmp_path / f"shards/{n:02}/c.log", LINE)
+    finder = Finder(str(tmp_path), limits=discover.GENTLE._replace(folder=20))
+    assert {os.path.relpath(source.path, tmp_path) for source in finder.scan()} == {"logs/a.log"}
+    assert len(Finder(str(tmp_path)).scan()) == 36
 
 
 def test_an_unchanged_directory_is_not_listed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,216 @@
+"""Finds the trainings of a box, names them, and remembers them: also those that ended while nobody looked."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+from rgt_box import masking, place, procstat
+from rgt_box.found import naming, session, slurm, trees, writing
+from rgt_box.found.panes import Panes
+from rgt_box.found.run import Run, load, summary
+from rgt_box.found.table import Table
+from rgt_box.sampling import runs as cells_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Collection, Mapping
+
+    from rgt_box.found.trees import Node
+
+PERIOD = 10.0
+"""Seconds between two looks."""
+MOST, REMEMBERED = 32, 40
+"""Runs that are shown while they live, and that are remembered once they have ended."""
+FORGET = 7 * 86400.0
+SAY_SEEN = 300.0
+"""Seconds between two writes of nothing but when the runs were last seen alive."""
+MAX_COMMAND, MAX_PIDS = 1000, 64
+ASK_END = 300.0
+"""Seconds for which Slurm is asked how a job ended."""
+
+
+class Finder:
+    """Looks for trainings every `PERIOD` seconds.
+
+    Args:
+        pattern: What tells one by its command line; None = rgt's own guess.
+        kept: What `report` returned before, of an earlier recorder or configuration.
+
+    Attributes:
+        events: What was found and what ended, as ``{"kind", "text", "level"}``; whoever tells them takes them out.
+        changed: True when `report` says something new.
+    """
+
+    def __init__(self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any]) -> None:
+        self._table = Table(pattern)
+        self._panes, self._jobs = Panes(), slurm.Jobs()
+        self._boot = place.boot_id()
+        runs = [load(raw) for raw in kept.get("runs") or []]
+        self._runs = {run.name: run for run in runs if run is not None}
+        self._restarted = kept.get("boot") != self._boot
+        self._looked = self._said = float("-inf")
+        self._asking: set[str] = set()
+        self._rows: dict[int, tuple[int, list[str], str]] = {}
+        self.events: list[dict[str, str]] = []
+        self.changed = bool(self._runs)
+
+    def rows(self, pids: Collection[int], cells: Mapping[int, str]) -> dict[int, tuple[int, list[str], str]]:
+        """Return pid → (start in ticks, command line, name of the run) of the processes that are worth a row.
+
+        Args:
+            pids: All processes there are now.
+            cells: Sessions of the queues' running cells, whose processes are no finds.
+        """
+        now = time.monotonic()
+        if now - self._looked >= PERIOD - 0.5:
+            self._looked = now
+            self._look(pids, cells)
+        return self._rows
+
+    def _look(self, pids: Collection[int], cells: Mapping[int, str]) -> None:
+        before = [self._said_of(run) for run in self._runs.values()]
+        self._table.look(pids)
+        nodes = self._table.nodes()
+        below = trees.children(nodes)
+        for run in self._live():
+            known = self._table.known(run.pid)
+            gone = known is None or known.stat.start != run.ticks
+            if self._restarted or (gone and not procstat.is_alive(run.pid, run.ticks)):
+                self._end(run)
+        self._restarted = False
+        self._discover(nodes, below, cells)
+        self._rows = {}
+        for run in self._live():
+            if run.pid in nodes:
+                self._update(run, nodes, below)
+        self._ask_how_it_ended()
+        self._forget()
+        late = bool(self._live()) and time.monotonic() - self._said > SAY_SEEN
+        if late or before != [self._said_of(run) for run in self._runs.values()]:
+            self.changed = True
+
+    def _live(self) -> list[Run]:
+        return [run for run in self._runs.values() if run.ended is None]
+
+    @staticmethod
+    def _said_of(run: Run) -> dict[str, Any]:
+        return dict(run.as_dict(), seen=None)
+
+    def _discover(
+        self, nodes: Mapping[int, Node], below: Mapping[int, list[int]], cells: Mapping[int, str]
+    ) -> None:
+        known: set[int] = set()
+        for run in self._live():
+            if run.pid in nodes:
+                known.update(trees.members(run.pid, below, nodes))
+        for pid in self._table.positive():
+            if pid in known or len(self._live()) >= MOST:
+                continue
+            root = trees.root_of(pid, nodes)
+            known.update(trees.members(root, below, nodes))
+            if cells and cells_of.session_of(root) in cells:
+                continue
+            new = self._begin(root, pid, nodes)
+            if new is not None:
+                old = self._runs.pop(new.name, None)  # a restart takes its place, as the newest
+                if old is not None:
+                    new.succeed(old)
+                self._runs[new.name] = new
+
+    def _begin(self, root: int, positive: int, nodes: Mapping[int, Node]) -> Run | None:
+        known, other = self._table.known(root), self._table.known(positive)
+        if known is None or other is None:
+            return None
+        try:
+            cwd: str | None = os.readlink("/proc/%d/cwd" % root)
+        except OSError:
+            cwd = None
+        taken = {run.name: run.key for run in self._runs.values()}
+        alive = {run.name for run in self._live()}
+        name = naming.choose(known.command, cwd, taken, alive)
+        started = self._table.boot + known.stat.start / procstat.CLOCK_TICKS
+        run = Run(name, naming.key(known.command, cwd), root, known.stat.start, round(started, 2))
+        run.command = " ".join(masking.masked(known.words))[:MAX_COMMAND]
+        run.why, run.cwd = known.why or other.why, cwd
+        run.user = _user(root)
+        if cwd is None:
+            run.notes.append("its directory cannot be read: it is %s's" % (run.user or "another user"))
+        lives = session.look(root, _chain(root, nodes))
+        run.session, run.place, run.socket = lives.kind, lives.place, lives.socket
+        run.pane = lives.place if lives.kind == "tmux" else None
+        return run
+
+    def _update(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+        new = run.seen == run.started
+        pids = trees.members(run.pid, below, nodes)
+        run.pids = pids[:MAX_PIDS]
+        run.seen = round(time.time(), 2)
+        writing.look(run, self._table, nodes, below)
+        self._panes.look(run, nodes, below)
+        self._jobs.look(run)
+        for pid in trees.listed(pids, nodes):
+            known = self._table.known(pid)
+            if known is not None:
+                self._rows[pid] = known.stat.start, known.words, run.name
+        if new:
+            self._say("training-found", summary(run))
+            if run.silent:
+                self._say("no-log", "%s: %s" % (run.name, run.silent), "warn")
+
+    def _end(self, run: Run) -> None:
+        run.ended = round(time.time(), 2)
+        run.deleted = {}
+        text = "%s: pid %d has ended; nobody but its parent knows its exit status" % (run.name, run.pid)
+        if run.ended - run.seen > 2 * PERIOD:
+            text += "; it was last seen %d s ago" % (run.ended - run.seen)
+        self._say("training-ended", text)
+        if run.session == "slurm":
+            self._asking.add(run.name)
+
+    def _ask_how_it_ended(self) -> None:
+        for name in list(self._asking):
+            ended = self._runs.get(name)
+            if ended is None or ended.ended is None or self._is_told(ended, ended.ended):
+                self._asking.discard(name)
+
+    def _is_told(self, run: Run, ended: float) -> bool:
+        return time.time() - ended > ASK_END or self._jobs.ending(run)
+
+    def _forget(self) -> None:
+        ended = [run for run in self._runs.values() if run.ended is not None]
+        ended.sort(key=lambda run: run.ended or 0.0)
+        old = [run for run in ended if time.time() - (run.ended or 0.0) > FORGET] + ended[:-REMEMBERED]
+        for run in old:
+            self._runs.pop(run.name, None)
+
+    def _say(self, kind: str, text: str, level: str = "info") -> None:
+        self.events.append({"kind": kind, "text": text[:2000], "level": level})
+
+    def report(self) -> dict[str, Any]:
+        """Return what ``found.json`` holds, and a later `Finder` goes on with; `changed` is false from then on."""
+        self._said, self.changed = time.monotonic(), False
+        return {"boot": self._boot, "runs": [run.as_dict() for run in self._runs.values()]}
+
+
+def _chain(pid: int, nodes: Mapping[int, Node]) -> list[list[str]]:
+    found: list[list[str]] = []
+    at = nodes[pid].ppid
+    while at in nodes and len(found) < trees.DEEP:
+        found.append(nodes[at].words)
+        at = nodes[at].ppid
+    return found
+
+
+def _user(pid: int) -> str | None:
+    try:
+        uid = os.stat("/proc/%d" % pid).st_uid
+    except OSError:
+        return None
+    try:
+        import pwd
+
+        return pwd.getpwuid(uid).pw_name
+    except (ImportError, KeyError):
+        return str(uid)

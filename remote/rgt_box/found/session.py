@@ -1,0 +1,94 @@
+"""What a training lives in: whether it survives the end of a login, and where its output is seen."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import procstat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NamedTuple, Optional
+
+    class Life(NamedTuple):
+        """What a process lives in."""
+
+        kind: str
+        """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
+        place: "Optional[str]"
+        """Pane id, job id, container, unit or terminal."""
+        socket: "Optional[str]"
+        """tmux's socket."""
+else:
+    from collections import namedtuple
+
+    Life = namedtuple("Life", "kind place socket")
+
+_JOB = re.compile(r"/job_(\d+)")
+_CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio|containerd|kubepods)[^\n]*?([0-9a-f]{64})")
+_SERVICE = re.compile(r"/([\w@.\-\\:]+)\.service(?:/|$)")
+_OWN_SERVICES = ("ssh", "sshd", "cron", "crond", "user@", "slurmd", "slurmstepd", "docker", "containerd")
+HUP = 1
+"""Bit of SIGHUP in a signal mask."""
+
+
+def environ(pid: int) -> dict[str, str] | None:
+    """Return the environment that a process was started with; None where it may not be read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            raw = file.read(1 << 20)
+    except OSError:
+        return None
+    found = {}
+    for item in raw.split(b"\0"):
+        name, sign, value = item.partition(b"=")
+        if sign:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
+
+
+def look(pid: int, chain: list[list[str]]) -> Life:
+    """Return what a process lives in.
+
+    Args:
+        pid: The root of a training.
+        chain: Command lines of its ancestors, the nearest first.
+    """
+    own = environ(pid) or {}
+    groups = (procstat.read_bytes("/proc/%d/cgroup" % pid, 8192) or b"").decode("utf-8", "replace")
+    mine = (procstat.read_bytes("/proc/self/cgroup", 8192) or b"").decode("utf-8", "replace")
+    above = [os.path.basename(words[0]).split(":")[0] if words else "" for words in chain]
+    job = _JOB.search(groups)
+    if "slurmstepd" in above or job:
+        return Life("slurm", own.get("SLURM_JOB_ID") or (job.group(1) if job else None), None)
+    if "tmux" in above:
+        return Life("tmux", own.get("TMUX_PANE"), own.get("TMUX", "").split(",")[0] or None)
+    if "SCREEN" in above or "screen" in above:
+        return Life("screen", own.get("STY"), None)
+    container = _CONTAINER.search(groups)
+    if container and container.group(1) not in mine:
+        return Life("container", container.group(1)[:12], None)
+    service = _SERVICE.search(groups)
+    if service and groups != mine and not service.group(1).startswith(_OWN_SERVICES):
+        return Life("service", service.group(1), None)
+    return _plain(pid)
+
+
+def _plain(pid: int) -> Life:
+    text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
+    status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
+    ignored = re.search(rb"^SigIgn:\s*([0-9a-f]+)", status, re.M)
+    try:
+        terminal = int(text[text.rindex(b")") + 2 :].split()[4])
+    except (ValueError, IndexError):
+        return Life("unknown", None, None)
+    if ignored and int(ignored.group(1), 16) & HUP:
+        return Life("nohup", None, None)
+    return Life("shell", _terminal(terminal), None) if terminal else Life("detached", None, None)
+
+
+def _terminal(number: int) -> str | None:
+    """Return the name of a terminal by its device number (Unix 98 pseudo terminals have the majors 136 to 143)."""
+    major, minor = os.major(number), os.minor(number)
+    return "pts/%d" % (minor + 256 * (major - 136)) if 136 <= major <= 143 else None

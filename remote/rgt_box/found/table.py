@@ -1,0 +1,134 @@
+"""The processes of the box, looked at as seldom as will do: what is not a training is read once and left alone."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import procstat
+from rgt_box.found import commands, evidence
+from rgt_box.found.trees import Node
+from rgt_box.sampling.procs import FULL, YOUNG, is_training
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterable
+
+KTHREADD = 2
+UNDECIDED = ("python", "kernel", "other")
+"""Kinds of which only evidence tells whether they train."""
+
+
+class Known:
+    """One process.
+
+    Attributes:
+        why: What told that it trains; "" as long as nothing did.
+        looks: How often it was looked at.
+        due: The look at which evidence is asked for next.
+    """
+
+    __slots__ = ("command", "due", "looks", "stat", "why", "words")
+
+    def __init__(self, stat: procstat.Stat, words: list[str], command: commands.Command) -> None:
+        self.stat, self.words, self.command = stat, words, command
+        self.looks = self.due = 0
+        self.why = ""
+
+
+class Table:
+    """Every process that is not the kernel's.
+
+    Args:
+        pattern: What tells a training by its command line; None = rgt's own guess.
+    """
+
+    def __init__(self, pattern: re.Pattern[str] | None) -> None:
+        self._pattern = pattern
+        self._known: dict[int, Known] = {}
+        self._kernel: set[int] = set()
+        self._looks = 0
+        self._cards = False
+        self.boot = procstat.boot_time()
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Bring the table up to date.
+
+        Args:
+            pids: All processes there are now.
+        """
+        there = set(pids)
+        full = self._looks % FULL == 0
+        if full:
+            self._cards = evidence.cards()
+        self._looks += 1
+        self._kernel &= there
+        self._known = {pid: known for pid, known in self._known.items() if pid in there}
+        for pid in there - self._kernel:
+            known = self._known.get(pid)
+            if (
+                known is None
+                or full
+                or known.looks <= YOUNG
+                or known.why
+                or known.command.kind in ("python", "kernel")
+            ):
+                self._read(pid, known, full)
+
+    def _read(self, pid: int, known: Known | None, full: bool) -> None:
+        stat = procstat.read_stat(pid)
+        if stat is None or stat.state in "ZX":
+            self._known.pop(pid, None)
+            return
+        if known is not None and known.stat.start != stat.start:
+            known = None
+        if known is None or known.looks <= YOUNG or full:
+            words = procstat.cmdline(pid)
+            if not words and KTHREADD in (pid, stat.ppid):
+                self._kernel.add(pid)
+                return
+            if known is None or known.words != words:
+                known = self._known[pid] = Known(stat, words, commands.read(words))
+        known.stat = stat
+        known.looks += 1
+        if not known.why:
+            self._judge(known, full)
+
+    def _judge(self, known: Known, full: bool) -> None:
+        if self._pattern is not None:
+            if is_training(known.words, self._pattern):
+                known.why = "the pattern matches"
+            return
+        known.why = known.command.why
+        kind = known.command.kind
+        if known.why or kind not in UNDECIDED or (kind == "other" and not full) or known.looks < known.due:
+            return
+        # Ever more seldom: what has not begun to train within minutes hardly ever does.
+        known.due = known.looks + max(1, known.looks // 2)
+        known.why = evidence.why(known.command, known.words, known.stat, self.boot, self._cards)
+
+    def known(self, pid: int) -> Known | None:
+        """Return what is known of a process."""
+        return self._known.get(pid)
+
+    def nodes(self) -> dict[int, Node]:
+        """Return every process as the tree needs it."""
+        return {
+            pid: Node(pid, known.stat.ppid, known.command.kind, bool(known.why), known.words)
+            for pid, known in self._known.items()
+        }
+
+    def positive(self) -> list[int]:
+        """Return the processes that train."""
+        return sorted(pid for pid, known in self._known.items() if known.why)
+
+    def group(self, number: int) -> list[int]:
+        """Return the processes of a process group."""
+        return sorted(pid for pid, known in self._known.items() if known.stat.group == number)
+
+    def is_alive(self, pid: int, ticks: int) -> bool:
+        """Tell whether a process is still the one that started at `ticks`."""
+        known = self._known.get(pid)
+        if known is not None and known.stat.start == ticks:
+            return True
+        return procstat.is_alive(pid, ticks) if known is None and os.path.exists("/proc/%d" % pid) else False
