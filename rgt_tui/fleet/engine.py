@@ -22,6 +22,8 @@ from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.login.answers import Answers
 from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
@@ -51,6 +53,7 @@ class Fleet:
         observers: Sequence[Observer] = (),
         tap: Tap | None = None,
         asks: bool = False,
+        policy: Policy = Policy.ASK,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -64,6 +67,7 @@ class Fleet:
             observers: Told of every published state and every event; closed by `stop`. A `Keeper` is also asked.
             tap: Given every raw line of every box.
             asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
+            policy: What becomes of host keys that nobody has seen before.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -72,6 +76,7 @@ class Fleet:
         self._profiles = {spec.name: load_profile(spec.profile) for spec in specs}
         bundle = build_agent()
         gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+        answers = Answers()
         self._questions = Questions(clock, self._wake, attended=asks)
         self._remember = remember
         self._observers = tuple(observers)
@@ -84,8 +89,10 @@ class Fleet:
                 gate,
                 clock,
                 self._wake,
-                ask=self._questions.ask,
+                ask=self._questions.ask if asks else None,
                 tap=tap,
+                answers=answers,
+                policy=policy,
             )
             for spec in specs
         }

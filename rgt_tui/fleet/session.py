@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import asyncssh
 
+from rgt_tui.fleet.approach import REFUSED_SECONDS, Approach, endpoint_from, link_of
 from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import apply, replace
@@ -15,6 +16,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import (
+    DEFAULT_PATTERN,
     Control,
     Cursor,
     Frame,
@@ -24,10 +26,12 @@ from rgt_tui.model.protocol import (
 )
 from rgt_tui.model.question import Ask
 from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.channel import Channel, open_channel
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.errors import BoxError, HostKeyRefused
+from rgt_tui.ssh.channel import Channel
+from rgt_tui.ssh.errors import BoxError
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.limited.probe import Probe
+from rgt_tui.ssh.login.answers import Answers
+from rgt_tui.ssh.watching import watch
 
 LIVED_SECONDS = 10.0
 """A connection that lived this long resets the backoff."""
@@ -47,19 +51,20 @@ class BoxSession:
         *,
         ask: Ask | None = None,
         tap: Tap | None = None,
+        answers: Answers | None = None,
+        policy: Policy = Policy.ASK,
     ) -> None:
         self.state = BoxState(spec=spec, since=clock())
-        self._ask = ask
+        self._approach = Approach(spec, profile, gate, ask, answers, policy, self._asking)
         self._tap = tap
         self._going = asyncio.Event()
         self._going.set()
         self._once_task: asyncio.Task[tuple[Link, str]] | None = None
         self._profile = profile
         self._bundle = bundle
-        self._gate = gate
         self._clock = clock
         self._on_change = on_change
-        self._channel: Channel | None = None
+        self._channel: Channel | Probe | None = None
         self._interval = spec.interval
         self._extra_logs: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
@@ -74,8 +79,16 @@ class BoxSession:
         self._set(replace(self.state, past=past))
 
     def set_meter(self, meter: Meter) -> None:
-        """Store what the provider says."""
+        """Store what the provider says, where the box answers included."""
+        where = endpoint_from(meter)
+        if where is not None:
+            self.moved(*where)
         self._set(replace(self.state, meter=meter))
+
+    def moved(self, host: str, port: int) -> None:
+        """Take note of where the provider says that the box is; it counts once the described address fails."""
+        if self._approach.moved(host, port) and self.state.link is Link.UNREACHABLE:
+            self._kick.set()
 
     def _set(self, state: BoxState) -> None:
         if state is not self.state:
@@ -130,7 +143,8 @@ class BoxSession:
                 continue
             if self._clock() - started > LIVED_SECONDS:
                 backoff.reset()
-            wait = backoff.wait()
+            refused = link in (Link.REFUSED_KEY, Link.REFUSED_LOGIN) and not self._approach.has_another_way
+            wait = REFUSED_SECONDS if refused else backoff.wait()
             self._lost(link, reason, self._clock() + wait)
             self._kick.clear()
             with contextlib.suppress(TimeoutError):
@@ -139,23 +153,23 @@ class BoxSession:
     async def _once(self) -> tuple[Link, str]:
         connection: asyncssh.SSHClientConnection | None = None
         try:
-            async with self._gate:
-                connection = await connect(self.state.spec)
+            async with self._approach.turn():
+                connection = await self._approach.connect()
                 pythons = (self.state.spec.python,) if self.state.spec.python else self._profile.python
-                deployed = await deploy(connection, self._bundle, pythons)
-                self._channel = await open_channel(
+                watching = await watch(
                     connection,
-                    deployed.command("watch"),
+                    self._bundle,
+                    pythons,
                     self._config(),
                     self._frame,
                     self._bad,
                     self._line if self._tap is not None else None,
                 )
+            self._channel = watching.channel
+            self._set(replace(self.state, limited=watching.limited))
             return Link.UNREACHABLE, await self._channel.wait()
-        except HostKeyRefused as error:
-            return Link.REFUSED_KEY, str(error)
         except BoxError as error:
-            return Link.UNREACHABLE, str(error)
+            return link_of(error), str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
             return Link.UNREACHABLE, f"ssh: {error or type(error).__name__}"
         finally:
@@ -171,6 +185,9 @@ class BoxSession:
             mounts=tuple(dict.fromkeys(mounts)),
             jobs=spec.jobs,
             logs=spec.logs + self._extra_logs,
+            runs=spec.runs,
+            pattern=spec.pattern or DEFAULT_PATTERN,
+            find=True,
             gpu_trace=spec.gpu_trace,
             samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
@@ -192,6 +209,12 @@ class BoxSession:
     def _bad(self, count: int) -> None:
         counters = self.state.counters
         self._set(replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + count)))
+
+    def _asking(self, title: str | None) -> None:
+        if title is not None:
+            self._lost(Link.ASKING, f"waiting for you: {title}", None)
+        elif self.state.link is Link.ASKING:
+            self._lost(Link.CONNECTING, "ssh: connecting", None)
 
     def _lost(self, link: Link, reason: str, retry_at: float | None) -> None:
         since = self.state.since if self.state.link is link else self._clock()

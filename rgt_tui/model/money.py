@@ -48,6 +48,9 @@ class Meter(msgspec.Struct, frozen=True):
     """What the provider would accept now, in its own words."""
     error: str | None = None
     """Why the last reading failed; the values above are then the last good ones."""
+    ssh_host: str | None = None
+    """Where SSH answers now, as the provider says; it may change with every start."""
+    ssh_port: int | None = None
     balance: float | None = None
     """What is left on the account that pays for the box, where the provider says so."""
     burn_per_hour: float | None = None

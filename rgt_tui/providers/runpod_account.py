@@ -189,6 +189,8 @@ class RunPodAccount:
             source=source,
             native_status=pod.status + (" (locked)" if pod.locked else ""),
             actions=pod.actions,
+            ssh_host=pod.host if on else None,
+            ssh_port=pod.port if on else None,
         )
 
     def gone(self, pod: Pod, spent: float | None) -> Meter:

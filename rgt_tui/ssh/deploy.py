@@ -11,13 +11,17 @@ import shlex
 import asyncssh
 import msgspec
 
+from rgt_tui.model.plain import clean
 from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.errors import DeployFailed, NoPython
+from rgt_tui.ssh.command import run
+from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 
-COMMAND_SECONDS = 30
+MOST_BYTES = 1 << 16
 CANDIDATES = ("python3", "python", "/root/miniconda3/bin/python", "/opt/conda/bin/python", "/usr/bin/python3")
 
+_SHELL = "RGT-SHELL"
 _PROBE = """
+echo RGT-SHELL
 for p in {candidates}; do
   v=$("$p" -c 'import sys; print("%d%02d" % sys.version_info[:2])' 2>/dev/null) || continue
   [ "$v" -ge 308 ] || continue
@@ -76,13 +80,19 @@ async def deploy(
     """Make sure that the agent is on the box.
 
     Raises:
+        NoCommands: the box gives no shell to commands.
+        CommandFailed: it did not answer in time.
         NoPython: no Python >= 3.8 among `pythons` and the usual places.
         DeployFailed: it could not be written; the box's own words are passed on.
     """
     candidates = " ".join(shlex.quote(p) for p in (*pythons, *CANDIDATES))
     script = _PROBE.format(candidates=candidates, filename=shlex.quote(bundle.filename))
-    probe = await connection.run("sh -s", input=script, timeout=COMMAND_SECONDS, errors="replace")
-    found = [line.split("\t") for line in str(probe.stdout).splitlines() if line.startswith("RGT\t")]
+    probe = await run(connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look")
+    lines = probe.out.decode(errors="replace").splitlines()
+    if _SHELL not in lines:
+        said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
+        raise NoCommands("the box runs no commands" + (f"; it says: {said}" if said else ""))
+    found = [line.split("\t") for line in lines if line.startswith("RGT\t")]
     if not found:
         raise NoPython(
             "no Python 3.8 or newer on the box (looked for: "
@@ -94,9 +104,7 @@ async def deploy(
     if exists == "1":
         return deployed
     command = shlex.join([python, "-c", _WRITE, path, bundle.digest])
-    written = await connection.run(command, input=bundle.data, encoding=None, timeout=COMMAND_SECONDS)
-    if written.exit_status != 0:
-        raw = written.stderr or b""
-        words = (raw if isinstance(raw, str) else bytes(raw).decode(errors="replace")).strip()
-        raise DeployFailed(f"cannot write the agent to {path}: {words or f'exit {written.exit_status}'}")
+    written = await run(connection, command, data=bundle.data, name="writing the agent")
+    if written.status != 0:
+        raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
     return deployed

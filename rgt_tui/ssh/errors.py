@@ -25,3 +25,15 @@ class NoPython(BoxError):
 
 class DeployFailed(BoxError):
     """The agent could not be written to the box."""
+
+
+class CommandFailed(BoxError):
+    """A command on the box did not end in time, or printed more than anyone wants."""
+
+
+class NoCommands(BoxError):
+    """The box logs us in and runs no command: at most a terminal."""
+
+
+class ProbeFailed(BoxError):
+    """Not even a plain shell could be used to read the box."""

@@ -41,7 +41,7 @@ class Person:
     ) -> None:
         self.box = box
         self.answers = Answers() if answers is None else answers
-        self.idle: Idle = _at_once if idle is None else idle
+        self.idle: Idle = _at_once if idle is None or ask is None else idle
         self._ask = ask
 
     @property

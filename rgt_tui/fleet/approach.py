@@ -1,0 +1,128 @@
+"""How a session gets to its box: its turn among the connects, who is asked, and where the provider moved it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import asyncssh
+
+from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model.money import Meter
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.question import Ask
+from rgt_tui.ssh.connect import Elsewhere, connect
+from rgt_tui.ssh.errors import AuthFailed, HostKeyRefused, Unreachable
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.login.answers import Answers
+from rgt_tui.ssh.login.person import Person
+
+REFUSED_SECONDS = 900.0
+"""Wait after a refused login or host key: more tries would only trip the box's bans. `retry` does not wait."""
+
+
+def endpoint_from(meter: Meter) -> tuple[str, int] | None:
+    """Return where the provider says that SSH answers, if it says so."""
+    return None if meter.ssh_host is None or meter.ssh_port is None else (meter.ssh_host, meter.ssh_port)
+
+
+def link_of(error: Exception) -> Link:
+    """Return what an error on the way to a box makes of the link."""
+    if isinstance(error, HostKeyRefused):
+        return Link.REFUSED_KEY
+    return Link.REFUSED_LOGIN if isinstance(error, AuthFailed) else Link.UNREACHABLE
+
+
+class Approach:
+    """The way to one box.
+
+    Args:
+        spec: The box.
+        profile: Its platform.
+        gate: Limits how many boxes connect at once; a box that waits for a person leaves its place to others.
+        ask: Who is asked; None = nobody.
+        answers: What has been answered; a whole fleet may share it.
+        policy: What becomes of unknown host keys.
+        asking: Called with the question while a person is waited for, and with None when that is over.
+    """
+
+    def __init__(
+        self,
+        spec: BoxSpec,
+        profile: Profile,
+        gate: asyncio.Semaphore,
+        ask: Ask | None,
+        answers: Answers | None,
+        policy: Policy,
+        asking: Callable[[str | None], None],
+    ) -> None:
+        self._spec = spec
+        self._user = profile.user
+        self._gate = gate
+        self._policy = policy
+        self._asking = asking
+        self._person = Person(spec.name, ask, answers, self._idle)
+        self._holding = False
+        self._elsewhere: Elsewhere | None = None
+        self._moved = False
+
+    def moved(self, host: str, port: int, source: str = "the provider") -> bool:
+        """Take note of where the box is said to be; return whether that is news.
+
+        It counts once the described address fails: an alias may lead to the box by a way that no provider knows.
+        """
+        told = Elsewhere(host, port, source)
+        news = told != self._elsewhere
+        self._elsewhere = told
+        return news
+
+    @contextlib.asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Hold a place among those who connect."""
+        await self._take()
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def connect(self) -> asyncssh.SSHClientConnection:
+        """Connect, within `turn`.
+
+        Raises:
+            BoxError: see `rgt_tui.ssh.connect.connect`. The next try goes to the other address, where there is one.
+        """
+        try:
+            return await connect(
+                self._spec,
+                person=self._person,
+                policy=self._policy,
+                default_user=self._user,
+                elsewhere=self._elsewhere if self._moved else None,
+            )
+        except (Unreachable, HostKeyRefused):
+            self._moved = self._elsewhere is not None and not self._moved
+            raise
+
+    @property
+    def has_another_way(self) -> bool:
+        """The address that failed last is not the only one."""
+        return self._moved
+
+    async def _take(self) -> None:
+        await self._gate.acquire()
+        self._holding = True
+
+    def _give(self) -> None:
+        if self._holding:
+            self._holding = False
+            self._gate.release()
+
+    @contextlib.asynccontextmanager
+    async def _idle(self, title: str) -> AsyncIterator[None]:
+        self._give()
+        self._asking(title)
+        yield
+        # Not when cancelled or failed: then there is nothing to go on with.
+        self._asking(None)
+        await self._take()

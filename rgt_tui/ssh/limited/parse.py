@@ -1,0 +1,221 @@
+"""The probe's lines into a `Sample`: pure, and unknown where the box says nothing."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import Cpu, Disk, Gpu, Memory, Sample, Session
+
+MARK = "RGT "
+NO_LIMIT = 1 << 60
+"""Version 1 of cgroups writes "no limit" as a number of this size."""
+MIB = 1 << 20
+GPU_COLUMNS = (
+    "index", "name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu", "power.draw",
+    "power.limit", "clocks.sm", "clocks.max.sm", "pci.bus_id",
+)  # fmt: skip
+"""What nvidia-smi is asked for."""
+_DF = re.compile(r"\s(\d+|-)\s+(\d+|-)\s+(-?\d+|-)\s+(?:\d+%|-)\s+/")
+"""Size, used and free of one row of ``df -P``; names on either side may hold blanks."""
+
+
+class Greeting(msgspec.Struct, frozen=True):
+    """The probe's first line."""
+
+    boot: str
+    cores: int | None
+    host: str
+    pid: int
+
+
+def greeting(line: str) -> Greeting:
+    """Read ``RGT hello …``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    words = line.split()
+    if len(words) < 6 or words[:2] != ["RGT", "hello"]:
+        raise ValueError("the probe does not greet")
+    boot = re.sub(r"[^0-9A-Za-z-]", "", words[2])[:64]
+    return Greeting(f"sh-{boot or 'unknown'}", _whole(words[3]), clean(words[4])[:253], _whole(words[5]) or 0)
+
+
+def sample(lines: Sequence[str], boot: str, seq: int, cores: int | None, mounts: Sequence[str]) -> Sample:
+    """Read the lines of one reading.
+
+    Args:
+        lines: From ``RGT { …`` to before ``RGT } …``; what is none of the probe's is passed over.
+        boot: Names the sequence.
+        seq: Its number there.
+        cores: From the greeting.
+        mounts: What was asked for; the probe names them by their place.
+
+    Raises:
+        ValueError: the reading has no time.
+    """
+    rows = [line[len(MARK) :].split(" ", 1) for line in lines if line.startswith(MARK)]
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        said.setdefault(row[0], []).append(row[1] if len(row) > 1 else "")
+    start = " ".join(said.get("{", [])).split()
+    at = _whole(start[1]) if len(start) == 2 else None
+    if at is None:
+        raise ValueError("a reading without a time")
+    return Sample(
+        boot=boot,
+        seq=seq,
+        at=float(at),
+        gpus=_gpus(said),
+        mem=_memory(said),
+        cpu=_cpu(said, cores),
+        disks=_disks(said, mounts),
+        session=Session(uptime_s=_real(_first(said, "u"))),
+    )
+
+
+def _memory(said: dict[str, list[str]]) -> Memory:
+    total, free, swap, swap_free = _numbers(_first(said, "h"), 4)
+    levels = [row for text in said.get("m", []) if (row := _numbers(text, 8))[1] is not None]
+    # The tightest limit is where the kernel will kill; the own level is the first.
+    level = min(levels, key=lambda row: _limit(row[2]) or NO_LIMIT, default=None)
+    found = Memory(
+        host_total=None if total is None else total * 1024,
+        host_used=None if total is None or free is None else (total - free) * 1024,
+        host_swap_total=None if not swap else swap * 1024,
+        host_swap_used=None if not swap or swap_free is None else (swap - swap_free) * 1024,
+    )
+    if level is None:
+        return found
+    version, used, most, peak, cache, kills, swapped, most_swap = level
+    return msgspec.structs.replace(
+        found,
+        cgroup=version,
+        used=used,
+        limit=_limit(most),
+        peak=peak,
+        cache=cache,
+        oom_kills=kills,
+        swap_used=swapped,
+        swap_limit=_limit(most_swap),
+    )
+
+
+def _cpu(said: dict[str, list[str]], cores: int | None) -> Cpu:
+    quotas = []
+    for text in said.get("q", []):
+        quota, period = _numbers(text, 2)
+        if quota and period and quota > 0:
+            quotas.append(round(quota / period, 3))
+    quota_cores = min(quotas, default=None)
+    granted = [value for value in (quota_cores, cores) if value]
+    return Cpu(
+        quota=quota_cores,
+        cores=cores,
+        load1=_real(_first(said, "l")),
+        usable=min(granted) if granted else None,
+    )
+
+
+def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...]:
+    sizes, inodes, errors = (_by_place(said.get(key, [])) for key in ("db", "di", "de"))
+    found = []
+    for place, mount in enumerate(mounts):
+        if place in errors or place not in sizes:
+            found.append(Disk(mount, error=clean(errors.get(place, "not read"))[:200]))
+            continue
+        kind, _, rest = sizes[place].partition(" ")
+        flag, _, row = rest.partition(" ")
+        total, used, free = _df(row)
+        nodes, nodes_used, _ = _df(inodes.get(place, ""))
+        found.append(
+            Disk(
+                mount,
+                bytes_total=_bytes(total, 1024),
+                bytes_used=_bytes(used, 1024),
+                bytes_free=_bytes(free, 1024),
+                inodes_total=nodes or None,
+                inodes_used=nodes_used if nodes else None,
+                read_only=flag == "ro",
+                kind=None if kind == "-" else clean(kind)[:40],
+            )
+        )
+    return tuple(found)
+
+
+def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
+    found = []
+    for text in said.get("g", [])[:64]:
+        cells = [cell.strip() for cell in text.split(",")]
+        if len(cells) != len(GPU_COLUMNS) or not cells[0].isdecimal():
+            continue
+        util, used, total, temp, power, most_power, clock, most_clock = (_real(cell) for cell in cells[2:10])
+        found.append(
+            Gpu(
+                index=int(cells[0]),
+                name=clean(cells[1])[:80],
+                util=util,
+                vram_used=_bytes(used, MIB),
+                vram_total=_bytes(total, MIB),
+                temp_c=temp,
+                power_w=power,
+                power_limit_w=most_power,
+                clock_mhz=clock,
+                clock_max_mhz=most_clock,
+                bus=clean(cells[10])[:40] or None,
+            )
+        )
+    if not found and "ge" in said:
+        return (Gpu(index=0, name="nvidia-smi", error=clean(said["ge"][0])[:200]),)
+    return tuple(found)
+
+
+def _by_place(rows: Sequence[str]) -> dict[int, str]:
+    found = {}
+    for row in rows:
+        place, _, rest = row.partition(" ")
+        if place.isdecimal():
+            found[int(place)] = rest
+    return found
+
+
+def _df(row: str) -> tuple[int | None, int | None, int | None]:
+    found = _DF.search(f" {row}")
+    if found is None:
+        return None, None, None
+    total, used, free = (_whole(text) for text in found.groups())
+    return total, used, free
+
+
+def _first(said: dict[str, list[str]], key: str) -> str:
+    return said.get(key, [""])[0]
+
+
+def _numbers(text: str, count: int) -> list[int | None]:
+    words = text.split()[:count]
+    return [_whole(word) for word in words] + [None] * (count - len(words))
+
+
+def _whole(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"-?\d{1,19}", text) else None
+
+
+def _real(text: str) -> float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _limit(number: int | None) -> int | None:
+    return None if number is None or number >= NO_LIMIT else number
+
+
+def _bytes(number: float | None, unit: int) -> int | None:
+    return None if number is None else int(number * unit)

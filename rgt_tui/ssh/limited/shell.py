@@ -1,0 +1,171 @@
+"""A POSIX shell on a box that runs one script of ours: over a command's pipes, or typed into a terminal.
+
+The script is not given on a command line: a login shell of another kind would have to quote it, and a terminal
+cuts long lines. One line starts ``sh``, silences the terminal's echo and takes the script line by line, with a
+checksum; then the script reads what we write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import asyncssh
+
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.channel import LineSplitter
+from rgt_tui.ssh.errors import NoCommands, ProbeFailed
+from rgt_tui.ssh.limited.cksum import cksum
+
+START = (
+    'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
+    'printf "RGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
+    'RGT-ACK) printf "RGT%s\\n" +ack;; RGT-END*) c=${l#RGT-END }; break;; *) s="$s$l$n";; esac; done; '
+    'x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; '
+    'if [ "$x" = "$c" ]; then printf "RGT%s\\n" +run; eval "$s"; else printf "RGT%s\\n" +damaged; fi\''
+)
+"""No line of the script's output can be mistaken for an echo of this one: the marks are put together when run."""
+READY, ACK, RUN, DAMAGED = "RGT+ready", "RGT+ack", "RGT+run", "RGT+damaged"
+STEP_SECONDS = 15.0
+TRIES = 3
+"""Times that the start is typed into a terminal whose shell may not listen yet."""
+BATCH_BYTES = 900
+"""Less than a terminal holds (4,096 bytes) before somebody reads."""
+MOST_LINE = 1 << 16
+WORDS = 20
+
+
+class Shell(asyncssh.SSHClientSession[bytes]):
+    """The running shell. Lines that come before the script runs are kept for messages."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = loop.create_future()
+        self.said: list[str] = []
+        self.on_line: Callable[[str], None] | None = None
+        self._marks: asyncio.Queue[str] = asyncio.Queue()
+        self._lines = LineSplitter(MOST_LINE)
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._status: int | None = None
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        """Take note of the channel."""
+        self._channel = chan
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Cut into lines; a mark of ours goes to whoever starts the script."""
+        for raw in self._lines.feed(data):
+            line = raw.decode(errors="replace").rstrip("\r")
+            mark = line.rpartition("\r")[2]
+            if mark in (READY, ACK, RUN, DAMAGED):
+                self._marks.put_nowait(mark)
+            elif self.on_line is not None:
+                self.on_line(line)
+            elif line.strip() and len(self.said) < WORDS:
+                self.said.append(clean(line)[:200])
+
+    def exit_status_received(self, status: int) -> None:
+        """Keep how it ended."""
+        self._status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that it has ended."""
+        if not self.ended.done():
+            if exc is not None:
+                self.ended.set_result(f"ssh: {exc}")
+            elif self._status is not None:
+                self.ended.set_result(f"the shell on the box ended with {self._status}")
+            else:
+                self.ended.set_result("ssh: the connection was lost")
+
+    def write(self, text: str) -> None:
+        """Write to the script; silently nothing when it has just ended."""
+        if self._channel is not None and not self.ended.done():
+            self._channel.write(text.encode())
+
+    def close(self) -> None:
+        """End it."""
+        if self._channel is not None:
+            self._channel.abort()
+
+    async def mark(self, seconds: float) -> str | None:
+        """Wait for the next mark; None = it did not come in time, or the shell ended."""
+        got = asyncio.ensure_future(self._marks.get())
+        try:
+            await asyncio.wait({got, self.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return got.result() if got.done() else None
+        finally:
+            got.cancel()
+
+    def words(self) -> str:
+        """Return what the box said instead of doing what was asked."""
+        said = [line for line in self.said if "RGT" not in line]
+        return said[-1] if said else (self.ended.result() if self.ended.done() else "it does not answer")
+
+
+async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool) -> Shell:
+    """Start a script on a box.
+
+    Args:
+        connection: An open connection.
+        script: For ``sh``; it may read what `Shell.write` sends.
+        terminal: Type it into a terminal, on a box that runs no commands.
+
+    Raises:
+        NoCommands: the box gives no shell of that kind.
+        ProbeFailed: the script did not arrive whole.
+    """
+    shell = Shell()
+    try:
+        if terminal:
+            await connection.create_session(
+                lambda: shell, None, encoding=None, term_type="dumb", term_size=(1000, 50, 0, 0)
+            )
+        else:
+            await connection.create_session(lambda: shell, START, encoding=None)
+    except asyncssh.ChannelOpenError as error:
+        kind = "a terminal" if terminal else "commands"
+        raise NoCommands(f"the box refuses {kind}: {clean(str(error.reason))}") from error
+    try:
+        await _started(shell, terminal)
+        await _sent(shell, script)
+    except BaseException:
+        shell.close()
+        raise
+    return shell
+
+
+async def _started(shell: Shell, terminal: bool) -> None:
+    for _ in range(TRIES if terminal else 1):
+        if terminal:
+            shell.write(f" {START}\n")
+        mark = await shell.mark(STEP_SECONDS / TRIES if terminal else STEP_SECONDS)
+        if mark == READY:
+            return
+        if shell.ended.done():
+            break
+    raise NoCommands(f"the box gives no shell; it says: {shell.words()}")
+
+
+async def _sent(shell: Shell, script: str) -> None:
+    shell.write("RGT-BEGIN\n")
+    batch = ""
+    for line in script.splitlines():
+        batch += f"{line}\n"
+        if len(batch) > BATCH_BYTES:
+            shell.write(f"{batch}RGT-ACK\n")
+            batch = ""
+            await _expect(shell, ACK)
+    text = "".join(f"{line}\n" for line in script.splitlines())
+    shell.write(f"{batch}RGT-END {cksum(text.encode())} {len(text.encode())}\n")
+    await _expect(shell, RUN)
+
+
+async def _expect(shell: Shell, wanted: str) -> None:
+    mark = await shell.mark(STEP_SECONDS)
+    while mark == READY:  # the start was typed twice
+        mark = await shell.mark(STEP_SECONDS)
+    if mark == DAMAGED:
+        raise ProbeFailed("the script for a box without the agent arrived garbled; connect again")
+    if mark != wanted:
+        raise ProbeFailed(f"the shell on the box stopped answering; it says: {shell.words()}")
