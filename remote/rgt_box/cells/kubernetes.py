@@ -71,7 +71,7 @@ def fan_out(job: Job) -> dict[str, Any]:
     others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).
     """
     final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
-    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     at_once = int(job.settings["parallel"])
     if at_once == 1:
         return {
