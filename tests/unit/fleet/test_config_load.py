@@ -1,0 +1,162 @@
+"""What a fleet file may say, and in which words it is refused: always file, line, key, and what to do."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.config.load import BOX_KEYS, DEFAULT_KEYS, FleetConfig, parse_fleet
+from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.model.box import BoxSpec
+from tests.system.tree import ROOT
+
+FILE = Path("fleet/rgt.toml")
+BOX = '[boxes.lab]\nhost = "x"\n'
+SINK = '[[sinks]]\nkind = "bell"\n\n[[sinks]]\n'
+
+
+def read(text: str) -> FleetConfig:
+    return parse_fleet(FILE, text)
+
+
+REFUSED = [
+    (BOX + 'profil = "runpod"', 3, ["'profil'", "boxes.lab", "did you mean 'profile'"]),
+    ('[boxes]\nlab.host = "x"\nlab.prot = 22', 3, ["'prot'", "did you mean 'port'"]),
+    ('[boxes]\nlab = { host = "x", prot = 22 }', 2, ["'prot'"]),
+    ('[boxes]\na = { host = "x" }\nb = { host = "y", logs = ["z", 4] }', 3, ["boxes.b.logs[1]", "text in quotes"]),
+    (BOX + "logs = [\n  'a',\n  # note\n  7,\n]", 6, ["boxes.lab.logs[1]"]),
+    (BOX + 'port = "22"', 3, ["boxes.lab.port", "a whole number", "text in quotes"]),
+    (BOX + "port = 0", 3, ["boxes.lab.port", "0 is no port"]),
+    (BOX + "interval = 0.001", 3, ["boxes.lab.interval", "0.05"]),
+    (BOX + "per_hour = -1", 3, ["boxes.lab.per_hour"]),
+    (BOX + "per_hour = nan", 3, ["boxes.lab.per_hour"]),
+    (BOX + 'currency = "yuan"', 3, ["boxes.lab.currency", "CNY"]),
+    (BOX + 'pattern = "("', 3, ["boxes.lab.pattern", "regular expression"]),
+    (BOX + 'profile = "runpood"', 3, ["boxes.lab.profile", "runpod"]),
+    ('[boxes.lab]\nhost = "root@x"', 2, ["boxes.lab.host", "`user`"]),
+    ('[boxes.lab]\nhost = "-oProxyCommand=x"', 2, ["boxes.lab.host"]),
+    ('[boxes.lab]\nuser = "x"', 1, ["boxes.lab", "lacks `host`", "lab-a100"]),
+    ("boxes.lab = 3", 1, ["boxes.lab", "a table"]),
+    ("boxes = 3", None, ["names no box"]),
+    ('[boxes."a b"]\nhost = "x"', 1, ["'a b'", "no name"]),
+    ('[box.lab]\nhost = "x"', 1, ["'box'", "boxes"]),
+    (BOX + '[boxes.lab.provider]\nkind = "runpod"', 3, ["boxes.lab.provider", "lacks `instance`"]),
+    (BOX + 'provider = { kind = "k", instance = "i", bas_url = "x" }', 3, ["'bas_url'", "base_url"]),
+    (BOX + 'provider = { kind = "k", instance = "i", base_url = "ftp://x" }', 3, ["provider.base_url"]),
+    (BOX + "provider = 3", 3, ["boxes.lab.provider", "a table"]),
+    ('[defaults]\nhost = "x"\n' + BOX, 2, ["'host'", "defaults"]),
+    ('[defaults]\n\nprot = 2\n' + BOX, 3, ["'prot'", "port"]),
+    ('[defaults]\nport = "x"\n' + BOX, 2, ["defaults.port"]),
+    ('[defaults]\nprofile = "x"\n' + BOX, 2, ["defaults.profile"]),
+    (BOX + "[alerts.idle-gp]\nhold_s = 3", 3, ["'idle-gp'", "did you mean 'idle-gpu'"]),
+    (BOX + "[alerts.idle-gpu]\nhold = 3", 4, ["'hold'", "hold_s"]),
+    (BOX + "[alerts.idle-gpu]\nhold_s = -3", 4, ["alerts.idle-gpu.hold_s", "negative"]),
+    (BOX + SINK + 'kind = "ntfi"', 7, ["sinks[1].kind", "ntfy"]),
+    (BOX + SINK + 'kind = "ntfy"', 6, ["sinks[1]", "url_env"]),
+    (BOX + SINK + 'kind = "ntfy"\nurl_env = "A"\nurl_file = "b"', 6, ["one of them"]),
+    (BOX + SINK + 'kind = "command"', 6, ["argv"]),
+    (BOX + SINK + 'kind = "bell"\nquiet_hours = "22-7"', 8, ["quiet_hours", "22:00-07:00"]),
+    (BOX + SINK + 'kind = "bell"\nboxes = ["lab", "lob"]', 8, ["sinks[1].boxes[1]", "'lob'", "'lab'"]),
+    (BOX + SINK + 'kind = "bell"\nkinds = ["idle"]', 8, ["sinks[1].kinds[0]", "idle-gpu"]),
+    (BOX + 'x = "\\q"', 3, ["not valid TOML"]),
+    ("[boxes.lab\n", 1, ["not valid TOML"]),
+    (BOX + BOX, 3, ["not valid TOML"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "line", "words"), REFUSED, ids=[text[-40:] for text, _, _ in REFUSED])
+def test_what_is_wrong_is_refused_with_its_line(text: str, line: int | None, words: list[str]) -> None:
+    with pytest.raises(FleetFileError) as error:
+        read(text)
+    said = str(error.value)
+    assert said.startswith(f"{FILE}:{line}: " if line else str(FILE)), said
+    assert [word for word in words if word not in said] == [], said
+
+
+SECRETS = [
+    (BOX + 'password = "hunter2"', 3),
+    (BOX + 'api_key = "hunter2"', 3),
+    ('token = "hunter2"\n' + BOX, 1),
+    (BOX + 'provider = { kind = "k", instance = "i", key = "hunter2" }', 3),
+    (BOX + 'provider = { kind = "k", instance = "i", key_env = "rpa_HUNTER2hunter2" }', 3),
+    (BOX + 'identity = "-----BEGIN OPENSSH PRIVATE KEY-----\\nhunter2"', 3),
+    (BOX + 'logs = ["a", "hf_hunter2"]', 3),
+    (BOX + '[[sinks]]\nkind = "ntfy"\nurl = "https://ntfy.sh/hunter2"', 5),
+]
+
+
+@pytest.mark.parametrize(("text", "line"), SECRETS)
+def test_a_secret_is_refused_with_advice_and_never_repeated(text: str, line: int) -> None:
+    with pytest.raises(FleetFileError) as error:
+        read(text)
+    said = str(error.value)
+    assert said.startswith(f"{FILE}:{line}: ")
+    assert "environment variable" in said
+    assert "hunter2" not in said.lower()
+
+
+def test_the_smallest_file_of_the_documents_works() -> None:
+    text = (ROOT / "docs" / "fleet-file.md").read_text(encoding="utf-8")
+    smallest = text.split("```toml\n")[1].split("```")[0]
+    (spec,) = read(smallest).boxes
+    assert spec == BoxSpec(name="lab", host="lab-a100", profile="generic-ssh", logs=("~/exp/*.log",))
+
+
+def test_every_key_is_documented_and_every_documented_box_key_is_one() -> None:
+    text = (ROOT / "docs" / "fleet-file.md").read_text(encoding="utf-8")
+    table = text.split("## A box\n")[1].split("\n## ")[0]
+    named = {line.split("`")[1] for line in table.splitlines() if line.startswith("| `")}
+    assert named == set(BOX_KEYS)
+
+
+def test_defaults_hold_for_every_box_that_does_not_say_it_itself() -> None:
+    config = read(
+        '[defaults]\nuser = "me"\nlogs = ["~/a.log"]\nprofile = "autodl"\n[boxes.a]\nhost = "a"\n'
+        '[boxes.b]\nhost = "b"\nuser = "you"\nlogs = []\n'
+    )
+    a, b = config.boxes
+    assert (a.user, a.logs, a.profile) == ("me", ("~/a.log",), "autodl")
+    assert (b.user, b.logs, b.profile) == ("you", (), "autodl")
+
+
+def test_defaults_may_say_all_but_who_a_box_is() -> None:
+    assert set(BOX_KEYS) - set(DEFAULT_KEYS) == {"host", "provider"}
+
+
+def test_a_path_on_the_box_stays_as_it_is_written() -> None:
+    (spec,) = read(BOX + 'logs = ["~/exp/*.log"]\njobs = ["~/jobs"]\nruns = ["~/r"]').boxes
+    assert (spec.logs, spec.jobs, spec.runs) == (("~/exp/*.log",), ("~/jobs",), ("~/r",))
+
+
+def test_two_boxes_at_one_address_are_warned_of() -> None:
+    same = (
+        '[boxes.a]\nhost = "h"\nport = 1\n[boxes.b]\nhost = "h"\nport = 2\n[boxes.c]\nport = 1\nhost = "h"\n'
+    )
+    (warning,) = read(same).warnings
+    assert warning == f"{FILE}:9: boxes.c is the same host, port and user as boxes.a"
+
+
+def test_alerts_and_sinks_are_taken_in() -> None:
+    config = read(
+        BOX + "[alerts.idle-gpu]\nhold_s = 1800\nenabled = false\n[[sinks]]\nkind = 'ntfy'\nurl_env = 'N'\n"
+        "boxes = ['lab']\nkinds = ['idle-gpu']\nquiet_hours = '22:00-07:00'\n"
+    )
+    assert (config.alerts.kinds["idle-gpu"].hold_s, config.alerts.kinds["idle-gpu"].enabled) == (1800, False)
+    (sink,) = config.alerts.sinks
+    assert (sink.kind, sink.url_env, sink.boxes) == ("ntfy", "N", ("lab",))
+
+
+def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_is_made_to_count() -> None:
+    from rgt_tui.cli.init import TEMPLATE
+
+    assert tomllib.loads(TEMPLATE) == {}
+    lines = [line.removeprefix("# ") for line in TEMPLATE.splitlines()]
+    kept = [line for line in lines if line.startswith("[") or (" = " in line and not line.startswith("Add"))]
+    config = read("\n".join(kept))
+    assert (config.boxes[0].name, config.boxes[0].per_hour) == ("lab", 1.89)
+    assert config.boxes[0].provider is not None
+    assert config.alerts.sinks
+    assert msgspec.to_builtins(config.boxes[0])["logs"] == ("~/exp/*.log",)

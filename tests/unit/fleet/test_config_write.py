@@ -1,0 +1,106 @@
+"""A box added to a fleet file: nothing that a person wrote changes, and a refusal changes nothing at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.fleet.config.write import add_boxes, with_boxes, write_atomically
+from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
+
+NEW = {"new": {"host": "n", "port": 40022, "logs": ["~/a b/*.log", 'q"\\u']}}
+
+BEFORE = [
+    "",
+    "# only a comment, without a line end",
+    '# top\n[boxes.lab]   # mine\nhost = "x"  # here\n\n\n# tail\n',
+    "[boxes]\nlab.host = 'x'",
+    '[boxes.lab]\r\nhost = "x"\r\n',
+    '[boxes.lab]\nhost = "x"\n[[sinks]]\nkind = "bell"\n',
+]
+
+
+@pytest.mark.parametrize("text", BEFORE)
+def test_what_stands_there_is_left_byte_by_byte(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rgt.toml"
+    path.write_bytes(text.encode())
+    config = add_boxes(path, NEW)
+    assert path.read_bytes().startswith(text.encode())
+    assert load_fleet(path) == config.boxes
+    assert config.boxes[-1].logs == ("~/a b/*.log", 'q"\\u')
+    assert ("\r\n" in text) == (b"\r\n[boxes.new]\r\n" in path.read_bytes())
+
+
+def test_a_new_file_is_made_with_its_directory(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "rgt.toml"
+    add_boxes(path, NEW)
+    assert path.read_text().startswith("[boxes.new]\nhost =")
+
+
+@pytest.mark.parametrize(
+    ("text", "tables", "words"),
+    [
+        ('[boxes.new]\nhost = "x"\n', NEW, [":1:", "boxes.new is there already"]),
+        ('boxes = { lab = { host = "x" } }\n', NEW, [":1:", "[boxes.NAME]"]),
+        ("[boxes.lab\n", NEW, ["not valid TOML", "left as it is"]),
+        ('[boxes.lab]\nhots = "x"\n', NEW, [":2:", "'hots'"]),
+        ("", {"a b": {"host": "x"}}, ["'a b'", "no name"]),
+        ("", {"a": {"host": "x", "profile": "nope"}}, ["nope"]),
+    ],
+)
+def test_a_refusal_changes_nothing(
+    tmp_path: Path, text: str, tables: dict[str, dict[str, object]], words: list[str]
+) -> None:
+    path = tmp_path / "rgt.toml"
+    path.write_text(text)
+    before = path.stat()
+    with pytest.raises(FleetFileError) as error:
+        add_boxes(path, tables)
+    assert [word for word in words if word not in str(error.value)] == []
+    after = path.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_permissions_and_a_symbolic_link_survive(tmp_path: Path) -> None:
+    real = tmp_path / "real.toml"
+    real.write_text("")
+    real.chmod(0o600)
+    link = tmp_path / "rgt.toml"
+    link.symlink_to(real)
+    add_boxes(link, NEW)
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert "boxes.new" in real.read_text()
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rgt.toml"
+    path.write_text('[boxes.lab]\nhost = "x"\n')
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("rgt_tui.fleet.config.write.os.fsync", full)
+    with pytest.raises(FleetFileError, match="No space left"):
+        add_boxes(path, NEW)
+    assert path.read_text() == '[boxes.lab]\nhost = "x"\n'
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_exclusive_write_never_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "rgt.toml"
+    write_atomically(path, "a", exclusive=True)
+    with pytest.raises(FileExistsError):
+        write_atomically(path, "b", exclusive=True)
+    assert path.read_text() == "a"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_several_are_added_all_or_none() -> None:
+    both = {"a": {"host": "a"}, "lab": {"host": "b"}}
+    with pytest.raises(FleetFileError):
+        with_boxes(Path("x"), '[boxes.lab]\nhost = "x"\n', both)
