@@ -9,7 +9,7 @@ ADVICE = (
     "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
 )
 _NAMES = re.compile(
-    r"(?:^|_|-)(?:url|password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
+    r"^url$|(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
     re.IGNORECASE,
 )
 _VALUES = re.compile(
