@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
+from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.observe import Keeper, Observer, Remember, Tap
@@ -36,6 +37,8 @@ RECALL_SECONDS = 3.0
 SLOW_FACTOR = 5
 """Boxes that are not on the screen are sampled this much more slowly, in a fleet of more than `FEW_BOXES`."""
 FEW_BOXES = 12
+LOOK_SECONDS = 1.0
+"""So often it is asked which boxes have to be judged again although nothing came from them."""
 
 
 class Fleet:
@@ -54,6 +57,7 @@ class Fleet:
         tap: Tap | None = None,
         asks: bool = False,
         policy: Policy = Policy.ASK,
+        alerting: Alerting | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -68,6 +72,7 @@ class Fleet:
             tap: Given every raw line of every box.
             asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
             policy: What becomes of host keys that nobody has seen before.
+            alerting: Keeps the alerts, and tells the sinks; None = as built in, kept in memory, nobody is told.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -79,6 +84,7 @@ class Fleet:
         answers = Answers()
         self._questions = Questions(clock, self._wake, attended=asks)
         self._remember = remember
+        self._alerting = alerting if alerting is not None else Alerting(clock=clock)
         self._observers = tuple(observers)
         self._keepers = tuple(item for item in self._observers if isinstance(item, Keeper))
         self._sessions = {
@@ -150,7 +156,9 @@ class Fleet:
         session.set_interval(seconds if seconds is not None else session.state.spec.interval)
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
-        """Be quiet about an alert."""
+        """Be quiet about an alert, or speak of it again."""
+        if box in self._sessions:
+            self._alerting.mute(box, alert, seconds)
 
     def answer(self, question: int, text: str | None) -> None:
         """Answer a question."""
@@ -162,11 +170,12 @@ class Fleet:
 
     def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        return self._teardown.execute(box, verb, typed)
+        return self._alerting.watching(box, verb, self._teardown.execute(box, verb, typed))
 
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""
         await self._recall()
+        await self._alerting.open([session.state.spec for session in self._sessions.values()], self._wake)
         for session in self._sessions.values():
             self._tasks.append(asyncio.create_task(session.run(), name=f"box:{session.state.spec.name}"))
         self._tasks.append(asyncio.create_task(self._meters.run(), name="meters"))
@@ -192,6 +201,7 @@ class Fleet:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._meters.close()
         self._questions.close()
+        await self._alerting.close()
         for observer in self._observers:
             await observer.close()
 
@@ -200,7 +210,11 @@ class Fleet:
 
     async def _publish(self) -> None:
         while True:
-            await self._dirty.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._dirty.wait()
+            if not self._dirty.is_set() and not self._alerting.waits(self._clock()):
+                continue
             self._dirty.clear()
             self.publish()
             await asyncio.sleep(PUBLISH_SECONDS)
@@ -214,12 +228,18 @@ class Fleet:
             events += keeper.news()
             for name, past in keeper.pasts().items():
                 self._sessions[name].set_past(past)
+        events += self._alerting.news()
+        late = self._alerting.late(now)
         for name, session in self._sessions.items():
             old = self._published[name]
-            if session.state is old:
+            if session.state is old and name not in late:
                 continue
-            new = self._diagnosed(session, old, now)
-            events += between(old, new, now)
+            seen = old if session.state is old else self._diagnosed(session, old, now)
+            new, told = self._alerting.judged(seen, now)
+            if new is old:
+                continue
+            session.state = new
+            events += [*between(old, new, now), *told]
             changed.append((old, new))
             self._published[name] = new
         self._state = FleetState(
@@ -227,6 +247,7 @@ class Fleet:
             events=(*self._state.events, *events)[-EVENTS:],
             at=now,
             questions=self._questions.open,
+            alerts=self._alerting.alerts,
             spend=next((keeper.spend for keeper in self._keepers), None),
         )
         for observer in self._observers:

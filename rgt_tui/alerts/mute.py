@@ -1,0 +1,61 @@
+"""Being quiet about an alert: pure functions over the list of mutes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rgt_tui.model.alert import Alert
+
+DAY_S = 86400.0
+LONGEST_S = {"done-billing": DAY_S}
+"""Kinds that cost money every hour speak again after so long, whatever was asked for."""
+
+
+class Mute(msgspec.Struct, frozen=True):
+    """Somebody does not want to hear of it."""
+
+    box: str
+    what: str
+    """Id of an alert, or a kind."""
+    until: float | None
+    """Client clock; None = until it is over."""
+    at: float
+    """Client clock at which it was said."""
+
+
+def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float) -> tuple[Mute, ...]:
+    """Return the mutes after one more; 0 seconds speak again, None is until the alert is over."""
+    kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
+    if seconds is not None and not seconds > 0:
+        # Speaking again about an alert must not be in vain because its kind is muted, and the other way round.
+        kind = what.partition(":")[0]
+        return tuple(m for m in kept if m.box != box or (m.what != kind and m.what.partition(":")[0] != what))
+    longest = LONGEST_S.get(what.partition(":")[0])
+    if longest is not None:
+        seconds = longest if seconds is None else min(seconds, longest)
+    return (*kept, Mute(box, what, None if seconds is None else now + seconds, now))
+
+
+def covers(mute: Mute, alert: Alert) -> bool:
+    """Say whether a mute is about this alert."""
+    return mute.what in (alert.id, alert.kind)
+
+
+def hushed(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+    """Return the alerts of `box`, those that are muted at `now` marked."""
+    own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
+    if not own:
+        return alerts
+    return tuple(
+        msgspec.structs.replace(alert, muted=True) if any(covers(mute, alert) for mute in own) else alert
+        for alert in alerts
+    )
+
+
+def over(mute: Mute, alerts: Iterable[Alert], now: float) -> bool:
+    """Say whether a mute has ended: its time is up, or what it was about is no more."""
+    if mute.until is not None:
+        return now >= mute.until
+    return not any(covers(mute, alert) for alert in alerts)

@@ -1,0 +1,118 @@
+"""``alerts.json``: mutes, what was raised, what the sinks were told. Atomic; two rgt at once are safe."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.alerts.memory import Past
+from rgt_tui.alerts.mute import Mute
+from rgt_tui.model.alert import Alert
+
+KEEP_S = 90 * 86400.0
+"""What was not touched for so long belongs to boxes that are no more."""
+MAX_BYTES = 16 << 20
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a sink was last told of one alert."""
+
+    level: str
+    at: float
+    over: bool = False
+    """It was told that it is over, or need not be."""
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What held on one box."""
+
+    alerts: tuple[Alert, ...] = ()
+    past: Past = Past()
+    at: float = 0.0
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = 1
+    mutes: tuple[Mute, ...] = ()
+    boxes: dict[str, Notes] = {}
+    told: dict[str, dict[str, Told]] = {}
+    """Sink → ``BOX ALERT`` → what."""
+
+
+def default_path(env: Mapping[str, str]) -> Path:
+    """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
+    state = Path(env.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "alerts.json"
+
+
+def load(path: Path) -> Stored:
+    """Read the file. One that is damaged is set aside beside it, so that nothing is lost; then all is empty.
+
+    Raises:
+        OSError: it is there and cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+    except FileNotFoundError:
+        return Stored()
+    try:
+        return msgspec.json.decode(data, type=Stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(OSError):
+            path.replace(path.with_name(path.name + ".damaged"))
+        return Stored()
+
+
+def update(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
+    """Apply `change` to what is in the file now, whoever wrote it, and return the result. Blocks for a moment.
+
+    Raises:
+        OSError: it cannot be written; the file is then as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(path):
+        old = load(path)
+        new = change(old)
+        if new is not old:
+            _write(path, _kept(new, now))
+        return new
+
+
+def _kept(stored: Stored, now: float) -> Stored:
+    boxes = {key: notes for key, notes in stored.boxes.items() if now - notes.at < KEEP_S}
+    told = {
+        sink: {key: what for key, what in known.items() if now - what.at < KEEP_S}
+        for sink, known in stored.told.items()
+    }
+    return msgspec.structs.replace(stored, boxes=boxes, told=told)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock beside the file: the file itself is replaced, and a lock on it would go with it."""
+    with path.with_name(path.name + ".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, stored: Stored) -> None:
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(stored), indent=1))
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise

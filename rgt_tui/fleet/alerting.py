@@ -1,0 +1,259 @@
+"""The fleet's alerts: a book per box, mutes, and the sinks. Nothing here waits for a disk or a network."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.alerts.book import Book, listed, ordered, resumed, step
+from rgt_tui.alerts.memory import Memory, asked
+from rgt_tui.alerts.mute import hushed, over
+from rgt_tui.alerts.settings import rows
+from rgt_tui.alerts.sinks.base import Sink
+from rgt_tui.alerts.sinks.build import build
+from rgt_tui.alerts.sinks.delivery import GATHER_S, Delivery
+from rgt_tui.alerts.statefile import Notes
+from rgt_tui.alerts.wording import beginning, ending, message
+from rgt_tui.fleet.alert_file import AlertFile
+from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.model.fleet import FleetEvent
+
+EVERY_S = 5.0
+"""A box that does not change is looked at this often: ages grow all the same."""
+SOONEST_S = 1.0
+"""A box that changes is looked at this often, unless what changed cannot wait."""
+OPEN_S = 5.0
+"""A disk that does not answer for so long is not waited for."""
+
+replace = msgspec.structs.replace
+_NEW = Book()
+
+
+class Alerting:
+    """Keeps the alerts of a fleet.
+
+    Args:
+        settings: What the fleet file says.
+        path: Where mutes and what was told are kept; None = only as long as this object lives.
+        env: Where the sinks' secrets are looked for; None = the process's environment.
+        clock: Epoch seconds.
+        sinks: In place of those that `settings` describe, in the same order.
+        gather_s: How long a sink waits for more of the same, shortest and longest.
+    """
+
+    def __init__(
+        self,
+        settings: AlertSettings | None = None,
+        *,
+        path: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        sinks: Sequence[Sink] | None = None,
+        gather_s: tuple[float, float] = GATHER_S,
+    ) -> None:
+        settings = settings or AlertSettings()
+        self.alerts: tuple[Alert, ...] = ()
+        """What concerns no single box."""
+        self._kinds = rows(settings)
+        self._clock = clock
+        self._wake: Callable[[], None] = lambda: None
+        self._books: dict[str, Book] = {}
+        self._seen: dict[str, tuple[BoxState, float]] = {}
+        """Box → its state when it was last judged, alerts included, and when."""
+        self._behind: set[str] = set()
+        """Boxes that have changed since."""
+        self._keys: dict[str, str] = {}
+        """Box → what the file calls it: of two fleets, both may have a box of one name."""
+        self._active: dict[str, dict[str, AlertEvent]] = {}
+        self._news: list[FleetEvent] = []
+        self._checked = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._file = AlertFile(
+            path, clock, partial(self._trouble, "alerts-file", "the state file of the alerts")
+        )
+        environment = os.environ if env is None else env
+        made = [build(one, environment) for one in settings.sinks] if sinks is None else sinks
+        self._deliveries = [
+            Delivery(
+                sink,
+                one,
+                read=partial(self._file.told, one.name),
+                note=partial(self._file.tell, one.name),
+                trouble=partial(self._trouble, f"sink:{one.name}", f"sink {one.name}"),
+                clock=clock,
+                gather_s=gather_s,
+            )
+            for one, sink in zip(settings.sinks, made, strict=True)
+        ]
+
+    async def open(self, specs: Sequence[BoxSpec], wake: Callable[[], None] = lambda: None) -> None:
+        """Take over what an earlier rgt has left, and begin to deliver.
+
+        Args:
+            specs: The boxes of the fleet.
+            wake: Called when there is something to publish that no box tells.
+        """
+        self._wake = wake
+        self._keys = {spec.name: f"{spec.name}@{spec.host}" for spec in specs}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OPEN_S):
+                await self._file.open()
+        known = {kind.id for kind in self._kinds}
+        for name, key in self._keys.items():
+            notes = self._file.stored.boxes.get(key)
+            if notes is not None:
+                kept = [alert for alert in notes.alerts if alert.kind in known]
+                self._books[name] = resumed(kept, Memory(past=notes.past))
+                self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
+        self._tasks = [asyncio.create_task(one.run(), name="sink") for one in self._deliveries]
+        self._tasks.append(asyncio.create_task(self._file.run(), name="alerts-file"))
+
+    async def close(self) -> None:
+        """Write down what is held. What a sink has not been told yet, the next rgt tells it."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for one in self._deliveries:
+            await one.close()
+        await self._file.close()
+
+    def waits(self, now: float) -> bool:
+        """Say whether a box is to be judged although nothing came from it."""
+        return bool(self._behind) or any(not 0.0 <= now - at < EVERY_S for _, at in self._seen.values())
+
+    def late(self, now: float) -> frozenset[str]:
+        """Return the boxes that are to be judged now although they did not change; looks once a second."""
+        if 0.0 <= now - self._checked < SOONEST_S:
+            return frozenset()
+        self._checked = now
+        old = {name for name, (_, at) in self._seen.items() if not 0.0 <= now - at < EVERY_S}
+        return frozenset(old | self._behind)
+
+    def judged(self, box: BoxState, now: float) -> tuple[BoxState, list[FleetEvent]]:
+        """Return `box` with its alerts, and what began or ended, in words.
+
+        Nothing is looked at twice within a second, unless the link, a queue, the meter or a finding changed.
+        """
+        name = box.spec.name
+        last = self._seen.get(name)
+        if last is not None and 0.0 <= now - last[1] < SOONEST_S and _same(last[0], box):
+            self._behind.add(name)
+            return box, []
+        self._behind.discard(name)
+        before = self._books.get(name, _NEW)
+        book, raised, cleared = step(before, box, now, self._kinds)
+        self._books[name] = book
+        shown = self._quieted(name, listed(book, box.findings), now)
+        fresh = last is None or not box.alerts_kept
+        changed = fresh or shown != box.alerts
+        quiet = {alert.id for alert in shown if alert.muted}
+        if raised or cleared or fresh or quiet != {a.id for a in box.alerts if a.muted}:
+            self._activate(name, shown)
+        if raised or cleared or book.memory.past != before.memory.past:
+            self._file.note(self._key(name), Notes(shown, book.memory.past, now))
+        if changed:
+            box = replace(box, alerts=shown, alerts_kept=True)
+        self._seen[name] = (box, now)
+        events = [beginning(name, alert, now) for alert in raised if alert.id not in quiet]
+        events += [ending(name, alert, now) for alert in cleared]
+        return box, [event for event in events if event is not None]
+
+    def news(self) -> list[FleetEvent]:
+        """Return, once, what happened to the sinks."""
+        news, self._news = self._news, []
+        return news
+
+    def mute(self, box: str, what: str, seconds: float | None) -> None:
+        """Be quiet about an alert id or a kind of a box; 0 = speak again, None = until it is over."""
+        self._file.mute(self._key(box), what, seconds)
+        if box in self._seen:
+            self._seen[box] = (self._seen[box][0], 0.0)
+            self._behind.add(box)
+        self._checked = 0.0
+        self._wake()
+
+    def asked(self, box: str, verb: Verb) -> None:
+        """Note that a stop was asked for here, so that the provider's *stopped* is no surprise."""
+        book = self._books.get(box, _NEW)
+        past = asked(book.memory.past, verb.value)
+        self._books[box] = replace(book, memory=replace(book.memory, past=past))
+        alerts = self._seen[box][0].alerts if box in self._seen else ()
+        self._file.note(self._key(box), Notes(alerts, past, self._clock()))
+
+    async def watching(
+        self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
+    ) -> AsyncIterator[StopProgress]:
+        """Pass the steps of a billing action on, and note when it was sent."""
+        async for progress in steps:
+            if progress.phase is StopPhase.REQUESTED:
+                self.asked(box, verb)
+            yield progress
+
+    def _key(self, name: str) -> str:
+        return self._keys.get(name, name)
+
+    def _quieted(self, name: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+        """Mark what is muted; forget the mutes that have ended."""
+        mutes = self._file.stored.mutes
+        if not mutes:
+            return alerts
+        key = self._key(name)
+        ended = tuple(mute for mute in mutes if mute.box == key and over(mute, alerts, now))
+        if ended:
+            self._file.unmute(ended)
+        marked = hushed(self._file.stored.mutes, key, alerts, now)
+        return ordered(marked) if marked is not alerts else alerts
+
+    def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
+        """Hand what holds on a box to the sinks, muted alerts left out."""
+        if not self._deliveries:
+            return
+        key = self._key(name)
+        self._active[name] = {f"{key} {a.id}": message(name, a, self._clock()) for a in alerts if not a.muted}
+        whole = {key: event for box in self._active.values() for key, event in box.items()}
+        ours = tuple(f"{self._key(box)} " for box in self._active)
+        for one in self._deliveries:
+            one.want(whole, ours)
+
+    def _trouble(self, id_: str, who: str, reason: str | None) -> None:
+        """Keep the alert about a sink or the file itself; it goes to the screen alone."""
+        old = next((alert for alert in self.alerts if alert.id == id_), None)
+        rest = tuple(alert for alert in self.alerts if alert.id != id_)
+        now = self._clock()
+        if reason is None:
+            if old is None:
+                return
+            self.alerts = rest
+            self._news.append(FleetEvent(at=now, box="", text=f"{who} works again"))
+        else:
+            text = f"{who}: {reason}"
+            if old is None:
+                self._news.append(FleetEvent(at=now, box="", text=text, level="warn"))
+            elif old.text == text:
+                return
+            since = now if old is None else old.since
+            self.alerts = (*rest, Alert(id_, "warn", text, word="sink", since=since))
+        self._wake()
+
+
+def _same(old: BoxState, new: BoxState) -> bool:
+    """Say whether nothing has changed that an alert should not wait for."""
+    return (
+        old.link is new.link
+        and old.queues is new.queues
+        and old.meter is new.meter
+        and old.events is new.events
+        and old.findings == new.findings
+        and old.alerts == new.alerts
+        and new.alerts_kept
+    )
