@@ -57,6 +57,17 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
         _CONFIG,
         (UNREACHABLE, "the box could not be reached in time"),
     ),
+    "record": (
+        (OK, "ended by Ctrl-C, SIGTERM, or --for"),
+        (FAILED, "the file exists already, or cannot be written any more"),
+        _CONFIG,
+        (UNREACHABLE, "no box sent anything; the file holds why"),
+    ),
+    "replay": (
+        (OK, "left, or played to its end"),
+        (FAILED, "without a screen: played, but lines of it are damaged, and were left out and named"),
+        (USAGE, "wrong command line, no terminal, or not a recording"),
+    ),
     "doctor": ((OK, "no check failed"), (FAILED, "a check failed"), (USAGE, "wrong command line")),
     "metrics": (
         (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),

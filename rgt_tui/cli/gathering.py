@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from rgt_tui.cli.answering import Answering
 from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.observe import Observer
+from rgt_tui.fleet.observe import Observer, Tap
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
@@ -30,6 +30,7 @@ def make_fleet(
     accept_new_host_keys: bool = False,
     clock: Callable[[], float] = time.time,
     observers: Sequence[Observer] = (),
+    tap: Tap | None = None,
 ) -> Fleet:
     """Return a fleet as the commands use it: nobody is there to answer questions.
 
@@ -38,6 +39,7 @@ def make_fleet(
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
         clock: Epoch seconds.
         observers: Told of every state and event.
+        tap: Given every raw line of every box.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -45,7 +47,12 @@ def make_fleet(
     for noisy in ("asyncssh", "httpx", "httpcore"):
         logging.getLogger(noisy).setLevel(logging.CRITICAL)
     fleet = Fleet(
-        specs, audit=default_path(os.environ), clock=clock, asks=accept_new_host_keys, observers=observers
+        specs,
+        audit=default_path(os.environ),
+        clock=clock,
+        asks=accept_new_host_keys,
+        observers=observers,
+        tap=tap,
     )
     if accept_new_host_keys:
         fleet.subscribe(Answering(fleet))

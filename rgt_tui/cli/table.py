@@ -13,6 +13,8 @@ COMMANDS: dict[str, str] = {
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",
     "logs": "rgt_tui.cli.logs",
+    "record": "rgt_tui.cli.record",
+    "replay": "rgt_tui.cli.replay",
     "doctor": "rgt_tui.cli.doctor",
     "metrics": "rgt_tui.cli.metrics",
     "scalars": "rgt_tui.cli.scalars",

@@ -1,0 +1,127 @@
+"""``rgt replay``: show a recording as if it happened now."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, USAGE
+from rgt_tui.cli.options import Commands, command, json_option, positive_seconds
+
+if TYPE_CHECKING:
+    from rgt_tui.fleet.source import FleetSource
+
+FULL = "full"
+KEYS = "the recording's own clock counts; nothing can be done to its boxes"
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "replay",
+        brief="show what rgt record wrote",
+        about="Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.\n"
+        "With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened\n"
+        "goes to stderr, and at the end how every box stood to stdout, as `rgt status` prints it.",
+        examples=(
+            "rgt replay fleet.jsonl.gz --speed 10",
+            "rgt replay fleet.jsonl --from 120 --loop",
+            "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
+        ),
+    )
+    parser.add_argument("file", metavar="FILE", help="what rgt record wrote, compressed or not")
+    parser.add_argument(
+        "--speed", type=_speed, metavar="X",
+        help=f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from", dest="skip", type=positive_seconds, default=0.0, metavar="S",
+        help="begin so many seconds into the recording",
+    )  # fmt: skip
+    parser.add_argument("--loop", action="store_true", help="begin again at the end")
+    parser.add_argument("--headless", action="store_true", help="no screen")
+    json_option(parser, "print status lines as JSON objects at the end; implies --headless")
+
+
+def _speed(text: str) -> float:
+    try:
+        value = math.inf if text == FULL else float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0 or (math.isinf(value) and text != FULL):
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed, such as 10, 0.5 or {FULL}")
+    return value
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Replay; return the exit code."""
+    from rgt_tui.cli.opening import complain
+    from rgt_tui.fleet.recording import RecordingError
+
+    headless = arguments.headless or arguments.json
+    if headless and arguments.loop:
+        complain("--loop never ends; it is for the screen")
+        return USAGE
+    try:
+        return _headless(arguments) if headless else _screen(arguments)
+    except RecordingError as error:
+        complain(error)
+        return USAGE
+
+
+def _screen(arguments: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from rgt_tui.cli.screen import show
+    from rgt_tui.fleet.tape import Tape
+
+    path = Path(arguments.file)
+    Tape(path).close()  # what is no recording is said before a screen is opened
+
+    def make() -> FleetSource:
+        from rgt_tui.fleet.replay import ReplayFleet
+
+        return ReplayFleet(path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop)
+
+    return show(make, title=f"rgt replay {path.name}", hint=KEYS, farewell="rgt has left the recording")
+
+
+def _headless(arguments: argparse.Namespace) -> int:
+    from rgt_tui.cli import running
+
+    return running.run(_play(arguments))
+
+
+async def _play(arguments: argparse.Namespace) -> int:
+    import asyncio
+    from pathlib import Path
+
+    from rgt_tui.cli import running
+    from rgt_tui.cli.status import lines_of
+    from rgt_tui.cli.status_line import encode
+    from rgt_tui.cli.status_text import text_line
+    from rgt_tui.cli.watching import TextWatcher
+    from rgt_tui.fleet.replay import ReplayFleet
+
+    over = asyncio.Event()
+    running.until_signalled(over)
+    told = TextWatcher(sys.stderr)
+    fleet = ReplayFleet(
+        Path(arguments.file), speed=arguments.speed or math.inf, skip=arguments.skip, observers=[told]
+    )
+    await fleet.start()
+    waits = [asyncio.create_task(each) for each in (over.wait(), fleet.over.wait(), told.run(fleet.now))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        await fleet.stop()
+    told.look(fleet.now())
+    for line in lines_of(fleet.state, fleet.now()):
+        sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
+    return FAILED if any(not item.torn for item in fleet.skipped) else OK

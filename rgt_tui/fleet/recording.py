@@ -1,0 +1,214 @@
+"""The form of a recording: JSON lines, first a header, then what came over the wire, each frame as it came. Pure.
+
+See docs/replay.md. The frames are those of docs/protocol.md, byte for byte, so that whatever reads the wire reads a
+recording; beside them stands what a frame does not say: lost connections, and what the provider said.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from rgt_tui import __version__
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.money import Meter
+from rgt_tui.model.plain import clean
+
+FORMAT = 1
+LONGEST = 4 << 20
+"""A longer line is none of ours."""
+
+_replace = msgspec.structs.replace
+
+
+class RecordingError(Exception):
+    """This is no recording that can be played; the message says why."""
+
+
+class DamagedLine(ValueError):
+    """One line cannot be understood; the others can."""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The first line."""
+
+    recording: int
+    """The format's version."""
+    rgt: str
+    started: float
+    """Client clock, epoch seconds; that of every `at` below."""
+    boxes: tuple[BoxSpec, ...]
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What changed in a box's state without a frame that says so."""
+
+    link: Link | None = None
+    reason: str = ""
+    since: float = 0.0
+    retry_at: float | None = None
+    meter: Meter | None = None
+    limited: tuple[str, ...] | None = None
+    interval: float | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Any further line: of one box at one time, one of the three."""
+
+    box: str
+    at: float
+    line: msgspec.Raw = msgspec.Raw(b"")
+    """A frame as it came."""
+    raw: str | None = None
+    """A line that was no JSON, base64."""
+    set: Change | None = None
+
+
+_header = msgspec.json.Decoder(Header)
+_entry = msgspec.json.Decoder(Entry)
+_any = msgspec.json.Decoder()
+_encode = msgspec.json.Encoder().encode
+
+
+def header(specs: Sequence[BoxSpec], started: float) -> bytes:
+    """Return the first line: the boxes without what is of this computer or secret."""
+    return _encode(Header(FORMAT, __version__, started, tuple(map(bare, specs)))) + b"\n"
+
+
+def bare(spec: BoxSpec) -> BoxSpec:
+    """Return a description without key files, known hosts, ssh_config files, and the names of keys."""
+    defaults = BoxSpec(name=spec.name, host=spec.host)
+    kept = {name: getattr(spec, name) for name in KEPT}
+    ref = spec.provider
+    if ref is not None:
+        kept["provider"] = _replace(ref, base_url=None, key_env=None)
+    return _replace(defaults, **kept)
+
+
+KEPT = (
+    "port", "user", "profile", "mounts", "jobs", "logs", "durable", "tiers", "interval", "runs", "pattern",
+    "per_hour", "currency",
+)  # fmt: skip
+"""What of a description a replay needs."""
+
+
+def frame(box: str, at: float, line: bytes) -> bytes:
+    """Return the line for a line of the wire."""
+    prefix = b'{"box":' + _encode(box) + b',"at":' + _encode(at)
+    try:
+        _any.decode(line)
+    except (ValueError, RecursionError):
+        return prefix + b',"raw":"' + base64.b64encode(line) + b'"}\n'
+    return prefix + b',"line":' + line.strip() + b"}\n"
+
+
+def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
+    """Return the line for what changed in a box without a frame; None when nothing did.
+
+    Args:
+        old: The state before; None = the first.
+        new: The state after.
+        at: Client clock.
+    """
+    before = old or BoxState(spec=new.spec)
+    link = new.link is not Link.LIVE and (new.link, new.reason, new.retry_at) != (
+        before.link,
+        before.reason,
+        before.retry_at,
+    )
+    found = Change(
+        link=new.link if link else None,
+        reason=new.reason if link else "",
+        since=new.since if link else 0.0,
+        retry_at=new.retry_at if link else None,
+        meter=new.meter if new.meter != before.meter else None,
+        limited=new.limited if new.limited != before.limited else None,
+        interval=_interval(before, new),
+    )
+    if found == Change():
+        return None
+    when = new.since if link and before.link is not new.link else at
+    return _encode(Entry(box=new.spec.name, at=when, set=found)) + b"\n"
+
+
+def _interval(old: BoxState, new: BoxState) -> float | None:
+    """Return the interval that was asked for since the last greeting of the box, if it is another now."""
+    if old.hello is None or new.hello is None or old.hello.pid != new.hello.pid:
+        return None
+    return new.hello.interval if new.hello.interval != old.hello.interval else None
+
+
+def read_header(line: bytes, name: str) -> Header:
+    """Return the header.
+
+    Args:
+        line: The first line of the file called `name`.
+        name: For the message.
+
+    Raises:
+        RecordingError: it is none, or of a newer format.
+    """
+    try:
+        version = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("recording")
+        number = None if version is None else msgspec.json.decode(version, type=int)
+    except (ValueError, RecursionError):
+        number = None
+    if number is None:
+        raise RecordingError(f"{name} is no recording of rgt: its first line is no header")
+    if number > FORMAT:
+        raise RecordingError(
+            f"{name} was recorded by a newer rgt (format {number}, this one knows {FORMAT}); update rgt"
+        )
+    try:
+        found = _header.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"{name}: the header on line 1 cannot be used: {error}") from error
+    if not math.isfinite(found.started) or not found.boxes:
+        raise RecordingError(f"{name}: the header on line 1 names no boxes, or no time")
+    return found
+
+
+def read_entry(line: bytes) -> Entry:
+    """Return an entry.
+
+    Raises:
+        DamagedLine: it is none.
+    """
+    try:
+        entry = _entry.decode(line)
+    except (ValueError, RecursionError) as error:
+        raise DamagedLine(clean(str(error))[:200]) from error
+    if not math.isfinite(entry.at):
+        raise DamagedLine("its time is no number")
+    return entry
+
+
+def wire_of(entry: Entry) -> bytes | None:
+    """Return the line of the wire that an entry holds, as it came; None when it holds none.
+
+    Raises:
+        DamagedLine: it cannot be had.
+    """
+    if entry.raw is not None:
+        try:
+            return base64.b64decode(entry.raw, validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise DamagedLine(f"raw: {error}") from error
+    return bytes(entry.line) or None
+
+
+def changed(state: BoxState, what: Change) -> BoxState:
+    """Return a box's state after a change without a frame."""
+    if what.link is not None:
+        state = _replace(state, link=what.link, reason=what.reason, since=what.since, retry_at=what.retry_at)
+    if what.meter is not None:
+        state = _replace(state, meter=what.meter)
+    if what.limited is not None:
+        state = _replace(state, limited=what.limited)
+    if what.interval is not None and state.hello is not None:
+        state = _replace(state, hello=_replace(state.hello, interval=what.interval))
+    return state
