@@ -1,0 +1,67 @@
+"""Are the replicas still the same? A fingerprint of bits that costs less than a checksum, compared before a save."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Tuple
+
+import torch
+
+ODD = 0x9E3779B97F4A7C15 - (1 << 64)
+"""An odd multiplier (as a signed 64-bit number): every bit of a word moves the sum."""
+CHUNK = 1 << 22
+
+
+def of_tensor(tensor: torch.Tensor) -> int:
+    """Return 64 bits that depend on every bit of a tensor and on where it stands.
+
+    Words of 32 bits are added up weighted by an odd function of their place, in integers that wrap: the order of the
+    additions does not matter, so that it is the same on any number of threads. It detects accidents, not forgery.
+    """
+    data = tensor.detach().contiguous().view(-1)
+    if data.numel() == 0:
+        return 0
+    raw = data.view(torch.uint8) if data.element_size() else data
+    rest = (-raw.numel()) % 4
+    if rest:
+        raw = torch.cat([raw, raw.new_zeros(rest)])
+    words = raw.view(torch.int32)
+    total = 0
+    for start in range(0, words.numel(), CHUNK):
+        part = words[start : start + CHUNK].to(torch.int64)
+        places = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
+        total = (total + int((part * ((places * 2 + 1) * ODD)).sum())) & ((1 << 64) - 1)
+    return total
+
+
+def of_state(tensors: Mapping[str, torch.Tensor]) -> Dict[str, int]:
+    """Return the fingerprint of each tensor by name."""
+    return {name: of_tensor(tensor) for name, tensor in tensors.items()}
+
+
+def differences(seen: List[Tuple[int, Dict[str, int]]]) -> List[str]:
+    """Say in words how the ranks differ.
+
+    Args:
+        seen: By rank: the step it is at, and the fingerprints of what all ranks should have alike.
+
+    Returns:
+        Empty when they are in step.
+    """
+    if not seen:
+        return []
+    first_step, first = seen[0]
+    out: List[str] = []
+    for rank, (step, found) in enumerate(seen[1:], 1):
+        if step != first_step:
+            out.append(f"rank {rank} is at step {step}, rank 0 at step {first_step}")
+            continue
+        names = [name for name in sorted({**first, **found}) if first.get(name) != found.get(name)]
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            out.append(f"rank {rank} has other bits than rank 0 in {names[0]}{more}")
+    return out
+
+
+def local(tensor: Any) -> bool:
+    """Say whether a value is a tensor that every rank holds whole: no shard of one."""
+    return isinstance(tensor, torch.Tensor) and type(tensor).__name__ != "DTensor"

@@ -1,0 +1,174 @@
+"""The ranks of a run over torch.distributed: joined by what the launcher says, and agreeing on the CPU.
+
+Agreements go over a gloo group of their own, whatever the gradients use: they wait for no device, their time-out is not
+that of a gradient, and a rank that is missing is named.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from datetime import timedelta
+from typing import Any, List, Optional
+
+import torch
+import torch.distributed as dist
+
+from rgt_train.exits import UsageError
+from rgt_train.parallel import launch
+
+TIMEOUT_S = 600.0
+"""A rank that has not come to an agreement for this long is taken for dead. It must be longer than the slowest thing
+that one rank does alone: the first batch, a compilation, an evaluation that only rank 0 makes."""
+JOIN_S = 300.0
+"""Time for all ranks to find each other."""
+PR_SET_PDEATHSIG = 1
+
+
+class RanksError(RuntimeError):
+    """The ranks have lost each other, or are no longer in step; the message names which."""
+
+
+class TorchRanks:
+    """The processes of a run, as one of them sees them; see `rgt_train.ranks.Ranks`.
+
+    Attributes:
+        device: Where this rank computes.
+
+    Args:
+        how: What the launcher said; None reads the environment.
+        timeout_s: Seconds after which a rank that does not answer is taken for dead.
+
+    Raises:
+        UsageError: The launcher's variables make no sense, or there are fewer GPUs than ranks.
+        RanksError: The other ranks did not come.
+    """
+
+    def __init__(self, how: Optional[launch.Launch] = None, *, timeout_s: float = TIMEOUT_S) -> None:
+        self.launch = launch.read() if how is None else how
+        self.rank, self.world, self.nodes = self.launch.rank, self.launch.world, self.launch.nodes
+        self.device = bind(self.launch.local_rank)
+        self._timeout = timedelta(seconds=timeout_s)
+        self._joined = not dist.is_initialized()
+        die_with_parent()
+        if self._joined:
+            self._join()
+        self._group: Any = dist.new_group(backend="gloo", timeout=self._timeout)
+        self._wish = torch.zeros(1, dtype=torch.int32)
+
+    @property
+    def is_writer(self) -> bool:
+        """Rank 0 owns the run directory."""
+        return self.rank == 0
+
+    def agree(self, wishes: int) -> int:
+        """Return the wishes of all ranks, the same on each: an OR of small flags.
+
+        Raises:
+            RanksError: A rank did not come within the time-out, or its process has ended.
+        """
+        self._wish[0] = wishes
+        self._call(lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group))
+        return int(self._wish[0])
+
+    def gather(self, value: Any) -> Optional[List[Any]]:
+        """Return the values of all ranks, by rank, on the writer; None elsewhere."""
+        into: Optional[List[Any]] = [None] * self.world if self.is_writer else None
+        self._call(lambda: dist.gather_object(value, into, dst=0, group=self._group))
+        return into
+
+    def share(self, value: Any) -> Any:
+        """Return the writer's value on every rank."""
+        held = [value if self.is_writer else None]
+        self._call(lambda: dist.broadcast_object_list(held, src=0, group=self._group))
+        return held[0]
+
+    def all_gather(self, value: Any) -> List[Any]:
+        """Return the values of all ranks, by rank, on every rank."""
+        found: List[Any] = [None] * self.world
+        self._call(lambda: dist.all_gather_object(found, value, group=self._group))
+        return found
+
+    def meet(self, what: str) -> None:
+        """Wait for all ranks.
+
+        Args:
+            what: What they meet for, for the message.
+
+        Raises:
+            RanksError: Some did not come; the message names them.
+        """
+        try:
+            dist.monitored_barrier(self._group, timeout=self._timeout, wait_all_ranks=True)
+        except RuntimeError as error:
+            raise RanksError(f"{what}: {_first_line(error)}") from error
+
+    @property
+    def group(self) -> Any:
+        """The gloo group of the agreements, for collectives on the CPU such as a sharded save."""
+        return self._group
+
+    def close(self) -> None:
+        """Leave the group that this object has joined; one that was there before stays."""
+        if dist.is_initialized() and self._joined:
+            dist.destroy_process_group()
+
+    def _join(self) -> None:
+        backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+        how = self.launch
+        try:
+            dist.init_process_group(
+                backend,
+                init_method="env://" if how.launcher == "torchrun" else f"tcp://{how.address}:{how.port}",
+                rank=how.rank,
+                world_size=how.world,
+                timeout=timedelta(seconds=max(JOIN_S, self._timeout.total_seconds())),
+            )
+        except (RuntimeError, ValueError) as error:
+            where = f"{how.address}:{how.port}"
+            raise RanksError(
+                f"rank {how.rank} of {how.world} did not find the others at {where}: {_first_line(error)}"
+            ) from error
+
+    def _call(self, collective: Any) -> None:
+        try:
+            collective()
+        except RuntimeError as error:
+            raise RanksError(
+                f"rank {self.rank} of {self.world}: another rank has ended or did not come within "
+                f"{self._timeout.total_seconds():.0f} s: {_first_line(error)}"
+            ) from error
+
+
+def bind(local_rank: int) -> torch.device:
+    """Take the GPU of this rank's own number, or the CPU where the machine has none.
+
+    Raises:
+        UsageError: There are GPUs, but not one for each rank: two ranks on one GPU would wait for each other.
+    """
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    count = torch.cuda.device_count()
+    if local_rank >= count:
+        raise UsageError(
+            f"LOCAL_RANK is {local_rank}, but this machine has {count} GPUs; launch {count} processes here"
+        )
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def die_with_parent() -> None:
+    """Let the kernel end this process when its launcher dies, even by SIGKILL: an orphan would hold its GPU."""
+    if not sys.platform.startswith("linux"):
+        return
+    before = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != before:  # it died in between
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _first_line(error: BaseException) -> str:
+    rows = str(error).strip().splitlines()
+    return rows[0] if rows else type(error).__name__
