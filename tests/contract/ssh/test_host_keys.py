@@ -1,0 +1,340 @@
+"""Host keys against a real sshd, and known_hosts files read by rgt and by OpenSSH alike."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.connect import Elsewhere, connect
+from rgt_tui.ssh.errors import HostKeyRefused
+from rgt_tui.ssh.hostkeys import write
+from rgt_tui.ssh.hostkeys.entries import hash_name
+from rgt_tui.ssh.hostkeys.known import lookup
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.login.answers import Answers
+from tests.contract.ssh.conftest import free_port, keygen
+from tests.contract.ssh.people import Somebody
+from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd
+
+replace = msgspec.structs.replace
+
+
+class Box:
+    """A running sshd with an empty known_hosts."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder, self.port = folder, port
+        self.known = folder / "known_hosts"
+        self.known.unlink(missing_ok=True)
+        self.spec = spec_of(folder, port)
+        self.key = " ".join((folder / "host_key.pub").read_text().split()[:2])
+
+    @property
+    def name(self) -> str:
+        return f"[127.0.0.1]:{self.port}"
+
+    def config(self, text: str) -> BoxSpec:
+        """A description that leaves the rest to an ssh_config file."""
+        path = self.folder / "ssh_config"
+        path.write_text(
+            f"Host box\n  HostName 127.0.0.1\n  Port {self.port}\n  User {self.spec.user}\n"
+            f"  IdentityFile {self.folder}/id\n  UserKnownHostsFile {self.known}\n"
+            f"  GlobalKnownHostsFile none\n{text}"
+        )
+        return BoxSpec(name="box", host="box", ssh_config=str(path))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, int]]:
+    folder = tmp_path_factory.mktemp("box")
+    with sshd(folder) as port:
+        yield folder, port
+
+
+@pytest.fixture
+def box(server: tuple[Path, int]) -> Box:
+    return Box(*server)
+
+
+async def enter(spec: BoxSpec, who: Somebody | None = None, **options: object) -> None:
+    person = None if who is None else who.person()
+    connection = await connect(spec, person=person, **options)  # type: ignore[arg-type]
+    connection.abort()
+    await connection.wait_closed()
+
+
+async def test_an_unknown_key_is_shown_and_written_down_when_accepted(box: Box) -> None:
+    who = Somebody(host_key="yes")
+    await enter(box.spec, who)
+    (question,) = who.asked
+    printed = ssh_keygen("-lvf", str(box.folder / "host_key.pub")).splitlines()
+    text = "\n".join(question.lines)
+    assert question.kind is QuestionKind.HOST_KEY
+    assert printed[0].split()[1] in text
+    assert all(row in question.lines for row in printed[1:])
+    assert str(box.known) in text
+    assert box.known.read_text() == f"{box.name} {box.key}\n"
+    assert stat.S_IMODE(box.known.stat().st_mode) == 0o600
+    await enter(box.spec, who)
+    assert len(who.asked) == 1
+    assert ssh_keygen("-F", box.name, "-f", str(box.known))
+
+
+@pytest.mark.parametrize("reply", ["no", "", None, "y", "yes please"])
+async def test_anything_but_yes_refuses(box: Box, reply: str | None) -> None:
+    with pytest.raises(HostKeyRefused, match="nobody accepted it") as caught:
+        await enter(box.spec, Somebody(host_key=reply))
+    assert not box.known.exists()
+    assert "SHA256:" in str(caught.value)
+
+
+async def test_nobody_there_means_refused_with_what_to_do(box: Box) -> None:
+    with pytest.raises(HostKeyRefused, match=r"nobody is there.*--accept-new-host-key"):
+        await enter(box.spec)
+
+
+async def test_accept_new_writes_without_asking(box: Box) -> None:
+    who = Somebody()
+    await enter(box.spec, who, policy=Policy.ACCEPT_NEW)
+    assert who.asked == []
+    assert box.known.read_text() == f"{box.name} {box.key}\n"
+
+
+async def test_refuse_asks_nobody(box: Box) -> None:
+    who = Somebody(host_key="yes")
+    with pytest.raises(HostKeyRefused, match="unknown keys are refused"):
+        await enter(box.spec, who, policy=Policy.REFUSE)
+    assert who.asked == []
+
+
+@pytest.mark.parametrize("policy", list(Policy))
+async def test_a_changed_key_is_refused_under_every_policy(box: Box, policy: Policy, tmp_path: Path) -> None:
+    keygen(tmp_path / "old")
+    old = " ".join((tmp_path / "old.pub").read_text().split()[:2])
+    box.known.write_text(f"# a comment\nother.example.org {box.key}\n{box.name} {old}\n")
+    before = box.known.read_text()
+    who = Somebody(host_key="yes")
+    with pytest.raises(HostKeyRefused) as caught:
+        await enter(box.spec, who, policy=policy)
+    message = str(caught.value)
+    assert f"{box.known}:3" in message
+    assert message.count("SHA256:") == 2
+    assert f"ssh-keygen -R '{box.name}' -f {box.known}" in message
+    assert who.asked == []
+    assert box.known.read_text() == before
+
+
+async def test_what_the_message_advises_helps(box: Box, tmp_path: Path) -> None:
+    keygen(tmp_path / "old")
+    box.known.write_text(f"{box.name} {(tmp_path / 'old.pub').read_text()}")
+    with pytest.raises(HostKeyRefused) as caught:
+        await enter(box.spec)
+    advice = str(caught.value).split("`")[1]
+    assert command("sh", "-c", advice).returncode == 0
+    await enter(box.spec, policy=Policy.ACCEPT_NEW)
+
+
+async def test_a_revoked_key_is_refused_even_if_it_is_also_known(box: Box) -> None:
+    box.known.write_text(f"{box.name} {box.key}\n@revoked * {box.key}\n")
+    with pytest.raises(HostKeyRefused, match=rf"revoked.*{box.known}:2"):
+        await enter(box.spec, Somebody(host_key="yes"))
+
+
+async def test_a_file_of_revoked_keys_counts(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "revoked").write_text(f"# list\n{box.key} comment\n")
+    box.known.write_text(f"{box.name} {box.key}\n")
+    with pytest.raises(HostKeyRefused, match="revoked"):
+        await enter(box.config(f"  RevokedHostKeys {tmp_path}/revoked\n"))
+    with pytest.raises(HostKeyRefused, match="cannot be read"):
+        await enter(box.config(f"  RevokedHostKeys {tmp_path}/missing\n"))
+    ssh_keygen("-q", "-k", "-f", str(tmp_path / "krl"), str(box.folder / "id.pub"))
+    with pytest.raises(HostKeyRefused, match="binary revocation list"):
+        await enter(box.config(f"  RevokedHostKeys {tmp_path}/krl\n"))
+
+
+async def test_hashed_names_are_recognised_and_written_when_asked_for(box: Box) -> None:
+    await enter(box.config("  HashKnownHosts yes\n"), policy=Policy.ACCEPT_NEW)
+    assert box.known.read_text().startswith("|1|")
+    assert "127.0.0.1" not in box.known.read_text()
+    assert ssh_keygen("-F", box.name, "-f", str(box.known))
+    await enter(box.config(""), policy=Policy.REFUSE)
+    box.known.write_text(f"{hash_name(box.name)} {box.key}\n")
+    await enter(box.config(""), policy=Policy.REFUSE)
+
+
+async def test_the_bare_name_counts_for_a_port_as_in_openssh(box: Box) -> None:
+    box.known.write_text(f"127.0.0.1 {box.key}\n")
+    await enter(box.spec, policy=Policy.REFUSE)
+
+
+async def test_an_alias_and_the_global_file_count(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "global").write_text(f"the-alias {box.key}\n")
+    spec = box.config(f"  HostKeyAlias the-alias\nHost *\n  GlobalKnownHostsFile {tmp_path}/global\n")
+    text = (box.folder / "ssh_config").read_text().replace("  GlobalKnownHostsFile none\n", "")
+    (box.folder / "ssh_config").write_text(text)
+    await enter(spec, policy=Policy.REFUSE)
+
+
+@pytest.mark.parametrize(
+    ("strict", "asked", "accepted"),
+    [("yes", 0, False), ("no", 1, True), ("off", 1, True), ("ask", 1, True), ("accept-new", 0, True)],
+)
+async def test_strict_host_key_checking_counts_and_no_means_ask(
+    box: Box, strict: str, asked: int, accepted: bool
+) -> None:
+    who = Somebody(host_key="yes")
+    spec = box.config(f"  StrictHostKeyChecking {strict}\n")
+    if accepted:
+        await enter(spec, who)
+    else:
+        with pytest.raises(HostKeyRefused):
+            await enter(spec, who)
+    assert len(who.asked) == asked
+
+
+async def test_no_file_to_write_to_is_said_and_the_answer_kept_in_memory(box: Box) -> None:
+    spec = box.config("")
+    path = box.folder / "ssh_config"
+    path.write_text(
+        path.read_text().replace(f"UserKnownHostsFile {box.known}", "UserKnownHostsFile /dev/null")
+    )
+    who, answers = Somebody(host_key="yes"), Answers()
+    for _ in range(2):
+        connection = await connect(spec, person=who.person(answers))
+        connection.abort()
+    assert len(who.asked) == 1
+    assert "until rgt ends" in "\n".join(who.asked[0].lines)
+
+
+async def test_a_known_hosts_that_cannot_be_written_is_said(box: Box, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    spec = replace(box.spec, known_hosts=str(tmp_path / "file/known_hosts"))
+    with pytest.raises(HostKeyRefused, match=r"cannot be (read|written)"):
+        await enter(spec, policy=Policy.ACCEPT_NEW)
+
+
+async def test_a_server_known_by_another_kind_of_key_shows_that_kind(tmp_path: Path) -> None:
+    ssh_keygen("-q", "-t", "rsa", "-b", "2048", "-N", "", "-f", str(tmp_path / "rsa"))
+    with sshd(tmp_path, f"HostKey {tmp_path}/rsa\n") as port:
+        box = Box(tmp_path, port)
+        rsa = " ".join((tmp_path / "rsa.pub").read_text().split()[:2])
+        box.known.write_text(f"{box.name} {rsa}\n")
+        await enter(box.spec, policy=Policy.REFUSE)
+        # A third kind, which the server does not have: its own is unknown then, and suspicious.
+        ssh_keygen("-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "ecdsa"))
+        other = " ".join((tmp_path / "ecdsa.pub").read_text().split()[:2])
+        box.known.write_text(f"{box.name} {other}\n")
+        with pytest.raises(HostKeyRefused, match=rf"known by ecdsa.*{box.known}:1"):
+            await enter(box.spec, policy=Policy.ACCEPT_NEW)
+        who = Somebody(host_key="yes")
+        await enter(box.spec, who)
+        assert any("CAUTION" in line for line in who.asked[0].lines)
+
+
+async def test_a_certificate_authority_vouches_for_a_host(tmp_path: Path) -> None:
+    for name in ("ca", "host_key", "stranger"):
+        keygen(tmp_path / name)
+    public = str(tmp_path / "host_key.pub")
+    ssh_keygen("-q", "-s", str(tmp_path / "ca"), "-I", "box", "-h", "-n", "127.0.0.1", public)
+    with sshd(tmp_path, f"HostCertificate {tmp_path}/host_key-cert.pub\n") as port:
+        box = Box(tmp_path, port)
+        box.known.write_text(f"@cert-authority * {(tmp_path / 'ca.pub').read_text()}")
+        await enter(box.spec, policy=Policy.REFUSE)
+        # Nobody knows the authority: the plain key is asked about, as OpenSSH does.
+        box.known.write_text(f"@cert-authority *.example.org {(tmp_path / 'ca.pub').read_text()}")
+        who = Somebody(host_key="yes")
+        await enter(box.spec, who)
+        assert len(who.asked) == 1
+        box.known.write_text(
+            f"@cert-authority * {(tmp_path / 'ca.pub').read_text()}@revoked * {(tmp_path / 'ca.pub').read_text()}"
+        )
+        with pytest.raises(HostKeyRefused, match="revoked"):
+            await enter(box.spec, Somebody(host_key="yes"))
+
+
+async def test_another_key_behind_the_question_is_not_trusted(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    port = free_port()
+    with contextlib.ExitStack() as servers:
+        first = contextlib.ExitStack()
+        servers.enter_context(first)
+        first.enter_context(sshd(tmp_path / "first", port=port))
+        box = Box(tmp_path / "first", port)
+
+        class Distracted(Somebody):
+            async def ask(self, question: Question) -> str | None:
+                # While the person thinks, somebody else takes the port.
+                first.close()
+                servers.enter_context(sshd(tmp_path / "second", port=port))
+                return await super().ask(question)
+
+        with pytest.raises(HostKeyRefused, match="somebody may be in between"):
+            await enter(box.spec, Distracted(host_key="yes"))
+
+
+async def test_many_boxes_behind_one_new_server_ask_once(box: Box) -> None:
+    who, answers = Somebody(host_key="yes"), Answers()
+    connections = await asyncio.gather(*(connect(box.spec, person=who.person(answers)) for _ in range(8)))
+    for connection in connections:
+        connection.abort()
+    assert len(who.asked) == 1
+    assert len(box.known.read_text().splitlines()) == 1
+
+
+async def test_a_moved_box_with_its_old_key_needs_no_question(box: Box) -> None:
+    (box.folder / "known_hosts").write_text(f"[203.0.113.7]:10341 {box.key}\n")
+    spec = replace(box.spec, host="203.0.113.7", port=10341)
+    who = Somebody(host_key="no")
+    await enter(spec, who, elsewhere=Elsewhere("127.0.0.1", box.port, "RunPod"))
+    assert who.asked == []
+
+
+async def test_a_moved_box_with_a_new_key_is_asked_about_with_the_reason(box: Box) -> None:
+    spec = replace(box.spec, host="203.0.113.7", port=10341)
+    who = Somebody(host_key="yes")
+    await enter(spec, who, elsewhere=Elsewhere("127.0.0.1", box.port, "RunPod"))
+    text = "\n".join(who.asked[0].lines)
+    assert "RunPod says that the box has moved here; it was known as [203.0.113.7]:10341" in text
+    assert box.known.read_text() == f"{box.name} {box.key}\n"
+
+
+def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text("# no line feed at the end")
+    keygen(tmp_path / "key")
+    kind, key = (tmp_path / "key.pub").read_text().split()[:2]
+    program = (
+        "import sys\nfrom rgt_tui.ssh.hostkeys.write import append\n"
+        "for n in range(40):\n    append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# no line feed at the end"
+    assert sorted(lines[1:]) == sorted(f"host{n} {kind} {key}" for n in range(40))
+
+
+def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    for name in ("one", "two"):
+        keygen(tmp_path / name)
+    kind, one = (tmp_path / "one.pub").read_text().split()[:2]
+    two = (tmp_path / "two.pub").read_text().split()[1]
+    entry = write.append(str(path), "host", kind, one)
+    assert (entry.line, write.append(str(path), "host", kind, one).line) == (1, 1)
+    with pytest.raises(HostKeyRefused, match=f"{path}:1"):
+        write.append(str(path), "host", kind, two)
+    known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
+    assert [entry.key for entry in known.keys] == [one]
