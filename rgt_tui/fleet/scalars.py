@@ -128,5 +128,7 @@ def _progress(run: RunState, points: tuple[ScalarPoint, ...], now: float, skew: 
     if last.at is not None:
         changes["last_at"] = last.at
     if last.step != run.step:
-        changes["progressed_at"] = now if last.at is None else min(now, last.at - skew)
+        # Never back: a clock that was set on the box must not make a run that goes on look stalled.
+        moved = now if last.at is None else min(now, last.at - skew)
+        changes["progressed_at"] = moved if run.progressed_at is None else max(moved, run.progressed_at)
     return changes

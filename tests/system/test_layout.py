@@ -113,11 +113,12 @@ def requirements_of(section: str) -> list[str]:
         "dev": tables["dependency-groups"]["dev"],
         "build": tables["build-system"]["requires"],
         "train": tables["project"]["optional-dependencies"]["train"],
+        "apprise": tables["project"]["optional-dependencies"]["apprise"],
     }
     return found[section]
 
 
-@pytest.mark.parametrize("section", ["dependencies", "dev", "build", "train"])
+@pytest.mark.parametrize("section", ["dependencies", "dev", "build", "train", "apprise"])
 def test_the_locks_satisfy_the_project(section: str) -> None:
     locked = pins(TORCH if section == "train" else BASE)
     unmet = [
@@ -135,7 +136,7 @@ def test_the_lock_sources_ask_for_what_the_project_asks_for() -> None:
     asked = {str(Requirement(line)) for line in lines if line and not line.startswith(("#", "-"))}
     wanted = {
         str(Requirement(text))
-        for section in ("dependencies", "dev", "build")
+        for section in ("dependencies", "dev", "build", "apprise")
         for text in requirements_of(section)
     }
     assert wanted <= asked
