@@ -9,6 +9,7 @@ import msgspec
 
 from rgt_tui.fleet.logs import LOG_LINES as LOG_LINES
 from rgt_tui.fleet.logs import extended
+from rgt_tui.fleet.past import STRETCHES, from_history, merged, tenths, utilisation, vram
 from rgt_tui.fleet.scalars import fold, rewound
 from rgt_tui.model.box import BoxState, Counters, Link, Rings
 from rgt_tui.model.plain import clean
@@ -39,7 +40,8 @@ T = TypeVar("T")
 
 def apply(state: BoxState, frame: Frame, now: float) -> BoxState:
     """Return the state after `frame`, which arrived at `now` (client clock, epoch seconds)."""
-    return _REDUCERS[type(frame)](state, frame, now)
+    reduce = _REDUCERS.get(type(frame))
+    return state if reduce is None else reduce(state, frame, now)
 
 
 def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
@@ -82,27 +84,31 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
 
 
 def _rings(rings: Rings, sample: Sample) -> Rings:
-    utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
-    used = sum(gpu.vram_used or 0 for gpu in sample.gpus)
-    total = sum(gpu.vram_total or 0 for gpu in sample.gpus)
     return Rings(
-        gpu_util=_push(rings.gpu_util, sum(utils) / len(utils) if utils else None),
-        vram_pct=_push(rings.vram_pct, 100 * used / total if total else None),
+        gpu_util=_push(rings.gpu_util, utilisation(sample)),
+        vram_pct=_push(rings.vram_pct, vram(sample)),
         cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample.mem)),
     )
 
 
 def _push(ring: tuple[float | None, ...], value: float | None) -> tuple[float | None, ...]:
-    return (*ring[-(RING - 1) :], value)
+    return (*ring[-(RING - 1) :], tenths(value))
 
 
 def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
+    return with_log(state, frame, now)
+
+
+def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LINES) -> BoxState:
+    """Return the state with a log's new lines, and the newest `most` kept of it."""
     old = next((view for view in state.logs if view.path == frame.path), None)
-    return replace(state, logs=_put(state.logs, extended(old, frame, now), lambda item: item.path))
+    return replace(state, logs=_put(state.logs, extended(old, frame, now, most), lambda item: item.path))
 
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
-    run = next((run for run in state.runs if run.name == frame.run), RunState(name=frame.run))
+    run = next((run for run in state.runs if run.name == frame.run), None)
+    if run is None:
+        run = _standing(RunState(name=frame.run), state.found)
     run = rewound(run, frame, run.cursors.get(frame.source))
     folded = fold(run, frame, now, state.clock_skew or 0.0)
     return replace(state, runs=_in_queue_order(state, _put(state.runs, folded, lambda item: item.name)))
@@ -165,12 +171,18 @@ def _standing(run: RunState, found: tuple[FoundRun, ...]) -> RunState:
 
 
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
-    # Number 0 was not asked for: the box's clock has been set, and ages are counted by its difference to ours.
-    return state if frame.id else replace(state, clock_skew=frame.at - now)
+    # Asked for or not (number 0: the box's clock has been set), ages are counted by its difference to ours.
+    return replace(state, clock_skew=frame.at - now)
 
 
 def _history(state: BoxState, frame: History, now: float) -> BoxState:
-    return state  # for whoever asks for it; the live state has no place for the far past
+    return with_history(state, frame)
+
+
+def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES) -> BoxState:
+    """Return the state with what the recorder saw while nobody watched, in so many stretches at most."""
+    seen = from_history(frame, state.clock_skew or 0.0)
+    return replace(state, past=merged(state.past, seen, stretches))
 
 
 def _put(items: tuple[T, ...], new: T, key: Callable[[T], str]) -> tuple[T, ...]:

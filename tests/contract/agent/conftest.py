@@ -1,4 +1,34 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contract.agent.trainings import Place, place
+from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
 from tests.unit.box.conftest import agent as agent
 from tests.unit.box.conftest import agent_file as agent_file
+
+
+@pytest.fixture
+def exp(tmp_path: Path) -> Iterator[Place]:
+    with place(tmp_path / "exp") as made:
+        yield made
+
+
+@pytest.fixture
+def lab(real_sshd: RealSshd) -> Iterator[RealSshd]:
+    """A box whose recorder ends with the test."""
+    yield real_sshd
+    home = real_sshd.folder / "home"
+    env = dict(os.environ, HOME=str(home), XDG_CACHE_HOME=str(home / ".cache"))
+    for file in (home / ".cache" / "rgt").glob("*.pyz"):
+        words = [sys.executable, "-I", "-S", str(file), "record", "--stop"]
+        subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
+    for left in (home / ".cache" / "rgt").glob("*.json"):
+        left.unlink()

@@ -1,0 +1,62 @@
+"""Trainings that a real Slurm runs: their job, their output file, and how Slurm says that they ended."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt_tui.model import protocol
+from tests.contract.agent.trainings import Place
+from tests.contract.slurm.cluster import Cluster, running
+from tests.unit.box.harness import Agent
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with running(tmp_path / "slurm") as cluster:
+        yield cluster
+
+
+def found(frame: Any, exp: Place) -> list[protocol.FoundRun]:
+    if not isinstance(frame, protocol.Found):
+        return []
+    return [run for run in frame.runs if run.cwd == str(exp.folder)]
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cluster: Cluster) -> None:
+    agent.env.update(SLURM_CONF=cluster.env["SLURM_CONF"], PATH=cluster.env["PATH"])
+    folder = exp.folder
+    script = f"cd {folder} && {sys.executable} train.py --to history.jsonl --stop 400"
+    job = cluster.submit(folder, script, f"--output={folder}/slurm-%j.out", f"--chdir={folder}")
+    piped = cluster.submit(
+        folder, f"cd {folder} && srun {sys.executable} main.py fit", f"--output={folder}/slurm-%j.out"
+    )
+    channel = agent.watch(find=True, interval=0.5)
+    logs = {number: str(folder / f"slurm-{number}.out") for number in (job, piped)}
+    seen: dict[str, protocol.FoundRun] = {}
+    curves: set[str] = set()
+    lines: set[str] = set()
+
+    def told(frame: Any) -> bool:
+        seen.update({run.place or "": run for run in found(frame, exp)})
+        if isinstance(frame, protocol.Scalars):
+            curves.add(frame.run)
+        if isinstance(frame, protocol.LogLines):
+            lines.add(frame.path)
+        return all(
+            number in seen and seen[number].log == log and log in lines and seen[number].name in curves
+            for number, log in logs.items()
+        )
+
+    channel.expect(told, "both jobs with their output and their curve")
+    assert {run.session for run in seen.values()} == {"slurm"}
+    channel.expect(lambda frame: told(frame) and seen[job].exit_code is not None, "how the job ended")
+    assert (seen[job].alive, seen[job].exit_code) == (False, 3)
+    assert f"Slurm job {job}: FAILED" in seen[job].notes
+    assert (seen[piped].alive, seen[piped].exit_code) == (True, None)
+    channel.kill()

@@ -1,0 +1,167 @@
+"""Processes into runs, files to their runs, and a pane's screen into lines: without any process."""
+
+from __future__ import annotations
+
+from rgt_box.found import claims, panes, slurm, sources, trees
+from rgt_box.found.commands import read
+from rgt_box.found.run import Run, load
+from rgt_box.streams.pane import fresh
+
+
+def nodes(*rows: tuple[int, int, str]) -> dict[int, trees.Node]:
+    found = {}
+    for pid, ppid, line in rows:
+        words = [line] if line.startswith(("tmux", "slurmstepd")) else line.split()
+        command = read(words)
+        found[pid] = trees.Node(pid, ppid, command.kind, bool(command.why), words)
+    return found
+
+
+TORCHRUN = nodes(
+    (1, 0, "/sbin/init"),
+    (10, 1, "tmux: server"),
+    (11, 10, "-bash"),
+    (20, 11, "python /v/bin/torchrun --nproc_per_node 2 main.py"),
+    (21, 20, "/v/bin/python -u main.py"),
+    (22, 20, "/v/bin/python -u main.py"),
+    (23, 21, "/v/bin/python -u main.py"),
+    (24, 21, "python -c from multiprocessing.resource_tracker import main;main(5)"),
+    (30, 11, "python other_train.py"),
+)
+
+
+def test_a_tree_of_ranks_and_workers_is_one_run() -> None:
+    below = trees.children(TORCHRUN)
+    assert trees.root_of(20, TORCHRUN) == 20
+    assert trees.root_of(30, TORCHRUN) == 30
+    members = trees.members(20, below, TORCHRUN)
+    assert members == [20, 21, 22, 23, 24]
+    assert trees.listed(members, TORCHRUN) == [20, 21, 22]
+
+
+def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
+    found = nodes(
+        (5, 1, "-bash"),
+        (6, 5, "bash run.sh"),
+        (7, 6, "mpirun -np 2 python train.py"),
+        (8, 7, "python train.py"),
+        (9, 7, "python train.py"),
+    )
+    assert trees.root_of(9, found) == 7
+    sweep = nodes(
+        (5, 1, "-bash"), (6, 5, "python sweep.py"), (7, 6, "python train.py"), (8, 6, "python train.py")
+    )
+    assert [trees.root_of(7, sweep), trees.root_of(8, sweep)] == [7, 8]
+
+
+def test_tasks_that_slurm_starts_beside_each_other_are_one_run() -> None:
+    found = nodes(
+        (1, 0, "init"),
+        (5, 1, "slurmstepd: [7.0]"),
+        (6, 5, "python train.py --lr 1"),
+        (7, 5, "python train.py --lr 1"),
+        (8, 5, "python train.py --lr 2"),
+    )
+    assert [trees.root_of(pid, found) for pid in (6, 7, 8)] == [6, 6, 8]
+    assert trees.members(6, trees.children(found), found) == [6, 7]
+
+
+def test_a_loop_in_what_proc_says_ends() -> None:
+    found = nodes((5, 6, "bash a"), (6, 5, "bash b"), (7, 6, "python train.py"))
+    assert trees.root_of(7, found) == 7
+
+
+def run(name: str, started: float, cwd: str = "/x", ended: float | None = None, **fields: object) -> Run:
+    made = Run(name, hash(name), 1, 1, started)
+    made.cwd, made.ended = cwd, ended
+    for field, value in fields.items():
+        setattr(made, field, value)
+    return made
+
+
+def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
+    one = run("one", 100.0, files=["/x/one.jsonl"], dirs=["/x/out1"])
+    two = run("two", 200.0, files=["/x/runs/two/events"])
+    whose = claims.Claims()
+    whose.update([one], [])
+    assert whose.is_mine(one, "/x/early.csv", 150.0)
+    whose.update([one, two], [])
+    assert whose.is_mine(one, "/x/one.jsonl", 300.0)
+    assert not whose.is_mine(two, "/x/one.jsonl", 300.0)
+    assert whose.is_mine(one, "/x/out1/a/metrics.csv", 300.0)
+    assert not whose.is_mine(two, "/x/out1/a/metrics.csv", 300.0)
+    assert whose.is_mine(two, "/x/runs/two/metrics.csv", 300.0)
+    assert whose.is_mine(one, "/x/early.csv", 300.0)  # it was there before the other began
+    assert not whose.torn
+    assert not whose.is_mine(one, "/x/late.csv", 300.0)
+    assert not whose.is_mine(two, "/x/late.csv", 300.0)
+    assert whose.torn == {"one": {"/x/late.csv"}, "two": {"/x/late.csv"}}
+    assert not whose.is_mine(one, "/x/old.csv", 50.0)
+
+
+def test_what_is_followed_under_another_name_is_left_to_it() -> None:
+    one = run("one", 100.0)
+    whose = claims.Claims()
+    whose.update([one], ["/x/named"])
+    assert not whose.is_mine(one, "/x/named/metrics.csv", 150.0)
+
+
+def test_the_nearer_directory_and_the_time_decide() -> None:
+    outer = run("outer", 100.0, cwd="/x")
+    inner = run("inner", 100.0, cwd="/x/sub")
+    before = run("before", 10.0, cwd="/x", ended=20.0)
+    whose = claims.Claims()
+    whose.update([outer, inner, before], [])
+    assert whose.is_mine(inner, "/x/sub/a.csv", 150.0)
+    assert not whose.is_mine(outer, "/x/sub/a.csv", 150.0)
+    assert whose.is_mine(before, "/x/b.csv", 15.0)
+    assert not whose.is_mine(outer, "/x/b.csv", 15.0)
+
+
+def test_a_restarted_training_keeps_the_files_of_its_earlier_life() -> None:
+    old = run("one", 100.0, ended=150.0, files=["/x/a.jsonl"])
+    new = run("one", 200.0)
+    new.succeed(old)
+    assert (new.files, new.since) == (["/x/a.jsonl"], 100.0)
+    assert [new.lived(at, 2.0, 30.0) for at in (97.0, 99.0, 179.0, 190.0, 199.0, 1e9)] == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
+    again = load(new.as_dict())
+    assert again is not None
+    assert again.as_dict() == new.as_dict()
+
+
+def test_a_spoiled_memory_is_left_out() -> None:
+    for raw in (None, 5, {}, {"name": 3}, {"name": "a", "key": 1, "pid": "x", "ticks": 1, "started": 1.0}):
+        assert load(raw) is None
+    good = {"name": "a", "key": 1, "pid": 2, "ticks": 3, "started": 4.0, "logs": "no list", "cwd": "/x"}
+    found = load(good)
+    assert found is not None
+    assert (found.logs, found.cwd) == ([], "/x")
+
+
+def test_fold_2_comes_before_fold_10() -> None:
+    assert sorted(["fold_10", "fold_2", "a"], key=sources.natural) == ["a", "fold_2", "fold_10"]
+
+
+def test_what_is_new_on_a_screen() -> None:
+    assert fresh([], ["a"]) == 0
+    assert fresh(["a", "b"], ["a", "b", "c"]) == 2
+    assert fresh(["a", "b", "c"], ["b", "c", "d"]) == 2
+    assert fresh(["x", "x"], ["x", "x", "x"]) == 2
+    assert fresh(["a"], ["b"]) == 0
+
+
+def test_what_tmux_and_slurm_print_is_parsed() -> None:
+    panes_found = panes.parse("%0 0 main:0.0\n%3 1 my run:2.1\njunk\n")
+    assert panes_found == {"%0": ("main:0.0", False), "%3": ("my run:2.1", True)}
+    told = slurm.parse(
+        "JobId=5 JobName=a\n   JobState=FAILED Reason=X\n   ExitCode=3:0\n   StdOut=/x/slurm-%j.out\n"
+    )
+    assert told == {"JobState": "FAILED", "ExitCode": "3:0", "StdOut": "/x/slurm-%j.out"}
+    assert slurm.expanded(told["StdOut"], "5") == "/x/slurm-5.out"
