@@ -26,6 +26,8 @@ cc gcc the tests with a pretended GPU driver and with clocks that jump
 setsid util-linux queues detached without tmux
 unshare util-linux the demo boxes' own disks and process lists
 nsenter util-linux the demo boxes' own disks and process lists
+busybox busybox the tests of boxes that have nothing but a small shell
+ip iproute2 the tests with jump hosts in networks of their own
 TABLE
 }
 
