@@ -6,8 +6,11 @@ import asyncio
 import os
 import signal
 import sys
-import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def run(work: Coroutine[None, None, int]) -> int:
@@ -18,6 +21,8 @@ def run(work: Coroutine[None, None, int]) -> int:
     """
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
+    threads = _Threads()
+    loop.set_default_executor(threads)
     task = loop.create_task(work)
     try:
         code = loop.run_until_complete(task)
@@ -28,10 +33,31 @@ def run(work: Coroutine[None, None, int]) -> int:
     finally:
         loop.run_until_complete(_drop_the_rest())
         loop.run_until_complete(loop.shutdown_asyncgens())
-    if any(thread.name.startswith("asyncio_") and thread.is_alive() for thread in threading.enumerate()):
-        _leave_unless_idle(loop, code)
+    if threads.busy:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     loop.close()
     return code
+
+
+class _Threads(ThreadPoolExecutor):
+    """The loop's threads; knows whether one of them is still at work."""
+
+    def __init__(self) -> None:
+        super().__init__(thread_name_prefix="rgt")
+        self._given: set[Future[Any]] = set()
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future = super().submit(work, *args, **kwargs)
+        self._given.add(future)
+        future.add_done_callback(self._given.discard)
+        return future
+
+    @property
+    def busy(self) -> bool:
+        """Something that was begun has not come to its end."""
+        return any(future.running() for future in list(self._given))
 
 
 async def _drop_the_rest() -> None:
@@ -39,16 +65,6 @@ async def _drop_the_rest() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
-
-
-def _leave_unless_idle(loop: asyncio.AbstractEventLoop, code: int) -> None:
-    """End the process at once where a thread of the loop is still at work; an idle one lets go by itself."""
-    try:
-        loop.run_until_complete(asyncio.wait_for(loop.shutdown_default_executor(), 0.2))
-    except TimeoutError:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def until_signalled(over: asyncio.Event) -> None:

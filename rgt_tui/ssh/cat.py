@@ -14,6 +14,7 @@ from rgt_tui.ssh.errors import BoxError
 KEPT = 1024
 """Bytes before a position that prove it, as the agent counts them."""
 LONGEST_PIECE = 1 << 20
+AT_ONCE = 64 << 10
 
 
 class CatFailed(BoxError):
@@ -99,7 +100,7 @@ async def cat(
     Raises:
         CatFailed: the file cannot be read.
         asyncssh.Error: the connection was lost.
-        EOFError: it ended without a word (`asyncio.IncompleteReadError` is one).
+        EOFError: it ended without a word.
     """
     command = deployed.command("cat", *words)
     async with connection.create_process(command, encoding=None) as process:
@@ -120,12 +121,23 @@ async def cat(
                     raise CatFailed(record.text)
                 if isinstance(record, FileBegins):
                     yield record
-                elif 0 < record.n <= LONGEST_PIECE:
-                    yield await process.stdout.readexactly(record.n)
                 else:
-                    raise CatFailed(f"the agent announced a piece of {record.n} bytes")
+                    async for data in _received(process, record.n):
+                        yield data
         finally:
             process.close()
+
+
+async def _received(process: asyncssh.SSHClientProcess[bytes], left: int) -> AsyncIterator[bytes]:
+    """Yield a piece as it arrives: on a slow line that breaks often, every byte that came counts."""
+    if not 0 < left <= LONGEST_PIECE:
+        raise CatFailed(f"the agent announced a piece of {left} bytes")
+    while left:
+        data = await process.stdout.read(min(left, AT_ONCE))
+        if not data:
+            raise EOFError("the connection ended")
+        left -= len(data)
+        yield data
 
 
 async def listed(
@@ -138,9 +150,11 @@ async def listed(
     """
     words = [word for pattern in patterns for word in ("--list", pattern)]
     done = await connection.run(deployed.command("cat", *words), encoding=None, timeout=30)
+    said = done.stdout or b""
     try:
         return tuple(
-            msgspec.json.decode(line, type=FileListed) for line in bytes(done.stdout or b"").splitlines()
+            msgspec.json.decode(line, type=FileListed)
+            for line in (said.encode() if isinstance(said, str) else said).splitlines()
         )
     except msgspec.DecodeError as error:
         raise CatFailed(f"the agent's list of files cannot be used: {error}") from error

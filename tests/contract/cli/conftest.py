@@ -1,0 +1,92 @@
+"""The real `rgt` in a process of its own, against a real sshd."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.config.write import dump_fleet
+from rgt_tui.model.box import BoxSpec
+from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
+
+PATIENCE = 60.0
+
+
+@dataclass
+class Rgt:
+    """Runs `rgt` as a person does, in a directory and a home of its own."""
+
+    folder: Path
+    fleet: Path
+    env: dict[str, str] = field(default_factory=dict)
+
+    def environment(self) -> dict[str, str]:
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("RGT_", "XDG_", "SSH_AUTH"))
+        }
+        return kept | {"HOME": str(self.folder), "COLUMNS": "120"} | self.env
+
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "rgt_tui.cli.entry", *words]
+
+    def __call__(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words),
+            cwd=self.folder,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+
+    def on(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
+        """Run a command on the fleet file."""
+        return self(words[0], "--fleet", str(self.fleet), *words[1:], timeout=timeout)
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            self.command(words[0], "--fleet", str(self.fleet), *words[1:]),
+            cwd=self.folder,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def describe(self, specs: Sequence[BoxSpec]) -> None:
+        """Write the fleet file."""
+        self.fleet.write_text(dump_fleet(specs))
+
+
+@pytest.fixture
+def rgt(tmp_path: Path) -> Rgt:
+    return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def recorder_ends(real_sshd: RealSshd) -> Iterator[None]:
+    """The recorder outlives every connection, and must not outlive the tests."""
+    yield
+    for agent in (real_sshd.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
+        state = {**os.environ, "RGT_STATE_DIR": str(agent.parent)}
+        subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)
+
+
+@pytest.fixture
+def lab(rgt: Rgt, real_sshd: RealSshd) -> BoxSpec:
+    """A fleet of one box that is reached."""
+    spec = msgspec.structs.replace(real_sshd.spec, name="lab")
+    rgt.describe([spec])
+    return spec

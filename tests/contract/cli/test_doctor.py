@@ -1,0 +1,124 @@
+"""`rgt doctor` against a real sshd: stable ids, advice, and no box that holds up another."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+from typing import Any
+
+import msgspec
+
+from rgt_tui.cli.doctoring.finding import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.system.tree import ROOT
+
+replace = msgspec.structs.replace
+
+
+def found(done: subprocess.CompletedProcess[str]) -> dict[str, dict[str, Any]]:
+    return {item["id"]: item for item in map(json.loads, done.stdout.splitlines())}
+
+
+def words(done: subprocess.CompletedProcess[str], box: str) -> dict[str, str]:
+    prefix = f"box.{box}."
+    return {
+        key.removeprefix(prefix): item["status"]
+        for key, item in found(done).items()
+        if key.startswith(prefix)
+    }
+
+
+PROMISED = [
+    "client.python", "client.terminal", "client.ssh-agent", "client.ssh-config", "config.file", "config.secrets",
+    "box.lab.dns", "box.lab.tcp", "box.lab.hostkey", "box.lab.login", "box.lab.python", "box.lab.agent",
+    "box.lab.disk", "box.lab.tmux", "box.lab.clock-skew", "box.lab.mounts", "box.lab.gpu",
+]  # fmt: skip
+"""Scripts look for these: a change here breaks them."""
+
+
+def test_the_ids_are_those_that_were_promised_and_documented(rgt: Rgt, lab: BoxSpec) -> None:
+    done = rgt.on("doctor", "--json")
+    assert list(found(done)) == PROMISED
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z.-]+)` \|", text.split("## Doctor")[1], re.MULTILINE))
+    assert {*CLIENT_CHECKS, *CONFIG_CHECKS} <= named
+    assert set(BOX_CHECKS) <= named
+
+
+def test_a_good_box_has_no_failure(rgt: Rgt, lab: BoxSpec) -> None:
+    rgt.describe([replace(lab, mounts=("/",))])
+    done = rgt.on("doctor", "--json")
+    results = words(done, "lab")
+    assert {
+        check: results[check] for check in ("dns", "tcp", "hostkey", "login", "python", "agent")
+    } == dict.fromkeys(("dns", "tcp", "hostkey", "login", "python", "agent"), "ok")
+    assert (results["clock-skew"], results["mounts"]) == ("ok", "ok")
+    failed = [
+        item for item in found(done).values() if item["status"] == "fail" and item["id"] != "box.lab.disk"
+    ]
+    assert failed == []
+
+
+def test_what_fails_is_said_with_advice_and_skips_what_follows(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
+) -> None:
+    (rgt.folder / "unknown").touch()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        rgt.describe(
+            [
+                lab,
+                replace(lab, name="silent", port=silent.getsockname()[1]),
+                replace(lab, name="closed", port=free_port()),
+                replace(lab, name="nowhere", host="nowhere.invalid"),
+                replace(lab, name="newkey", known_hosts=str(rgt.folder / "unknown")),
+                replace(lab, name="stranger", identity=str(real_sshd.folder / "stranger")),
+                replace(lab, name="mounts", mounts=("/", "/not/there")),
+            ]
+        )
+        done = rgt.on("doctor", "--json", "--timeout", "15")
+    assert done.returncode == 1
+    everything = found(done)
+    for box, check in (
+        ("silent", "tcp"), ("closed", "tcp"), ("nowhere", "dns"), ("newkey", "hostkey"), ("stranger", "login"),
+    ):  # fmt: skip
+        results = words(done, box)
+        place = list(BOX_CHECKS).index(check)
+        assert results[check] == "fail", (box, results)
+        assert set(list(results.values())[place + 1 :]) == {"skip"}
+        assert everything[f"box.{box}.{check}"]["advice"]
+    assert words(done, "mounts")["mounts"] == "fail"
+    assert "/not/there" in everything["box.mounts.mounts"]["text"]
+    assert words(done, "lab")["login"] == "ok"
+
+
+def test_secrets_that_are_missing_are_named_and_not_shown(rgt: Rgt, lab: BoxSpec) -> None:
+    provider = ProviderRef(kind="runpod", instance="i", key_env="RGT_TEST_KEY", base_url="http://127.0.0.1:1")
+    rgt.describe([replace(lab, provider=provider)])
+    missing = found(rgt.on("doctor", "--json"))["config.secrets"]
+    assert (missing["status"], "RGT_TEST_KEY" in missing["text"]) == ("fail", True)
+    rgt.env["RGT_TEST_KEY"] = "hunter2"
+    done = rgt.on("doctor", "--json")
+    assert found(done)["config.secrets"]["status"] == "ok"
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_without_a_usable_fleet_file_the_rest_is_still_checked(rgt: Rgt) -> None:
+    rgt.fleet.write_text("[boxes.lab]\nhots = 1\n")
+    done = rgt.on("doctor", "--json")
+    assert done.returncode == 1
+    results = found(done)
+    assert (results["config.file"]["status"], results["config.secrets"]["status"]) == ("fail", "skip")
+    assert f"{rgt.fleet}:2:" in results["config.file"]["text"]
+    assert results["client.python"]["status"] == "ok"
+
+
+def test_the_text_ends_with_a_summary(rgt: Rgt, lab: BoxSpec) -> None:
+    done = rgt.on("doctor")
+    assert re.search(r"^ok +box\.lab\.login +as ", done.stdout, re.MULTILINE)
+    assert re.fullmatch(r"\d+ ok(, \d+ warn)?(, \d+ fail)?(, \d+ skip)?", done.stdout.splitlines()[-1])
