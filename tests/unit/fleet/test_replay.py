@@ -1,0 +1,228 @@
+"""Recordings that a test has written: what is shown when, and what becomes of damaged ones."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import recording
+from rgt_tui.fleet.playback import FULL
+from rgt_tui.fleet.record import LineFile, RecordFailed
+from rgt_tui.fleet.recording import RecordingError
+from rgt_tui.fleet.replay import ReplayFleet
+from rgt_tui.fleet.source import GateClosed
+from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.protocol import Hello
+
+START = 1000.0
+SPEC = BoxSpec(
+    name="a",
+    host="h",
+    identity="/home/me/key",
+    known_hosts="/home/me/known",
+    provider=ProviderRef("runpod", "pod", base_url="http://x", key_env="MY_KEY"),
+)
+replace = msgspec.structs.replace
+
+
+def hello(at: float = START, pid: int = 1) -> bytes:
+    frame = Hello(proto=1, agent="0" * 16, boot="b", host="h", python="3", pid=pid, at=at)
+    return recording.frame("a", at, msgspec.json.encode(frame))
+
+
+def sample(at: float, seq: int) -> bytes:
+    return recording.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{at}}}'.encode())
+
+
+def samples(count: int) -> list[bytes]:
+    return [sample(START + number, number) for number in range(1, count + 1)]
+
+
+def written(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(recording.header([SPEC], START) + b"".join(lines))
+    return path
+
+
+async def played(path: Path, *, skip: float = 0.0) -> ReplayFleet:
+    fleet = ReplayFleet(path, speed=FULL, skip=skip)
+    await fleet.start()
+    await asyncio.wait_for(fleet.over.wait(), 30)
+    await fleet.stop()
+    return fleet
+
+
+def seq(state: FleetState) -> int:
+    return state.boxes[0].counters.seq
+
+
+async def test_time_is_the_recording_s(tmp_path: Path) -> None:
+    fleet = await played(written(tmp_path / "r", hello(), *samples(5)))
+    assert (fleet.now(), fleet.state.at, fleet.position) == (START + 5, START + 5, 5.0)
+    assert fleet.state.boxes[0].sample_at == START + 5
+    assert fleet.state.boxes[0].since == START
+    assert [event.text for event in fleet.state.events] == ["connected"]
+
+
+async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
+    before = BoxState(spec=SPEC, link=Link.LIVE)
+    lost = replace(before, link=Link.UNREACHABLE, reason="ssh: reset", since=START + 2.5, retry_at=START + 4)
+    stopped = replace(lost, meter=Meter(lifecycle=Lifecycle.STOPPED, at=START + 3), limited=("no SFTP",))
+    changes = [recording.change(before, lost, START + 2.6), recording.change(lost, stopped, START + 3.1)]
+    assert recording.change(stopped, stopped, START + 9) is None
+    lines = [line for line in changes if line is not None]
+    fleet = await played(written(tmp_path / "r", hello(), *samples(2), *lines))
+    again = fleet.state.boxes[0]
+    assert (again.link, again.reason, again.since, again.retry_at) == (
+        lost.link,
+        *("ssh: reset", START + 2.5, START + 4),
+    )
+    assert (again.meter, again.limited) == (stopped.meter, stopped.limited)
+    assert "unreachable: ssh: reset" in [event.text for event in fleet.state.events]
+
+
+async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
+    greeting = Hello(proto=1, agent="0", boot="b", host="h", python="3", pid=1, at=START)
+    before = BoxState(spec=SPEC, link=Link.LIVE, hello=greeting)
+    line = recording.change(before, replace(before, hello=replace(greeting, interval=5.0)), START + 1)
+    assert line is not None
+    fleet = await played(written(tmp_path / "r", hello(), line))
+    found = fleet.state.boxes[0].hello
+    assert found is not None
+    assert found.interval == 5.0
+
+
+async def test_a_line_of_the_wire_that_was_no_frame_counts_as_it_did(tmp_path: Path) -> None:
+    bad = [b"not json", b'{"t":"unknown"}', b"\xff\xfe", b'{"t":"delta","seq":9,"at":1}']
+    lines = [recording.frame("a", START, line) for line in bad]
+    fleet = await played(written(tmp_path / "r", hello(), *lines, *samples(1)))
+    assert fleet.state.boxes[0].counters.bad_frames == len(bad)
+    assert fleet.skipped == []
+    assert seq(fleet.state) == 1
+
+
+async def test_damaged_lines_are_named_and_left_out(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "r", hello(), b"\x00garbage\n", *samples(2), sample(START, 3).replace(b'"a"', b'"stranger"', 1),
+        b'{"box":"a","at":"noon","line":{}}\n', b'{"box":"a","at":1003,"raw":"!"}\n', sample(START + 4, 3)[:-20],
+    )  # fmt: skip
+    fleet = await played(path)
+    assert [(item.line, item.torn) for item in fleet.skipped] == [
+        (3, False),
+        (6, False),
+        (7, False),
+        (8, False),
+        (9, True),
+    ]
+    assert seq(fleet.state) == 2
+    said = [event.text for event in fleet.state.events if event.level == "warn"]
+    assert said[0].startswith("r: line 3 was left out: ")
+    assert said[-1] == "r: line 9 was left out: the file ends in its middle"
+
+
+async def test_a_last_line_without_its_line_feed_is_as_good_as_any(tmp_path: Path) -> None:
+    fleet = await played(written(tmp_path / "r", hello(), sample(START + 1, 1).rstrip(b"\n")))
+    assert (seq(fleet.state), fleet.skipped) == (1, [])
+
+
+async def test_a_compressed_recording_that_was_cut_off_plays_up_to_there(tmp_path: Path) -> None:
+    whole = gzip.compress(recording.header([SPEC], START) + hello() + b"".join(samples(2000)), 6)
+    path = tmp_path / "r.gz"
+    path.write_bytes(whole[: len(whole) // 2])
+    fleet = await played(path)
+    assert 0 < seq(fleet.state) < 2000
+    assert [item.torn for item in fleet.skipped][-1]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "no recording"),
+        (b"hello\n", "no recording"),
+        (b'{"t":"sample"}\n', "no recording"),
+        (b'{"recording":99,"whatever":1}\n', "newer rgt"),
+        (b'{"recording":1,"rgt":"0","started":5}\n', "line 1 cannot be used"),
+        (b'{"recording":1,"rgt":"0","started":5,"boxes":[]}\n', "names no boxes"),
+        (b"\x1f\x8b\x08broken", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_is_no_recording_is_said_so(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "r"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(RecordingError, match=words):
+        ReplayFleet(path)
+
+
+async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
+    reached = asyncio.Event()
+
+    class Seen:
+        def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+            if seq(state) == 9:
+                reached.set()
+
+        def happened(self, events: tuple[FleetEvent, ...]) -> None: ...
+
+        async def close(self) -> None: ...
+
+    path = written(tmp_path / "r", hello(), *samples(20))
+    fleet = ReplayFleet(path, speed=1e-6, skip=10.0, observers=[Seen()])
+    await fleet.start()
+    await asyncio.wait_for(reached.wait(), 30)
+    assert 9.0 <= fleet.position < 9.1  # what comes next is a million seconds away
+    await fleet.stop()
+
+
+async def test_a_loop_begins_again(tmp_path: Path) -> None:
+    fleet = ReplayFleet(written(tmp_path / "r", hello(), *samples(3)), speed=FULL, loop=True)
+    rounds: list[int] = []
+    twice = asyncio.Event()
+
+    def look(state: FleetState) -> None:
+        rounds.append(seq(state))
+        if rounds.count(3) >= 2:
+            twice.set()
+
+    fleet.subscribe(look)
+    await fleet.start()
+    await asyncio.wait_for(twice.wait(), 30)
+    await fleet.stop()
+    assert not fleet.over.is_set()
+    assert fleet.state.boxes[0].counters.duplicates == 0
+
+
+async def test_a_replay_refuses_every_billing_action(tmp_path: Path) -> None:
+    fleet = ReplayFleet(written(tmp_path / "r", hello()))
+    with pytest.raises(GateClosed, match="this is a replay"):
+        await fleet.review("a", Verb.DESTROY)
+    with pytest.raises(GateClosed, match="this is a replay"):
+        async for _ in fleet.execute("a", Verb.DESTROY, "a"):
+            pass
+    await fleet.stop()
+
+
+def test_nothing_of_this_computer_is_in_the_header() -> None:
+    text = recording.header([SPEC], START).decode()
+    for secret in ("/home/me", "MY_KEY", "http://x"):
+        assert secret not in text
+    assert recording.read_header(text.encode(), "r").boxes[0].provider == ProviderRef("runpod", "pod")
+
+
+def test_a_recording_never_replaces_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    LineFile(path).close()
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(RecordFailed, match="exists already"):
+        LineFile(path)
+    with pytest.raises(RecordFailed, match="cannot be made"):
+        LineFile(tmp_path / "missing" / "r")
+    with pytest.raises(RecordFailed, match=r"only \.gz"):
+        LineFile(tmp_path / "r.zst")
