@@ -3,10 +3,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +14,7 @@ from rgt_train.parallel.torch_ranks import bind
 
 from tests.unit.box.harness import until
 from tests.unit.train.parallel import worker
-
-ROOT = Path(__file__).parents[4]
-
-
-@contextmanager
-def torchrun(count: int, scenario: str, folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start a scenario on so many ranks with the real torchrun; nothing of it is left behind."""
-    words = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}",
-        worker.__file__, scenario, str(folder),
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        words,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"} | env,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        if process.stdout is not None and not process.stdout.closed:
-            process.communicate()
+from tests.unit.train.parallel.launching import torchrun
 
 
 def results(folder: Path, count: int) -> list[dict[str, Any]]:
@@ -56,7 +28,7 @@ def pids(folder: Path, count: int) -> list[int]:
 
 
 def test_every_rank_gets_the_same_answers(tmp_path: Path) -> None:
-    with torchrun(2, "talk", tmp_path) as process:
+    with torchrun(2, worker.__file__, "talk", str(tmp_path)) as process:
         out, _ = process.communicate()
     assert process.returncode == 0, out.decode()
     found = results(tmp_path, 2)
@@ -70,7 +42,7 @@ def test_every_rank_gets_the_same_answers(tmp_path: Path) -> None:
 
 
 def test_a_signal_to_one_of_four_stops_all_at_the_same_step(tmp_path: Path) -> None:
-    with torchrun(4, "stop", tmp_path) as process:
+    with torchrun(4, worker.__file__, "stop", str(tmp_path)) as process:
         os.kill(pids(tmp_path, 4)[2], signal.SIGTERM)
         out, _ = process.communicate()
     assert process.returncode == 0, out.decode()
@@ -80,7 +52,7 @@ def test_a_signal_to_one_of_four_stops_all_at_the_same_step(tmp_path: Path) -> N
 
 
 def test_a_killed_rank_is_told_to_the_others_and_ends_them(tmp_path: Path) -> None:
-    with torchrun(2, "lose", tmp_path) as process:
+    with torchrun(2, worker.__file__, "lose", str(tmp_path)) as process:
         killed = pids(tmp_path, 2)[1]
         os.kill(killed, signal.SIGKILL)
         out, _ = process.communicate()
@@ -92,7 +64,7 @@ def test_a_killed_rank_is_told_to_the_others_and_ends_them(tmp_path: Path) -> No
 
 
 def test_ranks_do_not_outlive_a_killed_torchrun(tmp_path: Path) -> None:
-    with torchrun(2, "lose", tmp_path) as process:
+    with torchrun(2, worker.__file__, "lose", str(tmp_path)) as process:
         found = pids(tmp_path, 2)
         process.kill()
         until(lambda: not any(alive(pid) for pid in found), "the end of the orphans")
@@ -106,7 +78,7 @@ def alive(pid: int) -> bool:
 
 
 def test_who_does_not_come_is_named(tmp_path: Path) -> None:
-    with torchrun(2, "absent", tmp_path, RGT_TEST_TIMEOUT="1.5") as process:
+    with torchrun(2, worker.__file__, "absent", str(tmp_path), RGT_TEST_TIMEOUT="1.5") as process:
         process.communicate()
     error = json.loads((tmp_path / "rank-0.json").read_text())["error"]
     assert error.startswith("the save of step 7: ")
@@ -114,7 +86,7 @@ def test_who_does_not_come_is_named(tmp_path: Path) -> None:
 
 
 def test_one_flipped_bit_on_one_rank_is_found_and_named(tmp_path: Path) -> None:
-    with torchrun(2, "prints", tmp_path) as process:
+    with torchrun(2, worker.__file__, "prints", str(tmp_path)) as process:
         out, _ = process.communicate()
     assert process.returncode == 0, out.decode()
     for each in results(tmp_path, 2):
