@@ -9,13 +9,15 @@ import traceback
 from typing import Dict, List, Optional, Sequence
 
 from rgt_train import exits
-from rgt_train.config.fields import TASKS
+from rgt_train.config.fields import TASKS, Field
 from rgt_train.config.merge import merge
+from rgt_train.config.reader import SHIPPED
+from rgt_train.logs.sinks import check_names
 from rgt_train.report import say
 from rgt_train.signals import StopRequest
 
 _FLAGS = {
-    "task": f"what to train: {', '.join(TASKS)}",
+    "task": f"what to train: {', '.join(TASKS)}, or module:Class of your own",
     "epochs": "epochs in all",
     "seed": "seed of data, order, weights and dropout",
     "log_every": "steps between log lines",
@@ -33,10 +35,17 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="python -m rgt_train",
         description="Trains, survives being killed at any moment, goes on when launched again the same way.",
-        epilog="Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
+        epilog="`python -m rgt_train export OUT --to F.safetensors` writes the weights of a run. "
+        "Exit codes: 0 done, 75 asked to stop (launch again), 74 nothing can be saved, 2 not started.",
         allow_abbrev=False,
     )
-    result.add_argument("--config", metavar="FILE", help="flat YAML file; options beat it")
+    result.add_argument(
+        "--config",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help=f"YAML file, or {' or '.join(SHIPPED)}; may be repeated, later ones win; options beat them",
+    )
     result.add_argument("--out", metavar="DIR", help="the run directory; created if missing")
     result.add_argument("--smoke", metavar="N", type=int, help="run N steps on the CPU, write nothing, exit")
     result.add_argument(
@@ -58,7 +67,12 @@ def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = Non
         argv: The arguments without the program; None takes those of the process.
         stop: Signals that are caught already; None catches them here, before torch is imported.
     """
-    options = parser().parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["export"]:
+        from rgt_train import export
+
+        return int(export.main(words[1:]))
+    options = parser().parse_args(words)
     stop = stop or StopRequest()
     try:
         return _run(options, stop)
@@ -81,9 +95,28 @@ def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = Non
 def _run(options: argparse.Namespace, stop: StopRequest) -> int:
     given: Dict[str, Optional[str]] = {name: getattr(options, name) for name in _FLAGS}
     extra = _pairs(options.set)
-    config = merge(options.config, {**extra, **{k: v for k, v in given.items() if v is not None}})
+    config = merge(
+        options.config, {**extra, **{k: v for k, v in given.items() if v is not None}}, _fields_of_own_task
+    )
+    check_names(config.names("loggers"))
     if options.smoke is None and not options.out:
         raise exits.UsageError("--out DIR is missing (or try it first with --smoke 2)")
+    _import_torch()
+    from rgt_train import loop
+
+    if options.smoke is not None:
+        return loop.smoke(config, max(1, options.smoke))
+    return loop.train(config, os.path.abspath(options.out), stop)
+
+
+def _fields_of_own_task(name: str) -> Sequence[Field]:
+    _import_torch()
+    from rgt_train import tasks
+
+    return tasks.own_fields(name)
+
+
+def _import_torch() -> None:
     try:
         import torch  # noqa: F401
     except Exception as error:
@@ -91,11 +124,6 @@ def _run(options: argparse.Namespace, stop: StopRequest) -> int:
             f"torch is not importable by {sys.executable}: {type(error).__name__}: {error}. "
             "Install torch >= 2.4 there, or launch with the Python that has it"
         ) from error
-    from rgt_train import loop
-
-    if options.smoke is not None:
-        return loop.smoke(config, max(1, options.smoke))
-    return loop.train(config, os.path.abspath(options.out), stop)
 
 
 def _pairs(texts: List[str]) -> Dict[str, str]:

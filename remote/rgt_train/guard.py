@@ -10,7 +10,7 @@ from rgt_train import exits, rollback, spike
 from rgt_train.progress import Progress
 from rgt_train.report import Report
 
-SPIKE_ACTIONS = ("off", "warn", "skip", "rollback")
+SPIKE_ACTIONS = ("ignore", "warn", "skip", "rollback")
 NEW_LEVEL = 8
 """Spikes in a row after which the losses are taken to have a new level rather than a spike."""
 
@@ -101,7 +101,7 @@ class Guard:
 
     def _spiked(self, loss: float) -> bool:
         p, rules = self._progress, self._rules
-        if rules.spike == "off":
+        if rules.spike == "ignore":
             return True
         found = spike.find(p.recent, loss, rules.spike_factor)
         if found is None:

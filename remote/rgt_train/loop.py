@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import List, Optional
+from contextlib import nullcontext
+from typing import Any, ContextManager, Dict, List, Optional
 
 import torch
 
@@ -12,17 +13,20 @@ from rgt_train import exits, rng, tasks
 from rgt_train.config.merge import Config
 from rgt_train.options import Options
 from rgt_train.report import say
+from rgt_train.rollback import Rollback
 from rgt_train.run import Run
 from rgt_train.signals import StopRequest
 from rgt_train.tasks.adamw import AdamW
-from rgt_train.tasks.base import Task
+from rgt_train.tasks.base import Task, ema_decay_of, per_sample_of, scores_of, unit_of
+from rgt_train.tasks.ema import Ema
 
 
 class Setup:
-    """Task, model, optimizer and learning rates of a config, freshly seeded.
+    """Task, model, optimizer, averaged weights and learning rates of a config, freshly seeded.
 
     Args:
         config: The values of the run.
+        task: The task it names.
         total_steps: Optimizer steps over which the learning rate decays.
     """
 
@@ -32,8 +36,11 @@ class Setup:
         self.task = task
         self.model = task.model().to(self.device)
         self.optimizer = AdamW(self.model.parameters(), config.float("weight_decay"))
+        decay = ema_decay_of(task)
+        self.ema = Ema(self.model, decay) if decay > 0 else None
         self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
+        self.accumulate = config.int("accumulate")
 
     def lr(self, step: int) -> float:
         """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5 %."""
@@ -42,11 +49,31 @@ class Setup:
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
         return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
-    def backward(self, loss: torch.Tensor) -> float:
-        """Compute and clip the gradients of `loss`; return their norm before clipping."""
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip))
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradients of one batch of the step."""
+        (loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
+
+    def grad_norm(self) -> float:
+        """Return the norm of all gradients, which are left as they are."""
+        norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
+        return (
+            float(torch.linalg.vector_norm(torch.stack([n.to(self.device) for n in norms]))) if norms else 0.0
+        )
+
+    @torch.no_grad()
+    def apply(self, lr: float, norm: float) -> None:
+        """Clip gradients of this `norm`, and take the step."""
+        if norm > self._clip:
+            for parameter in self.model.parameters():
+                if parameter.grad is not None:
+                    parameter.grad.mul_(self._clip / (norm + 1e-6))
+        self.optimizer.step(lr)
+        if self.ema is not None:
+            self.ema.update()
+
+    def judged(self) -> ContextManager[Any]:
+        """Return a block in which the model has the weights that are to be judged: the averaged ones, if any."""
+        return self.ema.applied() if self.ema is not None else nullcontext()
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
@@ -57,8 +84,18 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
         UsageError: It cannot run like this.
     """
     torch.set_num_threads(config.int("threads"))
+    while True:
+        try:
+            return _train(config, out, stop)
+        except Rollback as back:
+            say(f"starting again: {back.cause}")
+            stop = None  # that of the first try is closed
+
+
+def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
     task = tasks.make(config)
-    per_epoch = config.int("steps_per_epoch") or -(-task.samples // config.int("batch"))
+    accumulate = config.int("accumulate")
+    per_epoch = config.int("steps_per_epoch") or max(1, -(-task.samples // config.int("batch")) // accumulate)
     total = config.int("epochs") * per_epoch
     setup = Setup(config, task, total)
     weights = sum(p.numel() for p in setup.model.parameters())
@@ -72,53 +109,85 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
             out,
             model=setup.model,
             optimizer=setup.optimizer,
+            ema=setup.ema,
             samples=task.samples,
             batch_size=config.int("batch"),
             epochs=config.int("epochs"),
             steps_per_epoch=per_epoch,
+            accumulate=accumulate,
             seed=config.int("seed"),
             options=_options(config, task),
             settings=config.values,
+            overrides=config.given,
             stop=stop,
         )
     except ValueError as error:
         raise exits.UsageError(str(error)) from error
     with run:
         for _ in run.epochs():
-            for indices in run.batches():
-                loss = task.loss(setup.model, indices, run.sample_seed, setup.device)
-                norm, lr = setup.backward(loss), setup.lr(run.step_now)
-                if run.healthy(loss.item(), norm):
-                    setup.optimizer.step(lr)
-                run.step(loss.item(), lr=lr, grad_norm=norm)
+            _epoch(run, setup)
             validate(run, setup)
     return exits.DONE
 
 
+def _epoch(run: Run, setup: Setup) -> None:
+    setup.optimizer.zero_grad()
+    losses: List[float] = []
+    for indices in run.batches():
+        loss = setup.task.loss(setup.model, indices, run.sample_seed, setup.device)
+        setup.backward(loss)
+        losses.append(loss.item())
+        if len(losses) < setup.accumulate:
+            continue
+        mean, norm, lr = sum(losses) / len(losses), setup.grad_norm(), setup.lr(run.step_now)
+        if run.healthy(mean, norm):
+            setup.apply(lr, norm)
+        setup.optimizer.zero_grad()
+        losses.clear()
+        run.step(mean, lr=lr, grad_norm=norm)
+
+
 def validate(run: Run, setup: Setup) -> None:
     """Measure the validation loss, ready to stop between two batches."""
-    losses: List[float] = []
-    with run.evaluating():
-        for loss in setup.task.validation(setup.model, setup.device):
-            losses.append(loss)
+    total = count = 0.0
+    with run.evaluating(), setup.judged():
+        for losses, number in setup.task.validation(setup.model, setup.device):
+            total, count = total + losses, count + number
             run.check()
-    run.validated(sum(losses) / len(losses))
+        scores = scores_of(setup.task, setup.model, setup.device)
+    run.validated(total / count, scores=scores)
 
 
 def smoke(config: Config, steps: int) -> int:
-    """Run `steps` steps on the CPU without writing anything: does it work at all? Returns the exit code."""
+    """Run `steps` steps and a validation on the CPU without writing anything: does it work at all?
+
+    Returns:
+        The exit code: 0, or 1 where a loss or gradient is not finite.
+    """
     torch.set_num_threads(config.int("threads"))
     config.values["device"] = "cpu"
+    config.values["accumulate"] = 1
     setup = Setup(config, tasks.make(config), steps)
+    batch = min(config.int("batch"), setup.task.samples)
     for step in range(steps):
-        indices = list(range(step * config.int("batch"), (step + 1) * config.int("batch")))
+        indices = [(step * batch + i) % setup.task.samples for i in range(batch)]
+        setup.optimizer.zero_grad()
         loss = setup.task.loss(setup.model, indices, lambda index: index, setup.device)
-        norm = setup.backward(loss)
+        setup.backward(loss)
+        norm = setup.grad_norm()
         if not (math.isfinite(loss.item()) and math.isfinite(norm)):
             say(f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}")
             return exits.FAILED
-        setup.optimizer.step(setup.lr(step))
-    say(f"smoke: {steps} steps ok, loss {loss.item():.4f}; nothing was written")
+        setup.apply(setup.lr(step), norm)
+    setup.model.eval()
+    with torch.no_grad(), setup.judged():
+        judged, count = next(iter(setup.task.validation(setup.model, setup.device)))
+    if not (math.isfinite(judged) and count > 0):
+        say(f"smoke: the validation is not finite: {judged} over {count}")
+        return exits.FAILED
+    say(
+        f"smoke: {steps} steps ok, loss {loss.item():.4f}, validation {judged / count:.4f}; nothing was written"
+    )
     return exits.DONE
 
 
@@ -142,14 +211,21 @@ def device_of(name: str) -> torch.device:
 
 
 def _options(config: Config, task: Task) -> Options:
+    same: Dict[str, Any] = {name: config.int(name) for name in _WHOLE}
     return Options(
-        save_every=config.int("save_every"),
-        keep=config.int("keep"),
-        max_unsaved=config.int("max_unsaved"),
         hold_limit_s=config.float("hold_limit"),
-        log_every=config.int("log_every"),
         pace_s=config.float("pace_ms") / 1000,
-        max_bad_steps=config.int("max_bad_steps"),
-        unit=task.unit,
-        per_sample=task.per_sample,
+        unit=unit_of(task),
+        per_sample=per_sample_of(task),
+        loggers=config.names("loggers"),
+        project=config.str("project"),
+        spike=config.str("spike"),
+        spike_factor=config.float("spike_factor"),
+        stall_factor=config.float("stall_factor"),
+        stall_floor_s=config.float("stall_floor"),
+        **same,
     )
+
+
+_WHOLE = ("save_every", "keep", "max_unsaved", "log_every", "max_bad_steps", "spike_window", "stall_exit")
+"""Whole numbers that are called the same in a config and in `Options`."""

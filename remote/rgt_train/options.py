@@ -22,7 +22,7 @@ class Options:
         per_sample: How many of them a sample has.
         loggers: Where points go beside ``metrics.jsonl``: ``tensorboard``, ``wandb``, ``trackio``.
         project: The project's name at W&B or trackio.
-        spike: What a loss spike leads to: ``off``, ``warn``, ``skip`` or ``rollback``.
+        spike: What a loss spike leads to: ``ignore``, ``warn``, ``skip`` or ``rollback``.
         spike_factor: Spreads above the running median from which on a loss is a spike.
         spike_window: Steps that a rollback leaves out, the spike being the last.
         stall_factor: Times the median step after which a step counts as stalled; 0 does not watch.

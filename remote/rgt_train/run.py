@@ -236,19 +236,27 @@ class Run:
             rng.restore(state)
             self._pace.begin_step()
 
-    def validated(self, value: float, metric: str = BEST_METRIC) -> bool:
+    def validated(
+        self, value: float, metric: str = BEST_METRIC, scores: Optional[Mapping[str, float]] = None
+    ) -> bool:
         """Take in a validation loss; where it is the lowest so far, publish ``best``. Returns whether it is.
 
         A later value of ``best`` replaces an earlier one only after it is completely on disk.
+
+        Args:
+            value: The validation loss.
+            metric: Its name.
+            scores: Further numbers for the metrics, e.g. ``val_accuracy``.
         """
         p = self.progress
-        self._report.point(p.step, self._epoch(), **{metric: value})
+        self._report.point(p.step, self._epoch(), **{metric: value, **(scores or {})})
         better = value < p.best if p.best is not None else not math.isnan(value)
         if better:
             p.best, p.best_step = value, p.step
             self._saver.offer_best(p.step, value, metric, self._state.frozen_writers)
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
-        self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}  {best}")
+        shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
+        self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")
         return better
 
     def __enter__(self) -> "Run":

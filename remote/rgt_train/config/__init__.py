@@ -1,1 +1,1 @@
-"""Configuration: one flat file, one list of fields, one place where they meet the command line."""
+"""Configuration: one list of fields, small YAML files, one place where they meet the command line."""

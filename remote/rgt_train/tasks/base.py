@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, List, Protocol
+from typing import Any, Callable, Dict, Iterator, List, Protocol, Tuple
 
 import torch
 
+Scored = Tuple[float, float]
+"""Sum of the losses of a validation batch, and how many they are."""
+
 
 class Task(Protocol):
-    """Data, model and loss of one problem.
+    """Data, model and loss of one problem; made with the `Config` of the run as its only argument.
+
+    A class of your own may also have ``FIELDS`` (its config keys), ``unit`` and ``per_sample`` (what its throughput
+    counts and how many a sample has), ``ema_decay`` (above 0: averaged weights are kept, and used for validation), and
+    ``scores``.
 
     Attributes:
         samples: Training samples; the loop asks for them by index.
-        unit: What its throughput counts, ``tok`` or ``img``.
-        per_sample: How many of them a sample has.
     """
 
     samples: int
-    unit: str
-    per_sample: int
 
     def model(self) -> torch.nn.Module:
         """Return a new model; draws its weights from torch's global random state."""
@@ -35,5 +38,26 @@ class Task(Protocol):
             device: Where to compute.
         """
 
-    def validation(self, model: torch.nn.Module, device: torch.device) -> Iterator[float]:
-        """Yield the loss of each validation batch; all batches have the same size."""
+    def validation(self, model: torch.nn.Module, device: torch.device) -> Iterator[Scored]:
+        """Yield sum and count of the losses of each validation batch; the same in every call for the same weights."""
+
+
+def unit_of(task: Any) -> str:
+    """Return what the task's throughput counts."""
+    return str(getattr(task, "unit", "sample"))
+
+
+def per_sample_of(task: Any) -> int:
+    """Return how many units a sample has."""
+    return int(getattr(task, "per_sample", 1))
+
+
+def ema_decay_of(task: Any) -> float:
+    """Return the decay of the averaged weights; 0 where the task wants none."""
+    return float(getattr(task, "ema_decay", 0.0))
+
+
+def scores_of(task: Any, model: torch.nn.Module, device: torch.device) -> Dict[str, float]:
+    """Return further numbers of a validated model; empty where the task has none."""
+    scores = getattr(task, "scores", None)
+    return dict(scores(model, device)) if scores is not None else {}

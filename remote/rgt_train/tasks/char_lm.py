@@ -1,8 +1,9 @@
-"""A small causal transformer on text from a built-in grammar: the language-model task."""
+"""A small causal transformer on documents of a built-in grammar: the language-model task."""
 
 from __future__ import annotations
 
-from typing import Callable, Iterator, List, cast
+import math
+from typing import Callable, Dict, Iterator, List, Tuple
 
 import torch
 from torch import nn
@@ -11,71 +12,24 @@ from torch.nn import functional
 from rgt_train.config.merge import Config
 from rgt_train.exits import UsageError
 from rgt_train.sampler import mix
-from rgt_train.tasks.grammar import ALPHABET, text
+from rgt_train.tasks.base import Scored
+from rgt_train.tasks.grammar import ALPHABET, documents
+from rgt_train.tasks.rows import IGNORE, Rows, lay_out, strided
+from rgt_train.tasks.transformer import CharTransformer
 
-
-class Block(nn.Module):
-    """One pre-norm transformer block with causal attention.
-
-    Args:
-        width: Channels.
-        heads: Attention heads.
-        dropout: Dropout probability.
-    """
-
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
-        super().__init__()
-        self.heads = heads
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        self.drop = nn.Dropout(dropout)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Map (batch, time, width) to the same shape."""
-        b, t, c = x.shape
-        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + self.drop(self.out(mixed.transpose(1, 2).reshape(b, t, c)))
-        return cast(torch.Tensor, x + self.drop(self.mlp(self.norm2(x))))
-
-
-class CharTransformer(nn.Module):
-    """Predicts the next character.
-
-    Args:
-        vocabulary: Number of characters.
-        width: Channels.
-        layers: Blocks.
-        heads: Attention heads.
-        context: Longest input, in characters.
-        dropout: Dropout probability.
-    """
-
-    def __init__(
-        self, vocabulary: int, width: int, layers: int, heads: int, context: int, dropout: float
-    ) -> None:
-        super().__init__()
-        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
-        self.blocks = nn.Sequential(*(Block(width, heads, dropout) for _ in range(layers)))
-        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
-        nn.init.normal_(self.token.weight, std=0.02)
-        nn.init.normal_(self.place.weight, std=0.02)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Map token ids (batch, time) to logits (batch, time, vocabulary)."""
-        places = torch.arange(tokens.shape[1], device=tokens.device)
-        return cast(torch.Tensor, self.head(self.norm(self.blocks(self.token(tokens) + self.place(places)))))
+END = 0
+PAD = len(ALPHABET)
+_VALIDATION_ROWS, _BATCH = 128, 16
 
 
 class CharLM:
-    """Windows of generated text; a sample is the window that starts at its index.
+    """Rows of generated documents; a sample is a row.
 
     Args:
         config: The values of the run.
 
     Raises:
-        UsageError: `width` is not a multiple of `heads`.
+        UsageError: `width` is not a multiple of `heads`, or the corpus gives too few rows.
     """
 
     unit = "tok"
@@ -84,39 +38,62 @@ class CharLM:
         self._config = config
         if config.int("width") % config.int("heads"):
             raise UsageError(f"width {config.int('width')} must be a multiple of heads {config.int('heads')}")
-        self._context = self.per_sample = config.int("context")
-        seed = config.int("seed")
-        self._train = _encode(text(config.int("corpus"), mix(seed, 1)))
-        self._held_out = _encode(text(8 * 16 * self._context + 1, mix(seed, 2)))
-        self.samples = len(self._train) - self._context
+        self._context, self._z = config.int("context"), config.float("z_loss")
+        seed, pack = config.int("seed"), config.str("layout") == "pack"
+        held_out = _encode(documents(2 * _VALIDATION_ROWS * self._context, mix(seed, 2)))
+        self._train = lay_out(
+            _encode(documents(config.int("corpus"), mix(seed, 1))), self._context, END, PAD, pack=pack
+        )
+        rows = lay_out(held_out, self._context, END, PAD, pack=pack)
+        self._held_out = rows.at(range(min(_VALIDATION_ROWS, len(rows))))
+        self._long = [token for document in held_out[:40] for token in (END, *document)]
+        self.samples = len(self._train)
+        self.per_sample = max(1, self._train.scored // self.samples)
 
     def model(self) -> nn.Module:
         """Return a new transformer."""
         c = self._config
         return CharTransformer(
-            len(ALPHABET), c.int("width"), c.int("layers"), c.int("heads"), self._context, c.float("dropout")
+            PAD + 1, c.int("width"), c.int("layers"), c.int("heads"), self._context, c.float("dropout")
         )
 
     def loss(
         self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
     ) -> torch.Tensor:
         """Return the mean cross entropy in nats a character; nothing is augmented."""
-        starts = torch.tensor(indices).unsqueeze(1)
-        return _cross_entropy(model, self._train[starts + torch.arange(self._context + 1)].to(device))
+        nll, count, log_z = score(model, self._train.at(indices).to(device))
+        loss = nll / max(1, count)
+        if self._z and torch.is_grad_enabled():
+            loss = loss + self._z * (log_z**2).mean()
+        return loss
 
-    def validation(self, model: nn.Module, device: torch.device) -> Iterator[float]:
-        """Yield the loss of 8 batches of 16 windows of text that is not trained on."""
-        starts = torch.arange(0, 8 * 16) * self._context
-        for batch in starts.view(8, 16, 1):
-            windows = self._held_out[batch + torch.arange(self._context + 1)].to(device)
-            yield float(_cross_entropy(model, windows))
+    def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
+        """Yield sum and count of the losses of the characters of documents that are not trained on."""
+        for start in range(0, len(self._held_out), _BATCH):
+            rows = self._held_out.at(range(start, min(start + _BATCH, len(self._held_out))))
+            nll, count, _ = score(model, rows.to(device))
+            yield float(nll), count
+
+    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+        """Return the perplexity of a long text, read in windows that overlap by half and count nothing twice."""
+        rows = strided(self._long, self._context, max(1, self._context // 2), PAD)
+        nll, count, _ = score(model, rows.to(device))
+        return {"long_perplexity": perplexity(float(nll), count)}
 
 
-def _cross_entropy(model: nn.Module, windows: torch.Tensor) -> torch.Tensor:
-    logits = model(windows[:, :-1])
-    return functional.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten())
+def score(model: nn.Module, rows: Rows) -> Tuple[torch.Tensor, int, torch.Tensor]:
+    """Return the summed loss of the labelled positions, their number, and the log of each softmax's normaliser."""
+    logits = model(rows.tokens, rows.positions, rows.segments).flatten(0, 1)
+    labels = rows.labels.flatten()
+    nll = functional.cross_entropy(logits, labels, ignore_index=IGNORE, reduction="sum")
+    return nll, rows.scored, torch.logsumexp(logits[labels != IGNORE], dim=-1)
 
 
-def _encode(characters: str) -> torch.Tensor:
+def perplexity(nll: float, count: int) -> float:
+    """Return the exponential of the mean loss of `count` scored characters."""
+    return math.exp(min(nll / max(1, count), 700.0))
+
+
+def _encode(texts: List[str]) -> List[List[int]]:
     table = {character: number for number, character in enumerate(ALPHABET)}
-    return torch.tensor([table[character] for character in characters])
+    return [[table[character] for character in text] for text in texts]

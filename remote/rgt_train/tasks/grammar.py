@@ -1,4 +1,4 @@
-"""Text without a download: sentences of a tiny grammar, the same for the same seed."""
+"""Text without a download: documents of a tiny grammar, the same for the same seed."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import random
 from typing import Dict, List, Tuple
 
 ALPHABET = "\n .,abcdefghijklmnopqrstuvwxyz"
+"""The characters; the first one ends a document."""
 
 _RULES: Dict[str, Tuple[str, ...]] = {
-    "S": ("N V N P.", "P, N V N.", "N V that N V N.", "N V N and N V N."),
+    "S": ("N V N P.", "P, N V N.", "N V N that V N.", "N V N and N V N."),
     "N": ("the A B", "a A B", "the B", "every B", "the A B of the B"),
     "A": ("old", "quiet", "green", "broken", "heavy", "early", "little", "narrow", "bright", "hungry"),
     "B": ("river", "engine", "garden", "letter", "winter", "captain", "bridge", "lantern", "market", "fox"),
@@ -17,16 +18,18 @@ _RULES: Dict[str, Tuple[str, ...]] = {
 }
 
 
-def text(length: int, seed: int) -> str:
-    """Return `length` characters of sentences, one a line; every character is in `ALPHABET`."""
+def documents(characters: int, seed: int) -> List[str]:
+    """Return documents of one or two sentences with at least `characters` characters in all."""
     draw = random.Random(seed)  # its own generator: the global one belongs to the training
-    parts: List[str] = []
+    found: List[str] = []
     size = 0
-    while size < length:
-        sentence = _expand("S", draw) + "\n"
-        parts.append(sentence)
-        size += len(sentence)
-    return "".join(parts)[:length]
+    while size < characters:
+        document = _expand("S", draw)
+        if draw.random() < 0.3:
+            document += " " + _expand("S", draw)
+        found.append(document)
+        size += len(document) + 1
+    return found
 
 
 def _expand(symbol: str, draw: random.Random) -> str:

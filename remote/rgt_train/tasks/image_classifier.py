@@ -1,32 +1,37 @@
-"""A small convolutional network on drawn shapes: the vision task, with batch norm and augmentation."""
+"""A small convolutional network on drawn shapes: the vision task, with augmentation and batch or group norm."""
 
 from __future__ import annotations
 
-import random
-from typing import Callable, Iterator, List, Tuple, cast
+from typing import Callable, Dict, Iterator, List, Sequence, cast
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from rgt_train.config.merge import Config
+from rgt_train.exits import UsageError
 from rgt_train.sampler import mix
+from rgt_train.tasks.base import Scored
+from rgt_train.tasks.shapes import SHAPES, draw
 
-SHAPES = ("disc", "square", "cross", "ring")
+_BATCH, _BATCHES, _MEASURED = 32, 8, 256
+LEAST_FOR_BATCH_NORM = 8
+"""Images a rank needs for statistics of a batch that mean something."""
 
 
 class ShapeNet(nn.Module):
-    """Two convolutions with batch norm and a linear head.
+    """Two convolutions with normalisation and a linear head.
 
     Args:
         width: Channels of the first convolution; the second has twice as many.
         dropout: Dropout probability before the head.
+        norm: ``batch`` or ``group``.
     """
 
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int, dropout: float, norm: str = "batch") -> None:
         super().__init__()
-        self.conv1, self.norm1 = nn.Conv2d(1, width, 3, padding=1), nn.BatchNorm2d(width)
-        self.conv2, self.norm2 = nn.Conv2d(width, 2 * width, 3, padding=1), nn.BatchNorm2d(2 * width)
+        self.conv1, self.norm1 = nn.Conv2d(1, width, 3, padding=1), _norm(norm, width)
+        self.conv2, self.norm2 = nn.Conv2d(width, 2 * width, 3, padding=1), _norm(norm, 2 * width)
         self.drop, self.head = nn.Dropout(dropout), nn.Linear(2 * width, len(SHAPES))
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
@@ -39,8 +44,14 @@ class ShapeNet(nn.Module):
 class ImageClassifier:
     """Shapes of random place and size on noise; a sample is drawn anew from its index each time.
 
+    What the training sees and what the validation sees goes through the same `normalize`; only the training goes
+    through `augment` before.
+
     Args:
         config: The values of the run.
+
+    Raises:
+        UsageError: `width` is not a multiple of 4, or `imbalance` or `label_smoothing` leaves no classes.
     """
 
     unit = "img"
@@ -48,50 +59,92 @@ class ImageClassifier:
 
     def __init__(self, config: Config) -> None:
         self._config = config
+        if config.int("width") % 4:
+            raise UsageError(f"width {config.int('width')} must be a multiple of 4")
+        for name in ("imbalance", "label_smoothing"):
+            if config.float(name) >= 1:
+                raise UsageError(f"{name} must be below 1, not {config.float(name)}")
         self.samples = config.int("images")
-        self._size, self._noise, self._seed = config.int("size"), config.float("noise"), config.int("seed")
+        self._seed = config.int("seed")
+        # Statistics of training images alone, used for every image from then on.
+        images, labels = self._draw(self._train_seeds(range(min(_MEASURED, self.samples))))
+        self.mean, self.std = float(images.mean()), float(images.std())
+        self.class_weights = _balanced(labels) if config.bool("balance") else torch.ones(len(SHAPES))
 
     def model(self) -> nn.Module:
         """Return a new network."""
-        return ShapeNet(self._config.int("width"), self._config.float("dropout"))
+        return ShapeNet(self._config.int("width"), self._config.float("dropout"), self.norm)
+
+    @property
+    def norm(self) -> str:
+        """``batch`` or ``group``: what the config's ``auto`` comes to."""
+        chosen, batch = self._config.str("norm"), self._config.int("batch")
+        return chosen if chosen != "auto" else "batch" if batch >= LEAST_FOR_BATCH_NORM else "group"
+
+    def normalize(self, images: torch.Tensor) -> torch.Tensor:
+        """Return `images` with about zero mean and unit deviation."""
+        return (images - self.mean) / self.std
+
+    def augment(self, images: torch.Tensor, seeds: Sequence[int]) -> torch.Tensor:
+        """Return `images` flipped, each as its own seed says; for the training only."""
+        turned = images.clone()
+        for row, bits in enumerate(seeds):
+            axes = [axis for axis, bit in ((-1, 1), (-2, 2)) if bits & bit]
+            if axes:
+                turned[row] = images[row].flip(axes)
+        return turned
 
     def loss(
         self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
     ) -> torch.Tensor:
-        """Return the mean cross entropy; each image is flipped by its own seed."""
-        images, labels = self._batch([mix(self._seed, 1, index) for index in indices])
-        for row, index in enumerate(indices):
-            bits = seed_of(index)
-            if bits & 1:
-                images[row] = images[row].flip(-1)
-            if bits & 2:
-                images[row] = images[row].flip(-2)
-        return functional.cross_entropy(model(images.to(device)), labels.to(device))
+        """Return the mean cross entropy of augmented images, smoothed and weighted as the config says."""
+        images, labels = self._draw(self._train_seeds(indices))
+        images = self.normalize(self.augment(images, [seed_of(index) for index in indices]))
+        return functional.cross_entropy(
+            model(images.to(device)),
+            labels.to(device),
+            weight=self.class_weights.to(device),
+            label_smoothing=self._config.float("label_smoothing"),
+        )
 
-    def validation(self, model: nn.Module, device: torch.device) -> Iterator[float]:
-        """Yield the loss of 8 batches of 32 images that are not trained on and not augmented."""
-        for batch in range(8):
-            images, labels = self._batch([mix(self._seed, 2, 32 * batch + i) for i in range(32)])
-            yield float(functional.cross_entropy(model(images.to(device)), labels.to(device)))
+    def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
+        """Yield sum and count of the plain cross entropies of images that are not trained on and not augmented."""
+        for logits, labels in self._held_out(model, device):
+            yield float(functional.cross_entropy(logits, labels, reduction="sum")), len(labels)
 
-    def _batch(self, seeds: List[int]) -> Tuple[torch.Tensor, torch.Tensor]:
-        size = self._size
-        axis = torch.arange(size, dtype=torch.float32)
-        images, labels = torch.empty(len(seeds), 1, size, size), torch.empty(len(seeds), dtype=torch.int64)
-        for row, seed in enumerate(seeds):
-            draw = random.Random(seed)
-            kind = int(draw.random() * len(SHAPES))
-            radius = size * (0.15 + 0.2 * draw.random())
-            y, x = (radius + draw.random() * (size - 1 - 2 * radius) for _ in range(2))
-            dy, dx = (axis - y).abs().unsqueeze(1), (axis - x).abs().unsqueeze(0)
-            far = (dy * dy + dx * dx).sqrt()
-            mask = {
-                "disc": far <= radius,
-                "square": torch.maximum(dy, dx) <= 0.8 * radius,
-                "cross": (torch.minimum(dy, dx) <= 1) & (torch.maximum(dy, dx) <= radius),
-                "ring": (far <= radius) & (far >= radius - 1.5),
-            }[SHAPES[kind]]
-            generator = torch.Generator().manual_seed(seed)
-            images[row, 0] = mask + self._noise * torch.randn(size, size, generator=generator)
-            labels[row] = kind
-        return images, labels
+    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+        """Return the accuracy, and the mean of the classes' own accuracies, which a rare class moves as much."""
+        right, seen = torch.zeros(len(SHAPES)), torch.zeros(len(SHAPES))
+        for logits, labels in self._held_out(model, device):
+            hit = (logits.argmax(dim=1) == labels).float().cpu()
+            right.index_add_(0, labels.cpu(), hit)
+            seen.index_add_(0, labels.cpu(), torch.ones(len(labels)))
+        there = seen > 0
+        return {
+            "val_accuracy": float(right.sum() / seen.sum()),
+            "val_macro_recall": float((right[there] / seen[there]).mean()),
+        }
+
+    def _held_out(
+        self, model: nn.Module, device: torch.device
+    ) -> Iterator["tuple[torch.Tensor, torch.Tensor]"]:
+        for batch in range(_BATCHES):
+            images, labels = self._draw([mix(self._seed, 2, _BATCH * batch + i) for i in range(_BATCH)])
+            yield model(self.normalize(images).to(device)), labels.to(device)
+
+    def _train_seeds(self, indices: Sequence[int]) -> List[int]:
+        return [mix(self._seed, 1, index) for index in indices]
+
+    def _draw(self, seeds: List[int]) -> "tuple[torch.Tensor, torch.Tensor]":
+        c = self._config
+        return draw(seeds, c.int("size"), c.float("noise"), c.float("imbalance"))
+
+
+def _norm(kind: str, channels: int) -> nn.Module:
+    return nn.BatchNorm2d(channels) if kind == "batch" else nn.GroupNorm(4, channels)
+
+
+def _balanced(labels: torch.Tensor) -> torch.Tensor:
+    """Return weights that give every class the same share in the loss; mean 1 over the samples."""
+    counts = torch.bincount(labels, minlength=len(SHAPES)).clamp(min=1)
+    return len(labels) / (len(SHAPES) * counts.float())

@@ -26,7 +26,7 @@ ENV = {
 TIMEOUT = 60.0
 TINY = {
     "steps_per_epoch": 40, "epochs": 2, "batch": 2, "width": 8, "layers": 1, "heads": 2, "context": 8,
-    "corpus": 1000, "dropout": 0.2, "save_every": 7, "warmup": 3,
+    "corpus": 4000, "dropout": 0.2, "save_every": 7, "warmup": 3,
 }  # fmt: skip
 """A char_lm whose step takes about 2 ms, with dropout and epochs that end between two checkpoints."""
 

@@ -119,8 +119,8 @@ class TestActions:
         assert "step 41: loss 9.0000 is" in capsys.readouterr().out
         assert metrics(tmp_path)[0]["action"] == "warn"
 
-    def test_off_says_nothing(self, tmp_path: Path) -> None:
-        assert guard(tmp_path, Progress(recent=calm(40)), spike="off").healthy(9.0, 1.0)
+    def test_ignore_says_nothing(self, tmp_path: Path) -> None:
+        assert guard(tmp_path, Progress(recent=calm(40)), spike="ignore").healthy(9.0, 1.0)
         assert metrics(tmp_path) == []
 
     def test_skip_leaves_the_history_alone_and_a_new_level_is_accepted(self, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ class TestActions:
         assert caught.value.code == exits.FAILED
 
     def test_an_unknown_action_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(UsageError, match="spike is 'panic': use off, warn, skip, rollback"):
+        with pytest.raises(UsageError, match="spike is 'panic': use ignore, warn, skip, rollback"):
             guard(tmp_path, Progress(), spike="panic")
 
 

@@ -1,0 +1,200 @@
+"""A small conditional diffusion model of points in the plane: the generative task."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, Dict, Iterator, List, Optional, Tuple, cast
+
+import torch
+from torch import nn
+
+from rgt_train.config.merge import Config
+from rgt_train.exits import UsageError
+from rgt_train.sampler import mix
+from rgt_train.tasks.base import Scored
+from rgt_train.tasks.noise import NoiseSchedule
+
+_RADIUS, _SPREAD = 4.0, 0.25
+_VALIDATION = 1024
+_SAMPLES = 512
+_LARGEST = 3.0
+"""Bound of a clean coordinate: data have unit variance, and an error at the noisiest levels is blown up by 1 / a."""
+
+
+class Denoiser(nn.Module):
+    """A residual perceptron that predicts what its schedule says, from a noisy point, its level and its class.
+
+    Args:
+        width: Units of a layer.
+        layers: Hidden layers.
+        classes: Number of classes; one more id stands for "not told".
+        schedule: Noise levels and kind of prediction; carried along so that a sampler uses the same.
+    """
+
+    def __init__(self, width: int, layers: int, classes: int, schedule: NoiseSchedule) -> None:
+        super().__init__()
+        self.schedule, self.nothing = schedule, classes
+        self.enter, self.kind = nn.Linear(2, width), nn.Embedding(classes + 1, width)
+        self.level = nn.Linear(32, width)
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, width), nn.SiLU(), nn.Linear(width, width))
+            for _ in range(layers)
+        )
+        self.leave = nn.Linear(width, 2)
+
+    def forward(self, noisy: torch.Tensor, level: torch.Tensor, kind: torch.Tensor) -> torch.Tensor:
+        """Map points (n, 2), levels (n,) and classes (n,) to predictions (n, 2)."""
+        octaves = torch.arange(16, device=noisy.device) / 16 * math.log(1000.0)
+        angles = (level.float() / self.schedule.levels).unsqueeze(1) * torch.exp(octaves)
+        waves = torch.cat([angles.sin(), angles.cos()], dim=1)
+        x = self.enter(noisy) + self.level(waves) + self.kind(kind)
+        for layer in self.layers:
+            x = x + layer(x)
+        return cast(torch.Tensor, self.leave(x))
+
+
+@torch.no_grad()
+def sample(
+    model: Denoiser, kinds: torch.Tensor, steps: int, guidance: float, generator: torch.Generator
+) -> torch.Tensor:
+    """Return a point for each of the classes `kinds`, by DDIM (Song et al. 2021) with the model's own schedule.
+
+    Args:
+        model: The model, in evaluation mode, with the averaged weights where there are some.
+        kinds: Classes, (n,); `model.nothing` for none.
+        steps: Steps of the sampler.
+        guidance: 1 follows the conditional model, more moves further from the unconditional one.
+        generator: Where the first noise comes from; on the CPU.
+    """
+    schedule, device = model.schedule, kinds.device
+    x = torch.randn(len(kinds), 2, generator=generator).to(device)
+    for now, then in schedule.descent(steps):
+        level = torch.full((len(kinds),), now, device=device)
+        predicted = model(x, level, kinds)
+        if guidance != 1:
+            blind = model(x, level, torch.full_like(kinds, model.nothing))
+            predicted = blind + guidance * (predicted - blind)
+        clean = schedule.split(predicted, x, level)[0].clamp(-_LARGEST, _LARGEST)
+        if then < 0:
+            return clean
+        noise = schedule.noise_of(x, clean, level)
+        x = schedule.noisy(clean, noise, torch.full_like(level, then))
+    return x
+
+
+class Diffusion:
+    """Clusters of points on a ring, one class each, scaled to unit variance by their measured deviation.
+
+    Args:
+        config: The values of the run.
+
+    Raises:
+        UsageError: `drop_condition` or `ema` is not below 1.
+    """
+
+    unit = "sample"
+    per_sample = 1
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        for name in ("drop_condition", "ema"):
+            if config.float(name) >= 1:
+                raise UsageError(f"{name} must be below 1, not {config.float(name)}")
+        self.samples, self.ema_decay = config.int("points"), config.float("ema")
+        self.schedule = NoiseSchedule(
+            config.str("schedule"), config.int("timesteps"), config.str("prediction")
+        )
+        seed = config.int("seed")
+        raw, self._kinds = _points(self.samples, config.int("modes"), mix(seed, 1))
+        self.mean, self.std = raw.mean(dim=0), float(raw.std())
+        self._train = self.encode(raw)
+        held_out, self._held_kinds = _points(_VALIDATION, config.int("modes"), mix(seed, 2))
+        self._held_out = self.encode(held_out)
+
+    def encode(self, points: torch.Tensor) -> torch.Tensor:
+        """Return points of the plane as the model sees them: about zero mean and unit variance."""
+        return (points - self.mean) / self.std
+
+    def decode(self, seen: torch.Tensor) -> torch.Tensor:
+        """Return the points of the plane that the model means: the inverse of `encode`."""
+        return seen * self.std + self.mean
+
+    def model(self) -> nn.Module:
+        """Return a new network."""
+        c = self._config
+        return Denoiser(c.int("width"), c.int("layers"), c.int("modes"), self.schedule)
+
+    def loss(
+        self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
+    ) -> torch.Tensor:
+        """Return the weighted mean square error at random levels, with the class hidden now and then."""
+        clean, kinds = self._train[indices].to(device), self._kinds[indices].to(device)
+        hidden = torch.rand(len(indices), device=device) < self._config.float("drop_condition")
+        kinds = torch.where(hidden, self._config.int("modes"), kinds)
+        level = torch.randint(self.schedule.levels, (len(indices),), device=device)
+        errors = self._errors(model, clean, kinds, torch.randn_like(clean), level)
+        return (self.schedule.weights(level, self._config.float("snr_gamma")) * errors).mean()
+
+    def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
+        """Yield sum and count of the unweighted errors, with the same noise and levels every time."""
+        generator = torch.Generator().manual_seed(mix(self._config.int("seed"), 3))
+        for start in range(0, _VALIDATION, 256):
+            clean = self._held_out[start : start + 256]
+            noise = torch.randn(clean.shape, generator=generator).to(device)
+            level = torch.arange(len(clean), device=device) % self.schedule.levels
+            kinds = self._held_kinds[start : start + 256].to(device)
+            errors = self._errors(model, clean.to(device), kinds, noise, level)
+            yield float(errors.mean(dim=1).sum()), len(clean)
+
+    def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
+        """Return how good samples are, which the loss does not tell.
+
+        ``sample_distance`` is the energy distance to held-out points (0 for the same distribution, two halves of the
+        data have about 0.003), ``sample_hits`` the share within three deviations of the cluster of their class.
+        """
+        kinds = torch.arange(_SAMPLES) % self._config.int("modes")
+        points = self.draw(cast(Denoiser, model), kinds.to(device))
+        centres = _centres(self._config.int("modes"))[kinds]
+        return {
+            "sample_distance": energy_distance(points, self.decode(self._held_out[:_SAMPLES])),
+            "sample_hits": float(
+                ((points - centres).norm(dim=1) < 3 * _SPREAD * math.sqrt(2)).float().mean()
+            ),
+        }
+
+    def draw(
+        self, model: Denoiser, kinds: torch.Tensor, guidance: Optional[float] = None, seed: int = 4
+    ) -> torch.Tensor:
+        """Return new points of the plane, one for each of the classes `kinds`."""
+        c = self._config
+        generator = torch.Generator().manual_seed(mix(c.int("seed"), seed))
+        strength = c.float("guidance") if guidance is None else guidance
+        return self.decode(sample(model, kinds, c.int("sample_steps"), strength, generator).cpu())
+
+    def _errors(
+        self,
+        model: nn.Module,
+        clean: torch.Tensor,
+        kinds: torch.Tensor,
+        noise: torch.Tensor,
+        level: torch.Tensor,
+    ) -> torch.Tensor:
+        predicted = model(self.schedule.noisy(clean, noise, level), level, kinds)
+        return cast(torch.Tensor, (predicted - self.schedule.target(clean, noise, level)) ** 2)
+
+
+def energy_distance(left: torch.Tensor, right: torch.Tensor) -> float:
+    """Return the energy distance of two samples (Székely and Rizzo 2013), 0 for the same distribution."""
+    apart = torch.cdist(left, right).mean()
+    return float(2 * apart - torch.cdist(left, left).mean() - torch.cdist(right, right).mean())
+
+
+def _centres(modes: int) -> torch.Tensor:
+    angles = torch.arange(modes) / modes * 2 * math.pi
+    return _RADIUS * torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def _points(count: int, modes: int, seed: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    kinds = torch.randint(modes, (count,), generator=generator)
+    return _centres(modes)[kinds] + _SPREAD * torch.randn(count, 2, generator=generator), kinds
