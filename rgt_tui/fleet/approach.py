@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import asyncssh
 
-from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.fleet.backoff import Failure
+from rgt_tui.fleet.turns import Turn, Turns
+from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.question import Ask
 from rgt_tui.ssh.connect import Elsewhere, connect
-from rgt_tui.ssh.errors import AuthFailed, HostKeyRefused, Unreachable
+from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, ProbeFailed, Unreachable
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.answers import Answers
 from rgt_tui.ssh.login.person import Person
-
-REFUSED_SECONDS = 900.0
-"""Wait after a refused login or host key: more tries would only trip the box's bans. `retry` does not wait."""
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:
@@ -27,11 +25,17 @@ def endpoint_from(meter: Meter) -> tuple[str, int] | None:
     return None if meter.ssh_host is None or meter.ssh_port is None else (meter.ssh_host, meter.ssh_port)
 
 
-def link_of(error: Exception) -> Link:
-    """Return what an error on the way to a box makes of the link."""
-    if isinstance(error, HostKeyRefused):
-        return Link.REFUSED_KEY
-    return Link.REFUSED_LOGIN if isinstance(error, AuthFailed) else Link.UNREACHABLE
+def failure_of(error: Exception) -> Failure:
+    """Return what kind of failure an error on the way to a box is."""
+    return next((failure for kind, failure in _FAILURES if isinstance(error, kind)), Failure.UNREACHABLE)
+
+
+_FAILURES: tuple[tuple[type[BoxError], Failure], ...] = (
+    (HostKeyRefused, Failure.REFUSED_KEY),
+    (AuthFailed, Failure.REFUSED_LOGIN),
+    (NoCommands, Failure.NO_WAY_TO_READ),
+    (ProbeFailed, Failure.NO_WAY_TO_READ),
+)
 
 
 class Approach:
@@ -40,7 +44,7 @@ class Approach:
     Args:
         spec: The box.
         profile: Its platform.
-        gate: Limits how many boxes connect at once; a box that waits for a person leaves its place to others.
+        turns: Limits how many boxes connect at once; a box that waits for a person leaves its turn to others.
         ask: Who is asked; None = nobody.
         answers: What has been answered; a whole fleet may share it.
         policy: What becomes of unknown host keys.
@@ -51,7 +55,7 @@ class Approach:
         self,
         spec: BoxSpec,
         profile: Profile,
-        gate: asyncio.Semaphore,
+        turns: Turns,
         ask: Ask | None,
         answers: Answers | None,
         policy: Policy,
@@ -59,11 +63,11 @@ class Approach:
     ) -> None:
         self._spec = spec
         self._user = profile.user
-        self._gate = gate
+        self._turns = turns
         self._policy = policy
         self._asking = asking
         self._person = Person(spec.name, ask, answers, self._idle)
-        self._holding = False
+        self._turn: Turn | None = None
         self._elsewhere: Elsewhere | None = None
         self._moved = False
 
@@ -79,7 +83,7 @@ class Approach:
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Hold a place among those who connect."""
+        """Have a turn among those who connect."""
         await self._take()
         try:
             yield
@@ -110,13 +114,12 @@ class Approach:
         return self._moved
 
     async def _take(self) -> None:
-        await self._gate.acquire()
-        self._holding = True
+        self._turn = await self._turns.take()
 
     def _give(self) -> None:
-        if self._holding:
-            self._holding = False
-            self._gate.release()
+        turn, self._turn = self._turn, None
+        if turn is not None:
+            turn.give()
 
     @contextlib.asynccontextmanager
     async def _idle(self, title: str) -> AsyncIterator[None]:

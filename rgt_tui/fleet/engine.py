@@ -16,6 +16,7 @@ from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
+from rgt_tui.fleet.turns import Turns
 from rgt_tui.lifecycle import evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
@@ -28,8 +29,6 @@ from rgt_tui.ssh.login.answers import Answers
 from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
-CONNECTS_AT_ONCE = 10
-"""More at once stall the loop and trip sshd's MaxStartups."""
 EVENTS = 200
 METER_SECONDS = 20.0
 RECALL_SECONDS = 3.0
@@ -80,7 +79,7 @@ class Fleet:
         self._clock = clock
         self._profiles = {spec.name: load_profile(spec.profile) for spec in specs}
         bundle = build_agent()
-        gate = asyncio.Semaphore(CONNECTS_AT_ONCE)
+        turns = Turns()
         answers = Answers()
         self._questions = Questions(clock, self._wake, attended=asks)
         self._remember = remember
@@ -92,13 +91,14 @@ class Fleet:
                 spec,
                 self._profiles[spec.name],
                 bundle,
-                gate,
+                turns,
                 clock,
-                self._wake,
+                self._touched,
                 ask=self._questions.ask if asks else None,
                 tap=tap,
                 answers=answers,
                 policy=policy,
+                boxes=len(specs),
             )
             for spec in specs
         }
@@ -206,6 +206,9 @@ class Fleet:
             await observer.close()
 
     def _wake(self) -> None:
+        self._dirty.set()
+
+    def _touched(self, box: str) -> None:
         self._dirty.set()
 
     async def _publish(self) -> None:

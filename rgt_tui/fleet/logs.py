@@ -13,13 +13,14 @@ class OpenLogView(LogView, frozen=True):
     """A log whose last line is not finished: the next frame takes its place."""
 
 
-def extended(old: LogView | None, frame: LogLines, now: float) -> LogView:
+def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_LINES) -> LogView:
     """Return the log after `frame`.
 
     Args:
         old: The log so far; None when this is its first frame.
         frame: New lines, the unfinished one included.
         now: Client clock.
+        most: How many lines are kept; those before them count as dropped.
     """
     kept = old if not frame.reset else None
     before = kept.lines if kept is not None else ()
@@ -29,8 +30,8 @@ def extended(old: LogView | None, frame: LogLines, now: float) -> LogView:
     lines = before + tuple(clean(line) for line in frame.lines)
     if frame.partial is not None:
         lines += (clean(frame.partial),)
-    if len(lines) > LOG_LINES:
-        dropped += len(lines) - LOG_LINES
-        lines = lines[-LOG_LINES:]
+    if len(lines) > most:
+        dropped += len(lines) - most
+        lines = lines[-most:]
     kind = LogView if frame.partial is None else OpenLogView
     return kind(path=frame.path, lines=lines, dropped=dropped, at=now)

@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.fleet.approach import REFUSED_SECONDS, Approach, endpoint_from, link_of
-from rgt_tui.fleet.backoff import Backoff
+from rgt_tui.fleet.approach import Approach, endpoint_from, failure_of
+from rgt_tui.fleet.backoff import LIVED_SECONDS, Backoff, Failure, link_of
+from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
-from rgt_tui.fleet.reduce import apply, replace
+from rgt_tui.fleet.past import merged
+from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.turns import Turns
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import (
-    DEFAULT_PATTERN,
-    Control,
-    Cursor,
-    Frame,
-    LogLines,
-    SampleCursor,
-    WatchConfig,
-)
+from rgt_tui.model.protocol import Control, Frame, Sample
 from rgt_tui.model.question import Ask
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.channel import Channel
@@ -33,50 +31,71 @@ from rgt_tui.ssh.limited.probe import Probe
 from rgt_tui.ssh.login.answers import Answers
 from rgt_tui.ssh.watching import watch
 
-LIVED_SECONDS = 10.0
-"""A connection that lived this long resets the backoff."""
+DEPLOY_SECONDS = 600.0
+"""The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
+ANSWER_SECONDS = 10.0
+"""A connection that says nothing for so long after the computer slept is dead."""
+
+log = logging.getLogger("rgt.fleet")
 
 
 class BoxSession:
-    """Keeps one box's state true for as long as `run` runs. Nothing that happens on a box ends it."""
+    """Keeps one box's state true for as long as `run` runs. Nothing that happens on a box ends it.
+
+    Args:
+        spec: The box.
+        profile: Its platform.
+        bundle: The agent.
+        turns: Limits how many connect at once.
+        clock: Epoch seconds.
+        on_change: Called with the box's name when its state is another one.
+        ask: Who answers questions; None = nobody.
+        tap: Given every raw line.
+        answers: What has been answered; the fleet shares it.
+        policy: What becomes of unknown host keys.
+        boxes: How many the fleet has.
+    """
 
     def __init__(
         self,
         spec: BoxSpec,
         profile: Profile,
         bundle: AgentBundle,
-        gate: asyncio.Semaphore,
+        turns: Turns,
         clock: Callable[[], float],
-        on_change: Callable[[], None],
+        on_change: Callable[[str], None],
         *,
         ask: Ask | None = None,
         tap: Tap | None = None,
         answers: Answers | None = None,
         policy: Policy = Policy.ASK,
+        boxes: int = 1,
     ) -> None:
         self.state = BoxState(spec=spec, since=clock())
-        self._approach = Approach(spec, profile, gate, ask, answers, policy, self._asking)
-        self._tap = tap
-        self._going = asyncio.Event()
-        self._going.set()
-        self._once_task: asyncio.Task[tuple[Link, str]] | None = None
-        self._profile = profile
+        self.intake = Intake(spec, profile, boxes)
+        self._approach = Approach(spec, profile, turns, ask, answers, policy, self._asking)
+        self._pythons = (spec.python,) if spec.python else profile.python
         self._bundle = bundle
+        self._tap = tap
         self._clock = clock
         self._on_change = on_change
-        self._channel: Channel | Probe | None = None
         self._interval = spec.interval
-        self._extra_logs: tuple[str, ...] = ()
-        self._logs: dict[str, Cursor] = {}
-        self._kick = asyncio.Event()
+        self._nudge = Nudge()
+        self._paused = False
+        self._task: asyncio.Task[None] | None = None
+        self._trying = self._called_back = False
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._channel: Channel | Probe | None = None
+        self._fault: str | None = None
+        self._heard = 0.0
 
     def recall(self, state: BoxState) -> None:
         """Begin with what an earlier rgt knew; before `run`."""
-        self.state = state
+        self.state = replace(state, interval=self._shown())
 
     def set_past(self, past: Past) -> None:
-        """Store what was seen over hours."""
-        self._set(replace(self.state, past=past))
+        """Fill the holes of what was seen over hours."""
+        self._set(replace(self.state, past=merged(past, self.state.past, self.intake.stretches)))
 
     def set_meter(self, meter: Meter) -> None:
         """Store what the provider says, where the box answers included."""
@@ -88,123 +107,159 @@ class BoxSession:
     def moved(self, host: str, port: int) -> None:
         """Take note of where the provider says that the box is; it counts once the described address fails."""
         if self._approach.moved(host, port) and self.state.link is Link.UNREACHABLE:
-            self._kick.set()
-
-    def _set(self, state: BoxState) -> None:
-        if state is not self.state:
-            self.state = state
-            self._on_change()
+            self._nudge.give()
 
     def follow(self, path: str) -> None:
         """Follow one more log, now and after every reconnect."""
-        if path not in self._extra_logs:
-            self._extra_logs += (path,)
+        if self.intake.follow(path):
             self._send(Control(op="follow", path=path))
 
     def set_interval(self, seconds: float) -> None:
         """Ask for a sample every `seconds`."""
-        if seconds != self._interval:
-            self._interval = seconds
-            self._send(Control(op="interval", seconds=seconds))
-            if self.state.hello is not None:
-                # What counts as old follows from the interval in effect.
-                self._set(replace(self.state, hello=replace(self.state.hello, interval=seconds)))
+        if seconds == self._interval:
+            return
+        self._interval = seconds
+        self._send(Control(op="interval", seconds=seconds))
+        if self._channel is None or seconds > (self.state.interval or self.state.spec.interval):
+            self._set(replace(self.state, interval=self._shown()))
+        # Else by the next sample: what came at the slower pace is not old before that.
+
+    def _shown(self) -> float | None:
+        return None if self._interval == self.state.spec.interval else self._interval
 
     def pause(self, paused: bool) -> None:
         """Disconnect and stay so, or go on."""
-        if paused:
-            self._going.clear()
-            if self._once_task is not None:
-                self._once_task.cancel()
+        if paused == self._paused:
+            return
+        self._paused = paused
+        if paused and self._trying and self._task is not None and not self._called_back:
+            self._called_back = True
+            self._task.cancel()
         else:
-            self._going.set()
-        self._kick.set()
+            self._nudge.give()
 
     def retry_now(self) -> None:
         """Do not wait for the backoff to end."""
-        self._kick.set()
+        if not self._paused:
+            self._nudge.give()
+
+    def woke(self) -> None:
+        """The computer slept, or its clock was set: connect at once, and see whether a connection still lives."""
+        self.retry_now()
+        if self._channel is not None:
+            self._send(Control(op="ping", id=1))
+            heard = self._heard
+            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._cut_unless_heard, heard)
+
+    def _cut_unless_heard(self, heard: float) -> None:
+        if self._connection is not None and self._heard == heard:
+            self._connection.abort()
 
     async def run(self) -> None:
         """Stay connected until cancelled."""
+        self._task = asyncio.current_task()
         backoff = Backoff()
         while True:
-            if not self._going.is_set():
-                self._lost(Link.PAUSED, "paused by you", None)
-                await self._going.wait()
-            started = self._clock()
-            self._once_task = asyncio.create_task(self._once())
             try:
-                link, reason = await self._once_task
+                await self._round(backoff)
             except asyncio.CancelledError:
-                if self._going.is_set():
-                    self._once_task.cancel()
-                    await asyncio.gather(self._once_task, return_exceptions=True)
+                called_back, self._called_back = self._called_back, False
+                # Called back by `pause`, and by nobody else?
+                if not called_back or self._task is None or self._task.uncancel() > 0:
                     raise
-                continue
-            if self._clock() - started > LIVED_SECONDS:
-                backoff.reset()
-            refused = link in (Link.REFUSED_KEY, Link.REFUSED_LOGIN) and not self._approach.has_another_way
-            wait = REFUSED_SECONDS if refused else backoff.wait()
-            self._lost(link, reason, self._clock() + wait)
-            self._kick.clear()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._kick.wait(), wait)
 
-    async def _once(self) -> tuple[Link, str]:
-        connection: asyncssh.SSHClientConnection | None = None
+    async def _round(self, backoff: Backoff) -> None:
+        if self._paused:
+            self._lost(Link.PAUSED, "paused by you", None)
+            await self._nudge.wait()
+            return
+        if self.state.link is Link.PAUSED:
+            self._lost(Link.CONNECTING, "ssh: connecting", None)
+        self._nudge.forget()
+        started = time.monotonic()
+        self._trying = True
+        try:
+            failure, reason = await self._once()
+        finally:
+            self._trying = False
+        if time.monotonic() - started > LIVED_SECONDS:
+            backoff.reset()
+        wait = backoff.wait(failure)
+        self._lost(link_of(failure), reason, self._clock() + wait)
+        await self._nudge.wait(wait)
+
+    async def _once(self) -> tuple[Failure, str]:
+        self._fault = None
         try:
             async with self._approach.turn():
-                connection = await self._approach.connect()
-                pythons = (self.state.spec.python,) if self.state.spec.python else self._profile.python
+                self._connection = await self._approach.connect()
+            asked = self._interval, self.intake.followed
+            async with asyncio.timeout(DEPLOY_SECONDS):
                 watching = await watch(
-                    connection,
+                    self._connection,
                     self._bundle,
-                    pythons,
-                    self._config(),
+                    self._pythons,
+                    self.intake.config(self.state, self._interval, self._clock()),
                     self._frame,
                     self._bad,
                     self._line if self._tap is not None else None,
                 )
             self._channel = watching.channel
             self._set(replace(self.state, limited=watching.limited))
-            return Link.UNREACHABLE, await self._channel.wait()
+            self._catch_up(*asked)
+            reason = await watching.channel.wait()
         except BoxError as error:
-            return link_of(error), str(error)
+            failure = failure_of(error)
+            refused = failure in (Failure.REFUSED_KEY, Failure.REFUSED_LOGIN)
+            if refused and self._approach.has_another_way:
+                failure = Failure.UNREACHABLE  # the next try goes there, and soon
+            return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
-            return Link.UNREACHABLE, f"ssh: {error or type(error).__name__}"
+            return Failure.UNREACHABLE, f"ssh: {error or type(error).__name__}"
+        except Exception as error:
+            log.exception("%s: a session failed", self.state.spec.name)
+            return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
         finally:
             self._channel = None
+            connection, self._connection = self._connection, None
             if connection is not None:
                 connection.abort()
+        if self._fault is not None:
+            return Failure.OUR_FAULT, self._fault
+        ended = isinstance(watching.channel, Channel) and watching.channel.status is not None
+        return Failure.AGENT_ENDED if ended else Failure.UNREACHABLE, reason
 
-    def _config(self) -> WatchConfig:
-        spec, counters = self.state.spec, self.state.counters
-        mounts = spec.mounts or tuple(mount for tier in self._profile.tiers for mount in tier.mounts)
-        return WatchConfig(
-            interval=self._interval,
-            mounts=tuple(dict.fromkeys(mounts)),
-            jobs=spec.jobs,
-            logs=spec.logs + self._extra_logs,
-            runs=spec.runs,
-            pattern=spec.pattern or DEFAULT_PATTERN,
-            find=True,
-            gpu_trace=spec.gpu_trace,
-            samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
-            log_cursors=dict(self._logs),
-            scalar_cursors={
-                source: cursor for run in self.state.runs for source, cursor in run.cursors.items()
-            },
-            delta=True,
-        )
+    def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
+        """Send what was asked for while the agent was on its way."""
+        if self._interval != interval:
+            self._send(Control(op="interval", seconds=self._interval))
+        for path in self.intake.followed[len(followed) :]:
+            self._send(Control(op="follow", path=path))
+        if self._fault is not None and self._connection is not None:
+            self._connection.abort()
 
     def _line(self, line: bytes) -> None:
         if self._tap is not None:
             self._tap(self.state.spec.name, self._clock(), line)
 
     def _frame(self, frame: Frame) -> None:
-        if isinstance(frame, LogLines):
-            self._logs[frame.path] = Cursor(frame.inode, frame.end)
-        self._set(apply(self.state, frame, self._clock()))
+        if self._fault is not None:
+            return
+        self._heard = time.monotonic()
+        try:
+            state = self.intake.take(self.state, frame, self._clock())
+            if isinstance(frame, Sample) and state.interval != self._shown():
+                state = replace(state, interval=self._shown())
+        except Exception as error:
+            log.exception("%s: a frame could not be taken in", self.state.spec.name)
+            kind = type(frame).__name__
+            self._fault = f"rgt could not take in a {kind} frame: {_named(error)}; it is left out and counted"
+            with contextlib.suppress(Exception):
+                self._set(self.intake.give_up(self.state, frame))
+            if self._connection is not None:
+                self._connection.abort()
+            return
+        self._set(state)
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters
@@ -220,6 +275,15 @@ class BoxSession:
         since = self.state.since if self.state.link is link else self._clock()
         self._set(replace(self.state, link=link, reason=reason, since=since, retry_at=retry_at))
 
+    def _set(self, state: BoxState) -> None:
+        if state is not self.state:
+            self.state = state
+            self._on_change(state.spec.name)
+
     def _send(self, control: Control) -> None:
         if self._channel is not None:
             self._channel.send(control)
+
+
+def _named(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

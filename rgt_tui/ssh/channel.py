@@ -84,7 +84,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._on_line = on_line
         self._lines = LineSplitter()
         self._read = FrameReader().read
-        self._status: int | None = None
+        self.status: int | None = None
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
@@ -106,14 +106,14 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self._on_bad(bad)
 
     def exit_status_received(self, status: int) -> None:
-        self._status = status
+        self.status = status
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.ended.done():
             return
         last = self.words.decode(errors="replace").strip().splitlines()
-        if self._status is not None:
-            self.ended.set_result(f"the agent ended with {self._status}" + (f": {last[-1]}" if last else ""))
+        if self.status is not None:
+            self.ended.set_result(f"the agent ended with {self.status}" + (f": {last[-1]}" if last else ""))
         else:
             self.ended.set_result(f"ssh: {exc}" if exc else "ssh: the connection was lost")
 
@@ -133,6 +133,11 @@ class Channel:
     async def wait(self) -> str:
         """Wait for the end; return why it ended."""
         return await asyncio.shield(self._session.ended)
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of the agent; None while it runs, and where the connection was lost before."""
+        return self._session.status
 
     def close(self) -> None:
         """End it: the agent sees the end of its input and leaves."""

@@ -17,6 +17,7 @@ from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.teardown import Teardown
+from rgt_tui.fleet.turns import Turns
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle
@@ -84,7 +85,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     profile = load_profile("autodl")
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, profile, bundle, asyncio.Semaphore(1), time.time, lambda: None)
+    session = BoxSession(spec, profile, bundle, Turns(), time.time, lambda _: None)
     session.state = quiet_state(spec)
     meters = Meters({BOX: session}, seconds=60, clock=time.time, env={KEY: server.key})
     audit = tmp_path / "audit.jsonl"

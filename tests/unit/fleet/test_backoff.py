@@ -1,18 +1,34 @@
-"""Waiting times double up to a ceiling, and vary."""
+"""Waiting times double up to a ceiling, and vary, by what went wrong."""
 
 from __future__ import annotations
 
 import random
 
-from rgt_tui.fleet.backoff import LONGEST_SECONDS, Backoff
+import pytest
+
+from rgt_tui.fleet.backoff import WAITS, Backoff, Failure, link_of
+from rgt_tui.model.box import Link
 
 
-def test_waits_double_with_jitter_and_end_at_the_ceiling() -> None:
+@pytest.mark.parametrize("failure", Failure)
+def test_waits_double_with_jitter_and_end_at_the_ceiling(failure: Failure) -> None:
     backoff = Backoff(random.Random(1))
-    waits = [backoff.wait() for _ in range(12)]
+    first, longest = WAITS[failure]
+    waits = [backoff.wait(failure) for _ in range(40)]
     for index, wait in enumerate(waits):
-        ceiling = min(LONGEST_SECONDS, 2.0**index)
+        ceiling = min(longest, first * 2.0**index)
         assert ceiling / 2 <= wait <= ceiling
+    assert len(set(waits)) == len(waits)
+
+
+def test_a_box_that_cannot_be_reached_is_tried_within_two_minutes() -> None:
+    assert WAITS[Failure.UNREACHABLE] == (1.0, 120.0)
+    assert all(wait.longest <= 120 for failure, wait in WAITS.items() if "refused" not in failure)
+
+
+def test_a_refusal_is_not_tried_again_soon() -> None:
+    for failure in (Failure.REFUSED_KEY, Failure.REFUSED_LOGIN):
+        assert Backoff().wait(failure) > 400
 
 
 def test_a_connection_that_lived_resets_it() -> None:
@@ -21,3 +37,11 @@ def test_a_connection_that_lived_resets_it() -> None:
         backoff.wait()
     backoff.reset()
     assert backoff.wait() <= 1.0
+
+
+def test_only_a_refusal_says_more_of_the_link_than_unreachable() -> None:
+    assert {link_of(failure) for failure in Failure} == {
+        Link.UNREACHABLE,
+        Link.REFUSED_KEY,
+        Link.REFUSED_LOGIN,
+    }

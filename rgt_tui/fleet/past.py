@@ -1,0 +1,227 @@
+"""What was seen of a box over hours: live samples and the recorder's summary, on one grid of time. Pure.
+
+The grid is that of the client's clock, in stretches of equal width. A stretch that has a value keeps it, so that the
+same history merged twice, or samples that were counted there already, change nothing. A stretch that nobody saw is a
+hole, never a line drawn across.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+from rgt_tui.model.box import Past
+from rgt_tui.model.protocol import History, HistoryRequest, Sample
+
+WIDTHS = (60.0, 120.0, 240.0, 480.0)
+"""Seconds of a stretch: the narrowest with which everything fits."""
+LONGEST_SECONDS = 86400.0
+STRETCHES = 240
+"""How many are kept, unless said otherwise."""
+LONG_GAP_SECONDS = 120.0
+"""After so long an absence the recorder's summary is asked for; the agent then leaves out old samples."""
+HALF = 0.5
+"""A stretch counts as seen when so much of it was."""
+
+Values = dict[str, float | None]
+
+
+def figures(sample: Sample) -> Values:
+    """Return the percentages of a sample that are kept, by the names of the ``history`` frame."""
+    mem = sample.mem
+    found: Values = {
+        "util": utilisation(sample),
+        "vram": vram(sample),
+        "cgroup": None if mem.used is None else share(max(0, mem.used - (mem.cache or 0)), mem.limit),
+    }
+    for disk in sample.disks:
+        found[f"disk:{disk.mount}"] = share(disk.bytes_used, disk.bytes_total)
+        found[f"inodes:{disk.mount}"] = share(disk.inodes_used, disk.inodes_total)
+    return found
+
+
+def utilisation(sample: Sample) -> float | None:
+    """Return the mean over the GPUs that tell theirs, percent."""
+    utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
+    return sum(utils) / len(utils) if utils else None
+
+
+def vram(sample: Sample) -> float | None:
+    """Return how full the memory of all GPUs together is, percent."""
+    used = total = 0
+    for gpu in sample.gpus:
+        used += gpu.vram_used or 0
+        total += gpu.vram_total or 0
+    return share(used, total)
+
+
+def share(part: float | None, whole: float | None) -> float | None:
+    """Return the percentage; None where nothing is known."""
+    return 100.0 * part / whole if whole and part is not None else None
+
+
+def tenths(value: float | None) -> float | None:
+    """Return a percentage to one decimal: the same object for the same figure, as hundreds of boxes keep many."""
+    if value is None or not 0.0 <= value <= 100.0:
+        return value
+    return _TENTHS[round(value * 10)]
+
+
+_TENTHS = tuple(round(number / 10, 1) for number in range(1001))
+
+
+class Stretch:
+    """Adds up the samples of the stretch that is going on."""
+
+    __slots__ = ("_place", "_sums", "_width")
+
+    def __init__(self) -> None:
+        self._place: int | None = None
+        self._width = WIDTHS[0]
+        self._sums: dict[str, tuple[float, int]] = {}
+
+    def add(self, at: float, found: Values, width: float) -> Past | None:
+        """Take in a sample.
+
+        Args:
+            at: Client clock of the sample.
+            found: Its `figures`.
+            width: Seconds of a stretch.
+
+        Returns:
+            The stretch before, when `at` does not belong to it.
+        """
+        done = None
+        place = math.floor(at / width)
+        if place != self._place or width != self._width:
+            done = self._done()
+            self._place, self._width, self._sums = place, width, {}
+        sums = self._sums
+        for name, value in found.items():
+            if value is not None:
+                total, count = sums.get(name, _NONE)
+                sums[name] = (total + value, count + 1)
+        return done
+
+    def _done(self) -> Past | None:
+        if self._place is None or not self._sums:
+            return None
+        means = tuple(tenths(total / count) for total, count in self._sums.values())
+        at = (self._place + 1) * self._width
+        return Past(names=tuple(self._sums), at=(at,), values=(means,), width=self._width)
+
+
+_NONE = (0.0, 0)
+
+
+def wanted(last: float | None, now: float, stretches: int = STRETCHES) -> HistoryRequest | None:
+    """Return what to ask the recorder for on connecting.
+
+    Args:
+        last: Client clock of the newest sample that is known; None = there is none.
+        now: Client clock.
+        stretches: How many rows are wanted at most.
+
+    Returns:
+        None when the gap is short enough to be filled sample by sample.
+    """
+    gap = LONGEST_SECONDS if last is None else now - last
+    if gap <= LONG_GAP_SECONDS:
+        return None
+    gap = min(gap, LONGEST_SECONDS)
+    width = _width(gap, stretches)
+    points = max(2, math.ceil(gap / width))
+    return HistoryRequest(seconds=points * width, points=points)
+
+
+def from_history(frame: History, skew: float) -> Past:
+    """Return what the recorder saw, on the client's clock.
+
+    The rows are cut by a clock of the box that does not jump, and carry one that may: a row whose time does not fit
+    its place among the others is put where its place says.
+
+    Args:
+        frame: The frame.
+        skew: Box clock minus client clock, seconds.
+    """
+    newest = next((place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None)
+    if newest is None or not (math.isfinite(frame.width) and frame.width > 0):
+        return Past()
+    kept = []
+    for place, row in enumerate(frame.rows):
+        by_place = frame.rows[newest].at + (place - newest) * frame.width
+        at = row.at if abs(row.at - by_place) <= 1.5 * frame.width else by_place
+        means = tuple(tenths(value[1]) if value is not None else None for value in row.values)
+        if row.count and len(means) == len(frame.names) and math.isfinite(at):
+            kept.append((at - skew, means))
+    return Past(
+        names=frame.names,
+        at=tuple(at for at, _ in kept),
+        values=tuple(means for _, means in kept),
+        width=frame.width,
+    )
+
+
+def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
+    """Return `old` with what `new` knows of the holes in it.
+
+    Args:
+        old: What is known; its values stay.
+        new: What else was seen.
+        stretches: How many are kept; where time is longer, stretches become wider.
+    """
+    if not new.at:
+        return old
+    if len(new.at) == 1 and _follows(old, new) and len(old.at) < stretches:
+        return Past(names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width)
+    end = max(old.at[-1:] + new.at[-1:])
+    first = max(min(past.at[0] - past.width for past in (old, new) if past.at), end - LONGEST_SECONDS)
+    width = max(_width(end - first, stretches), WIDTHS[0])
+    names = tuple(dict.fromkeys((*old.names, *new.names)))
+    known = dict(_on_grid(new, width))
+    for place, values in _on_grid(old, width):
+        known[place] = known.get(place, {}) | {name: v for name, v in values.items() if v is not None}
+    least = math.ceil((end - LONGEST_SECONDS) / width)
+    places = sorted(place for place in known if place >= least)[-stretches:]
+    return Past(
+        names=names,
+        at=tuple((place + 1) * width for place in places),
+        values=tuple(tuple(known[place].get(name) for name in names) for place in places),
+        width=width,
+    )
+
+
+def _follows(old: Past, new: Past) -> bool:
+    if not old.at or old.width != new.width or old.names != new.names:
+        return False
+    return old.at[-1] < new.at[0] <= old.at[0] - old.width + LONGEST_SECONDS
+
+
+def _width(seconds: float, stretches: int) -> float:
+    return next((width for width in WIDTHS if seconds <= width * stretches), WIDTHS[-1])
+
+
+def _on_grid(past: Past, width: float) -> Iterator[tuple[int, Values]]:
+    """Yield per stretch of the grid the means of what overlaps it, weighted by how much it does."""
+    covered: dict[int, float] = {}
+    sums: dict[int, dict[str, tuple[float, float]]] = {}
+    for at, values in zip(past.at, past.values, strict=False):
+        for place, seconds in _overlaps(at - past.width, at, width):
+            covered[place] = covered.get(place, 0.0) + seconds
+            into = sums.setdefault(place, {})
+            for name, value in zip(past.names, values, strict=False):
+                if value is not None:
+                    total, weight = into.get(name, (0.0, 0.0))
+                    into[name] = (total + value * seconds, weight + seconds)
+    for place, seconds in covered.items():
+        if seconds >= HALF * width - 1e-6:
+            yield place, {name: tenths(total / weight) for name, (total, weight) in sums[place].items()}
+
+
+def _overlaps(begin: float, end: float, width: float) -> Iterable[tuple[int, float]]:
+    place = math.floor(begin / width)
+    while place * width < end - 1e-6:
+        seconds = min(end, (place + 1) * width) - max(begin, place * width)
+        if seconds > 1e-6:
+            yield place, seconds
+        place += 1
