@@ -89,12 +89,12 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
     low = min(newest)
     if not math.isfinite(low):
         return None
-    if low <= sum(usual) / len(usual):
-        return 0.0
-    known = [value for value in usual if math.isfinite(value)]
+    known = usual if math.isfinite(sum(usual)) else [value for value in usual if math.isfinite(value)]
     if len(known) < LEAST:
         return None
     middle = median(known)
+    if low <= middle:
+        return 0.0
     scatter = TO_SIGMA * median([abs(value - middle) for value in known])
     return max(0.0, (low - middle) / max(scatter, FLOOR * abs(middle), 1e-12))
 

@@ -1,0 +1,349 @@
+"""Every kind of the table: where it holds, what it says, and the nearest case where it does not."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from rgt_box.sampling import xid as box_xid
+
+from rgt_tui.alerts import xid
+from rgt_tui.alerts.book import Book, covered, step
+from rgt_tui.alerts.kind import Kind
+from rgt_tui.alerts.memory import Memory, Past, news_of
+from rgt_tui.alerts.rules import BY_ID, KINDS
+from rgt_tui.alerts.rules_gpu import SLOWED
+from rgt_tui.alerts.rules_run import spike
+from rgt_tui.alerts.trend import Trend
+from rgt_tui.alerts.view import View, view
+from rgt_tui.model.box import BoxState, Counters, Link
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.protocol import Cpu, Event, Gpu
+from rgt_tui.model.protocol import Memory as BoxMemory
+from rgt_tui.model.run import Resume
+from tests.unit.triage.builders import DATA, NOW, box, cell, queue, run, sample
+
+replace = msgspec.structs.replace
+RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
+STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="RunPod")
+GONE = Meter(MeterKind.NONE, Lifecycle.GONE, at=NOW, source="RunPod")
+DONE = queue(cell(state="done", exit_code=0), done=True, runner_alive=False)
+IDLE = sample(procs=())
+
+
+def gpu(**over: Any) -> Any:
+    return sample(gpus=(replace(Gpu(0, "H100", util=90.0), **over),))
+
+
+def event(kind: str, text: str, level: str = "error", seq: int = 7) -> Event:
+    return Event("boot-1", seq, NOW - 5, kind, text, level)
+
+
+FATAL = Finding("U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used")
+CUT = queue(cell(state="interrupted", exit_code=75), runner_alive=False)
+LEFT = queue(cell(state="waiting"), runner_alive=False)
+NAN = run(losses=[2.0] * 60 + [math.nan] * 2)
+JUMP = run(losses=[2.0 + 0.01 * (i % 5) for i in range(60)] + [9.0] * 3)
+FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
+RAN = Memory(past=Past(existed=True, ran=True))
+PACE = 19_400_000_000 / 7300.0
+GROWN = tuple((60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i)) for i in range(-28, 1))
+GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
+STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
+
+CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "finding": ({"findings": (FATAL,)}, "inodes of /data: all used · U7", {}),
+    "failed": (
+        {"queues": (queue(cell(state="failed", exit_code=1, reason="exit 1")),)},
+        "lstm-b failed, exit 1: exit 1",
+        {"queues": (queue(cell(state="done")),), "runs": ()},
+    ),
+    "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
+    "stalled": ({"runs": (STUCK,)}, "lstm-b stands at step 812 for 5m00, usually 1.5 s a step", {}),
+    "no-step": ({"runs": ()}, "lstm-b has logged no step, 10m00 after its start", {}),
+    "idle-gpu": ({"sample": gpu(util=1.0)}, "GPU 0 at 1 % for 10m00, while the run advances without it", {}),
+    "bytes": (
+        {"sample": sample(replace(DATA, bytes_used=90, bytes_free=10))},
+        "/workspace 90 % of its bytes used (10 B free)",
+        {"sample": sample(replace(DATA, bytes_used=90, bytes_free=10, read_only=True))},
+    ),
+    "inodes": (
+        {"sample": sample(replace(DATA, inodes_used=4000))},
+        "/workspace 97 % of its inodes used (4,000 of 4,096)",
+        {"sample": sample(replace(DATA, inodes_used=4000, inodes_total=None))},
+    ),
+    "filling": (
+        {"memory": GROWS},
+        "/workspace runs out of bytes in 2h",
+        {"memory": Memory(trends={"bytes:/workspace": Trend(GROWN[:8])})},
+    ),
+    "mount": ({"sample": sample(replace(DATA, error="stale handle"))}, "/workspace cannot be read: stale handle", {}),
+    "memory": (
+        {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=1, limit=100))},
+        "container memory 94 %: 94 B of 100 B, cache left out",
+        {"sample": sample(mem=BoxMemory(cgroup=2, used=95, cache=50, limit=100))},
+    ),
+    "oom-kill": (
+        {"events": (event("oom-kill", "killed 12"),)},
+        "the kernel killed for memory 5s ago (oom kills 0)",
+        {"events": (replace(event("oom-kill", "killed 12"), at=NOW - 700),)},
+    ),
+    "throttled": (
+        {"sample": gpu(throttle=("hw_thermal",), temp_c=91.0, clock_mhz=900.0, clock_max_mhz=1980.0)},
+        "GPU 0 is slowed down: hw_thermal, 91 °C, 900 of 1980 MHz",
+        {"sample": gpu(throttle=("sw_power_cap",), util=99.0, clock_mhz=1800.0, clock_max_mhz=1980.0)},
+    ),
+    "cpu-throttled": (
+        {"sample": sample(cpu=Cpu(quota=8.0, usable=8.0, throttled_pct=40.0))},
+        "the CPU quota (8 cores) holds the training back 40 % of the time",
+        {"sample": sample(cpu=Cpu(quota=8.0, throttled_pct=40.0), procs=())},
+    ),
+    "xid": (
+        {"sample": gpu(xid=79)},
+        "GPU 0: Xid 79 in the kernel log",
+        {"sample": gpu(xid=31)},
+    ),
+    "xid-soft": (
+        {"events": (event("xid", "GPU 0 (0000:01:00.0): Xid 31, page fault", "warn"),)},
+        "GPU 0 (0000:01:00.0): Xid 31, page fault",
+        {"events": (event("xid", "GPU 0 (0000:01:00.0): Xid 45, a program's work was taken off", "info"),)},
+    ),
+    "ecc": (
+        {"sample": gpu(ecc_uncorrected=2, ecc_corrected=70)},
+        "GPU 0: 2 uncorrected memory errors (70 corrected)",
+        {"sample": gpu(ecc_uncorrected=0, ecc_corrected=70)},
+    ),
+    "gpu-error": ({"sample": gpu(error="GPU is lost")}, "GPU 0 does not answer: GPU is lost", {}),
+    "loss-nan": ({"runs": (NAN,)}, "lstm-b: loss nan at step 812, 2 points in a row", {"runs": (run(),)}),
+    "loss-spike": (
+        {"runs": (JUMP,)},
+        "lstm-b: the loss jumped to 9 at step 812, usual was 2.02",
+        {"runs": (run(losses=[2.0 + 0.01 * (i % 5) for i in range(62)] + [9.0]),)},
+    ),
+    "fast-finish": (
+        {"queues": (queue(FLAGGED, cell()),)},
+        "lstm-a ended after 3 s, usual are 60 min",
+        {"queues": (queue(replace(FLAGGED, flag=None), cell()),)},
+    ),
+    "interrupted": ({"queues": (CUT,), "sample": IDLE}, "lstm-b preempted, nobody runs it", {}),
+    "waiting": ({"queues": (LEFT,), "sample": IDLE}, "1 cell waiting, no runner alive", {}),
+    "done-billing": (
+        {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": RUNNING},
+        "queue done, still billing $0.42/h (Vast.ai)",
+        {"queues": (DONE,), "runs": (), "sample": IDLE, "meter": STOPPED},
+    ),
+    "unreachable": (
+        {"link": Link.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 180},
+        "unreachable for 3m00: ssh: timed out; Vast.ai says running",
+        {"link": Link.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 60},
+    ),
+    "host-key": ({"link": Link.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
+    "login": ({"link": Link.REFUSED_LOGIN, "reason": "no key fits"}, "login refused: no key fits", {}),
+    "stopped": (
+        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": RAN},
+        "RunPod says stopped, and it was not asked for here",
+        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": Memory(past=Past(existed=True))},
+    ),
+    "gone": (
+        {"link": Link.UNREACHABLE, "meter": GONE, "memory": RAN},
+        "RunPod says gone, and it was not destroyed from here",
+        {"link": Link.UNREACHABLE, "meter": GONE},
+    ),
+    "clock": (
+        {
+            "link": Link.UNREACHABLE,
+            "meter": STOPPED,
+            "sample_at": NOW - 13.5 * 86400,
+            "spec": replace(box().spec, profile="autodl"),
+        },
+        "1d 12h left: ",
+        {"link": Link.UNREACHABLE, "meter": STOPPED, "spec": replace(box().spec, profile="autodl")},
+    ),
+    "balance": (
+        {"meter": replace(RUNNING, balance=3.0, burn_per_hour=1.0)},
+        "the account has $3.00 left, 3h00 at $1.00/h (Vast.ai)",
+        {"meter": replace(RUNNING, balance=3.0, burn_per_hour=0.0)},
+    ),
+    "meter": (
+        {"meter": replace(RUNNING, at=NOW - 700, error="401")},
+        "meter unknown, last read 11m40 ago: 401",
+        {"meter": replace(RUNNING, at=NOW - 500, error="401")},
+    ),
+    "clock-skew": ({"clock_skew": -3600.0}, "the box's clock is 1h00 behind this machine's", {}),
+    "stream": (
+        {"counters": Counters(bad_frames=3)},
+        "the agent's stream is damaged: 3 bad frames, 0 missing",
+        {"counters": Counters()},
+    ),
+}  # fmt: skip
+
+
+def test_every_kind_has_a_case() -> None:
+    assert list(CASES) == [kind.id for kind in KINDS]
+
+
+def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
+    """Watch a box for as long as the kind asks, from a calm state on."""
+    memory = over.get("memory", Memory())
+    state = box(**{key: value for key, value in over.items() if key != "memory"})
+    book = Book(memory=memory)
+    trends = book.memory.trends
+    if kind.rises and kind.id == "stream":
+        book = step(book, box(), NOW - 2000, (kind,)).book
+    rounds = int(kind.hold_s / 60) + 2
+    texts: list[tuple[str, str]] = []
+    for left in range(rounds, -1, -1):
+        now = NOW if left == 0 else NOW - 60.0 * left
+        fresh = view(state, NOW)
+        shifted = replace(state, sample_at=now if fresh.live else state.sample_at, since=state.since)
+        book = replace(book, memory=replace(book.memory, trends=trends))
+        if left and (kind.hold_s == 0 or kind.id in ("unreachable", "no-step")):
+            continue  # says by itself for how long it has been so
+        book = step(book, shifted, now, (kind,)).book
+        texts = [
+            (m.alert.level, m.alert.text) for ms in book.machines.values() for m in ms.values() if m.alert
+        ]
+    return texts
+
+
+@pytest.mark.parametrize("id_", CASES)
+def test_it_holds_and_says_so(id_: str) -> None:
+    over, text, _ = CASES[id_]
+    found = judge(BY_ID[id_], over)
+    assert len(found) == 1
+    if id_ in ("filling", "clock"):
+        assert found[0][1].startswith(text)
+    elif id_ == "idle-gpu":
+        assert found[0][1].startswith("GPU 0 at 1 % for 1")
+    else:
+        assert found[0][1] == text
+
+
+@pytest.mark.parametrize("id_", CASES)
+def test_the_nearest_case_where_it_does_not_hold(id_: str) -> None:
+    assert judge(BY_ID[id_], CASES[id_][2]) == []
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
+def test_a_row_is_whole(kind: Kind) -> None:
+    sign = -1 if kind.below else 1
+    for rung in kind.rungs:
+        assert rung.level in ("warn", "error")
+        assert sign * rung.clear <= sign * rung.at
+    assert [rung.level for rung in kind.rungs] == sorted((r.level for r in kind.rungs), reverse=True)
+    assert ":" not in kind.id
+    assert kind.advice.endswith(".")
+    assert len(kind.advice) <= 110
+    assert kind.hold_s >= 0 <= kind.quiet_s
+
+
+def test_no_kind_says_dead() -> None:
+    assert not any("dead" in text for _, text, _ in CASES.values())
+
+
+def test_xid_classes_are_those_of_the_agent() -> None:
+    assert {number: xid.level_of(number) for number in box_xid.MEANINGS} == {
+        number: level for number, (level, _) in box_xid.MEANINGS.items()
+    }
+
+
+def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
+    from rgt_box.verbs.gpu_health import SLOWED as THEIRS
+
+    assert THEIRS == SLOWED
+
+
+def test_events_before_the_newest_boot_are_history() -> None:
+    old = replace(event("oom-kill", "killed"), boot="boot-0")
+    assert news_of((old, event("rebooted", "anew", "warn"))).oom_seq == 0
+    assert news_of((event("rebooted", "anew", "warn"), event("oom-kill", "killed"))).oom_seq == 7
+
+
+def test_a_hard_xid_is_not_hidden_by_a_later_soft_one() -> None:
+    hard = event("xid", "GPU 1 (0000:02:00.0): Xid 79, fallen off the bus")
+    soft = event("xid", "GPU 1 (0000:02:00.0): Xid 31, page fault", "warn", 8)
+    state = box(events=(hard, soft), sample=sample(gpus=(Gpu(1, "H100", xid=31),)))
+    raised = step(Book(), state, NOW).raised
+    assert {(alert.id, alert.level) for alert in raised} == {("xid:1", "error"), ("xid-soft", "warn")}
+
+
+FLAT = [2.0 + 0.05 * math.sin(i) for i in range(49)]
+
+
+@pytest.mark.parametrize(
+    ("usual", "newest", "high"),
+    [
+        (FLAT, [2.1, 2.1, 2.1], False),
+        (FLAT, [9.0, 9.0, 9.0], True),
+        (FLAT, [9.0, 2.0, 9.0], False),
+        (FLAT, [0.1, 0.1, 0.1], False),
+        ([2.0] * 49, [2.05, 2.05, 2.05], False),
+        ([2.0] * 49, [3.0, 3.0, 3.0], True),
+        ([*FLAT[:46], 50.0, 60.0, 70.0], [5.0, 5.0, 5.0], True),
+        ([*FLAT[:43], *[50.0] * 3, *FLAT[46:]], [70.0, 70.0, 70.0], True),
+        ([4.0 - i / 20 for i in range(49)], [1.5, 1.5, 1.5], False),
+        ([-2.0] * 49, [-1.0, -1.0, -1.0], True),
+    ],
+)
+def test_spikes(usual: list[float], newest: list[float], high: bool) -> None:
+    found = spike(usual, newest)
+    assert found is not None
+    assert (found >= 8.0) is high
+
+
+@pytest.mark.parametrize(
+    ("usual", "newest"),
+    [([], []), ([2.0] * 29, [9.0] * 3), ([2.0] * 49, [9.0] * 2), ([2.0] * 49, [math.nan, 9.0, 9.0])],
+)
+def test_a_short_curve_has_no_spikes(usual: list[float], newest: list[float]) -> None:
+    assert spike(usual, newest) is None
+
+
+def test_a_resume_begins_anew() -> None:
+    """A run that goes on from an old checkpoint with a higher loss does not spike."""
+    curve = [2.0 + 0.01 * (i % 3) for i in range(60)] + [4.0] * 5
+    resumed_run = run(losses=curve, resumes=(Resume(step=10, reason="SIGTERM", index=60),))
+    assert step(Book(), box(runs=(resumed_run,)), NOW).raised == ()
+    assert [a.id for a in step(Book(), box(runs=(run(losses=curve),)), NOW).raised] == ["loss-spike:lstm-b"]
+
+
+def test_three_nans_in_a_row_are_an_error() -> None:
+    bad = run(losses=[2.0] * 40 + [math.nan, math.inf, math.nan])
+    (alert,) = step(Book(), box(runs=(bad,)), NOW).raised
+    assert (alert.id, alert.level) == ("loss-nan:lstm-b", "error")
+
+
+def test_done_at_a_part_of_its_plan() -> None:
+    """Found half a minute later: the last points of a cell may come after the news that it is done."""
+    done = queue(cell(state="done", exit_code=0), cell("next"))
+    kinds = (BY_ID["fast-finish"],)
+    book = Book()
+    for after, raised in ((0, 0), (20, 0), (31, 1)):
+        found = step(book, box(queues=(done,), sample_at=NOW + after), NOW + after, kinds)
+        book = found.book
+        assert len(found.raised) == raised
+    assert found.raised[0].text == "lstm-b is done at step 812 of 2,400"
+
+
+@pytest.mark.parametrize(
+    ("resource", "gotcha", "hidden"),
+    [
+        ("inodes of /data", "U7", "inodes:/data"),
+        ("bytes of /data", "U6", "bytes:/data"),
+        ("the loss", "P8", "loss-nan:lstm-b"),
+        ("GPU 3", "U22", "gpu-error:3"),
+    ],
+)
+def test_what_a_finding_says_already(resource: str, gotcha: str, hidden: str) -> None:
+    found = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run="lstm-b")
+    assert covered((found,)) == {hidden}
+
+
+def test_a_view_without_anything() -> None:
+    bare = BoxState(spec=box().spec)
+    found: View = view(bare, NOW)
+    for kind in KINDS:
+        assert not kind.read(found) or kind.id == "stream", kind.id
