@@ -77,6 +77,7 @@ class Memory:
         for box in state.boxes:
             self._newest[box.spec.name] = box
         if self._timer is None:
+            self._history.adopt([box.spec for box in state.boxes])
             self._timer = asyncio.get_running_loop().create_task(self._run(), name="history")
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:

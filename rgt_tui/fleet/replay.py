@@ -239,10 +239,11 @@ class ReplayFleet:
                 if isinstance(item, Skipped):
                     self._leave_out(item)
                     continue
-                if item.at > group + PUBLISH_SECONDS:
-                    if dirty:
-                        self._publish(last)
-                        dirty = False
+                later = item.at > group + PUBLISH_SECONDS
+                if dirty and (later or (item.set is not None and item.set.link is not None)):
+                    self._publish(last)  # a link that comes and goes was seen to come
+                    dirty = False
+                if later:
                     if item.at < shown_from:
                         self._clock.jump(max(item.at, self._clock.now()))
                     else:

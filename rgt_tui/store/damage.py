@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 from rgt_tui.store import runs
@@ -58,7 +58,7 @@ def inode_of(path: Path) -> int | None:
         return None
 
 
-def verify(con: sqlite3.Connection, path: Path) -> Iterator[int]:
+def verify(con: sqlite3.Connection, path: Path) -> Generator[int]:
     """Read every row and prove its seal, a slice at a time; yields the rows of each slice.
 
     Raises:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -70,22 +70,26 @@ class HistoryFile:
             now = self._clock()
             for name, spec in self._specs.items():
                 box = states.known(con, spec)
-                if box is not None:
-                    found[name] = self._recalled(con, names, box, spec, now)
+                state = None if box is None else self._recalled(con, names, box, spec, now)
+                if state is not None:
+                    found[name] = state
         return found
 
     def _recalled(
         self, con: sqlite3.Connection, names: Names, box: int, spec: BoxSpec, now: float
-    ) -> BoxState:
-        state = states.recall(con, box, spec, now) or BoxState(spec=spec, since=now)
+    ) -> BoxState | None:
         recalled = runs.recall(con, box)
+        past = samples.past(con, names, box, now)
+        state = states.recall(con, box, spec, now)
+        if state is None and not recalled and not past.at:
+            return None
         self._books.update(((spec.name, run.name), book) for run, book in recalled)
         return msgspec.structs.replace(
-            state, runs=tuple(run for run, _ in recalled), past=samples.past(con, names, box, now)
+            state or BoxState(spec=spec, since=now), runs=tuple(run for run, _ in recalled), past=past
         )
 
     def commit(self, batch: Batch) -> None:
-        """Write a batch, all or nothing; twice is as good as once.
+        """Write a batch, all or nothing; twice is as good as once. Only of boxes that were adopted.
 
         Raises:
             HistoryError: nothing was written.
@@ -95,24 +99,26 @@ class HistoryFile:
             books: dict[tuple[str, str], Book] = {}
             numbers = dict(self._numbers)
             with transaction(con):
+                for name, spec in self._specs.items():
+                    if name not in numbers:
+                        numbers[name] = states.number(con, spec, now)
                 for name, state in batch.boxes.items():
-                    states.save(con, self._number(con, name, numbers, now), state, now)
+                    if name in numbers:
+                        states.save(con, numbers[name], state, now)
                 for mean in batch.means:
-                    samples.write(con, names, self._number(con, mean.box, numbers, now), mean)
+                    if mean.box in numbers:
+                        samples.write(con, names, numbers[mean.box], mean)
                 for name, minute in batch.minutes:
-                    minutes.write(con, self._number(con, name, numbers, now), minute)
+                    if name in numbers:
+                        minutes.write(con, numbers[name], minute)
                 for event in batch.events:
-                    events.write(con, self._number(con, event.box, numbers, now), event)
+                    if event.box in numbers:
+                        events.write(con, numbers[event.box], event)
                 for name, state in batch.runs.items():
-                    books.update(self._runs(con, self._number(con, name, numbers, now), state, now))
+                    if name in numbers:
+                        books.update(self._runs(con, numbers[name], state, now))
             self._numbers.update(numbers)
             self._books.update(books)
-
-    def _number(self, con: sqlite3.Connection, name: str, numbers: dict[str, int], now: float) -> int:
-        if name not in numbers:
-            spec = self._specs.get(name)
-            numbers[name] = 0 if spec is None else states.number(con, spec, now)
-        return numbers[name]
 
     def _runs(
         self, con: sqlite3.Connection, box: int, state: BoxState, now: float
@@ -203,7 +209,7 @@ class HistoryFile:
             room.make_room(con, self._max_bytes)
             room.drop_old_damaged(self.path)
 
-    def verify(self, *, force: bool = False) -> Iterator[int]:
+    def verify(self, *, force: bool = False) -> Generator[int]:
         """Prove the whole file, a slice at a time: its structure always, its rows once a day.
 
         Raises:

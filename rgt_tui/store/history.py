@@ -52,12 +52,16 @@ class History:
         """What the boxes cost since local midnight, as of a few seconds ago; None until that is known."""
         return self._worker.spend if self._worker is not None else None
 
+    def adopt(self, specs: Sequence[BoxSpec]) -> None:
+        """Say which boxes there are; what is put of others is not kept."""
+        self._open().ask(lambda file: file.adopt(specs))
+
     def put(self, batch: Batch) -> None:
         """Write a batch soon."""
         self._open().put(batch)
 
     async def recall(self, specs: Sequence[BoxSpec]) -> dict[str, BoxState]:
-        """Return what is known of boxes, from now on those of this process.
+        """Adopt boxes and return what is known of them.
 
         Raises:
             HistoryError: nothing can be read; it is said in `news`, too.

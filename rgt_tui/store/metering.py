@@ -39,7 +39,11 @@ def alive(box: BoxState, now: float) -> bool | None:
     if now - box.sample_at > stale_after(box):
         return None
     cells = (cell for queue in box.queues if queue.runner_alive for cell in queue.cells)
-    return bool(box.sample.procs) or any(cell.state == "running" for cell in cells)
+    return (
+        bool(box.sample.procs)
+        or any(cell.state == "running" for cell in cells)
+        or any(run.alive for run in box.found)
+    )
 
 
 class Metering:

@@ -147,7 +147,7 @@ def _recalled(con: sqlite3.Connection, row: Sequence[Any]) -> tuple[RunState, Bo
         raise Damaged(f"run {name!r} cannot be read: {error}") from error
     held = _series(con, box, name, saved)
     series = {metric: Series(each.xs, each.ys) for metric, each in held.items()}
-    run = msgspec.structs.replace(saved.run, series=series)
+    run = msgspec.structs.replace(saved.run, series=series, alive=None)  # what lived then may not now
     return run, Book(stamp, run, held, run.resumes, tuple(resume.index for resume in run.resumes))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TypeVar
 
@@ -43,7 +43,7 @@ class Worker:
         self._spend_at = 0.0
         self._trouble = ""
         self._over = False
-        self._proof: Iterator[int] | None = None
+        self._proof: Generator[int] | None = None
         self._thread = threading.Thread(target=self._run, name="rgt-history", daemon=True)
         self._thread.start()
 
@@ -87,6 +87,7 @@ class Worker:
                 pass  # it was said
             except Exception as error:  # a fault of ours must not end the thread and fill the queue
                 self._complain(f"history: {type(error).__name__}: {error}")
+        self._stop_proving()
         self._retry_at = 0.0
         self._write()
         self._file.close()
@@ -107,11 +108,16 @@ class Worker:
         try:
             self._guarded(lambda: next(proof, None) or self._proved())
         except HistoryError:
-            self._proof = None
+            self._stop_proving()
 
     def _proved(self) -> int:
-        self._proof = None
+        self._stop_proving()
         return 0
+
+    def _stop_proving(self) -> None:
+        proof, self._proof = self._proof, None
+        if proof is not None:
+            proof.close()
 
     def _write(self) -> None:
         with self._lock:
@@ -161,7 +167,7 @@ class Worker:
             raise
 
     def _renew(self, error: Damaged) -> None:
-        self._proof = None
+        self._stop_proving()
         try:
             aside, rows = self._file.renew()
         except HistoryError as worse:

@@ -23,7 +23,7 @@ class Stream:
     def grow(self, count: int, *, resume: bool = False) -> None:
         """Log more points, as one frame."""
         start = len(self.file)
-        resumes = ()
+        resumes: tuple[tuple[int, str], ...] = ()
         if resume and self._step > 2:
             self._step -= self._rng.randrange(1, self._step)
             resumes = ((self._step, "SIGTERM"),)

@@ -1,0 +1,65 @@
+"""States of boxes as a fleet has them, and a history to put them into."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.money import Meter, MeterKind
+from rgt_tui.model.protocol import Cursor, Disk, Gpu, Memory, Sample
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.store.batch import Batch
+from rgt_tui.store.means import Mean
+from rgt_tui.store.spend import MINUTE, Minute
+
+
+def spec(name: str) -> BoxSpec:
+    return BoxSpec(name=name, host="h", provider=ProviderRef("runpod", f"pod-{name}"))
+
+
+def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 1) -> BoxState:
+    at = time.time() if at is None else at
+    sample = Sample(
+        boot="b",
+        seq=points,
+        at=at,
+        gpus=tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", util=91.0) for i in range(2)),
+        mem=Memory(cgroup=2, used=10, limit=100),
+        disks=(Disk("/", 100, 50, 50, 1000, 100), Disk("/workspace", 1000, 10, 990, 10_000, 50)),
+    )
+    return BoxState(
+        spec=spec(name),
+        link=Link.LIVE,
+        sample=sample,
+        sample_at=at,
+        runs=tuple(run(f"run{number}", points) for number in range(runs)),
+        meter=Meter(
+            kind=MeterKind.COMPUTE_AND_STORAGE, per_hour=2.0, at=at, spent=5.0, spent_since=at - 9000
+        ),
+    )
+
+
+def run(name: str, points: int) -> RunState:
+    steps = list(range(points))
+    series = {metric: Series(list(steps), [1 / (step + 1) for step in steps]) for metric in ("loss", "lr")}
+    source = f"/out/{name}/metrics.jsonl"
+    return RunState(name=name, step=points, series=series, cursors={source: Cursor(9, 100 * points)})
+
+
+def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batch:
+    """Everything that a few seconds of boxes bring, all of it new with each `number`."""
+    at = time.time() if at is None else at
+    minute = int(at // MINUTE) - number
+    states = {name: state(name, at=at + number, points=10 * (number + 1)) for name in names}
+    return Batch(
+        boxes=states,
+        runs=states,
+        means=tuple(Mean(name, minute, 60, {"util": 50.0, "disk:/": 12.5}) for name in names),
+        minutes=tuple(
+            (name, Minute(minute, "USD", rate=2.0, covered=(1 << 60) - 1, busy=(1 << 60) - 1))
+            for name in names
+        ),
+        events=tuple(FleetEvent(at=at + number, box=name, text=f"event {number}") for name in names),
+    )
