@@ -1,0 +1,59 @@
+"""Mutes: by id or kind, for a while or until it is over; and never for long where money runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgt_tui.alerts.mute import DAY_S, Mute, hushed, over, put
+from rgt_tui.model.alert import Alert
+
+NOW = 1_790_000_000.0
+INODES = Alert("inodes:/data", "warn", "t")
+OTHER = Alert("inodes:/", "warn", "t")
+BILLING = Alert("done-billing", "warn", "t")
+
+
+def quiet(mutes: tuple[Mute, ...], *alerts: Alert, box: str = "a", now: float = NOW) -> list[bool]:
+    return [alert.muted for alert in hushed(mutes, box, alerts, now)]
+
+
+@pytest.mark.parametrize(
+    ("what", "muted"), [("inodes:/data", [True, False]), ("inodes", [True, True]), ("bytes", [False, False])]
+)
+def test_an_id_or_a_whole_kind(what: str, muted: list[bool]) -> None:
+    assert quiet(put((), "a", what, 60, NOW), INODES, OTHER) == muted
+
+
+def test_only_the_box_that_was_named_and_only_so_long() -> None:
+    mutes = put((), "a", "inodes", 60, NOW)
+    assert quiet(mutes, INODES, box="b") == [False]
+    assert quiet(mutes, INODES, now=NOW + 59) == [True]
+    assert quiet(mutes, INODES, now=NOW + 60) == [False]
+    assert over(mutes[0], (INODES,), NOW + 60)
+
+
+def test_until_it_is_over() -> None:
+    (mute,) = put((), "a", "inodes:/data", None, NOW)
+    assert quiet((mute,), INODES, now=NOW + 30 * DAY_S) == [True]
+    assert not over(mute, (INODES, OTHER), NOW + 30 * DAY_S)
+    assert over(mute, (OTHER,), NOW)
+
+
+def test_a_new_word_replaces_the_old_one() -> None:
+    mutes = put(put((), "a", "inodes", 60, NOW), "a", "inodes", 600, NOW)
+    assert len(mutes) == 1
+    assert mutes[0].until == NOW + 600
+
+
+@pytest.mark.parametrize("muted", ["inodes", "inodes:/data"])
+@pytest.mark.parametrize("spoken", ["inodes", "inodes:/data"])
+def test_speaking_again_is_not_in_vain(muted: str, spoken: str) -> None:
+    mutes = put(put((), "a", muted, None, NOW), "b", muted, None, NOW)
+    assert [mute.box for mute in put(mutes, "a", spoken, 0, NOW)] == ["b"]
+
+
+@pytest.mark.parametrize("seconds", [None, 30 * DAY_S, DAY_S])
+def test_money_that_runs_speaks_again_after_a_day(seconds: float | None) -> None:
+    mutes = put((), "a", "done-billing", seconds, NOW)
+    assert quiet(mutes, BILLING, now=NOW + DAY_S - 1) == [True]
+    assert quiet(mutes, BILLING, now=NOW + DAY_S) == [False]

@@ -1,0 +1,104 @@
+"""The small file: atomic, merged, bounded, and a damaged one is set aside."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts.memory import Past
+from rgt_tui.alerts.mute import put
+from rgt_tui.alerts.statefile import KEEP_S, Notes, Stored, Told, default_path, load, update
+from rgt_tui.model.alert import Alert
+
+NOW = 1_790_000_000.0
+replace = msgspec.structs.replace
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "alerts.json"
+    alert = Alert("inodes:/data", "warn", "97 %", since=NOW)
+    whole = Stored(
+        mutes=put((), "a@h", "inodes", None, NOW),
+        boxes={"a@h": Notes((alert,), Past(existed=True, asked="park"), NOW)},
+        told={"phone": {"a@h inodes:/data": Told("warn", NOW)}},
+    )
+    assert load(path) == Stored()
+    assert update(path, lambda _: whole, NOW) == whole
+    assert load(path) == whole
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(item.name for item in path.parent.iterdir()) == ["alerts.json", "alerts.json.lock"]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"mutes": 5}', "\xff", "[" * 100_000])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "alerts.json"
+    path.write_text(text, encoding="latin-1")
+    assert load(path) == Stored()
+    assert path.with_name("alerts.json.damaged").read_text(encoding="latin-1") == text
+
+
+def test_what_a_later_rgt_adds_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    path.write_text('{"version": 2, "new": [1], "mutes": []}')
+    assert load(path).version == 2
+
+
+def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError):
+        update(tmp_path / "file" / "alerts.json", lambda stored: stored, NOW)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "alerts.json"
+    kept = update(path, lambda _: Stored(mutes=put((), "a", "x", 9, NOW)), NOW)
+
+    def broken(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError):
+        update(path, lambda _: Stored(version=3), NOW)
+    assert load(path) == kept
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_boxes_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    old, new = Notes(at=NOW - KEEP_S - 1), Notes(at=NOW)
+    told = {"s": {"old x": Told("warn", NOW - KEEP_S - 1), "new x": Told("warn", NOW)}}
+    update(path, lambda _: Stored(boxes={"old": old, "new": new}, told=told), NOW)
+    found = load(path)
+    assert (list(found.boxes), list(found.told["s"])) == (["new"], ["new x"])
+
+
+def add(path: Path, box: str, count: int) -> None:
+    for number in range(count):
+
+        def one(stored: Stored, what: str = f"kind-{number}") -> Stored:
+            return replace(stored, mutes=put(stored.mutes, box, what, None, NOW))
+
+        update(path, one, NOW)
+
+
+def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=add, args=(path, box, 20)) for box in ("a", "b")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    assert len(load(path).mutes) == 40
+
+
+@pytest.mark.parametrize(("state", "below"), [("/var/state", "/var/state"), ("relative", None), ("", None)])
+def test_where_it_is(state: str, below: str | None) -> None:
+    base = Path(below) if below else Path.home() / ".local/state"
+    assert default_path({"XDG_STATE_HOME": state}) == base / "rgt" / "alerts.json"

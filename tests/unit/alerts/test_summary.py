@@ -1,0 +1,73 @@
+"""Alerts for who does not draw them, and muted ones that neither colour a box nor move it up."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts import advice, assess, escalate, summary
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState, Health
+from tests.unit.triage.builders import NOW, box, cell, queue, run
+
+FAILED = Alert("failed:a", "error", "a failed", word="failed", since=NOW - 60)
+SLOW = Alert("throttled:0", "warn", "GPU 0 is slowed down", word="throttled", since=NOW - 60)
+STALLED = Alert("stalled:a", "warn", "a stands", word="stalled", since=NOW - 60)
+
+
+def kept(*alerts: Alert) -> BoxState:
+    return box(alerts=alerts, alerts_kept=True)
+
+
+def muted(alert: Alert) -> Alert:
+    return msgspec.structs.replace(alert, muted=True)
+
+
+def test_the_machines_of_the_fleet_decide_where_it_keeps_them() -> None:
+    stuck = (run(progressed_at=NOW - 999),)
+    assert [a.id for a in assess(box(runs=stuck), NOW).alerts] == ["stalled:lstm-b"]
+    assert assess(box(runs=stuck, alerts_kept=True), NOW).alerts == ()
+    found = assess(kept(FAILED), NOW)
+    assert (found.health, found.word, found.why) == (Health.TROUBLE, "failed", "a failed")
+    assert found.alerts[0].since == NOW - 60
+
+
+def test_muted_alerts_are_listed_and_do_nothing_else() -> None:
+    calm, quiet = assess(kept(), NOW), assess(kept(muted(FAILED)), NOW)
+    assert (quiet.health, quiet.word, quiet.why, quiet.rank) == (calm.health, calm.word, calm.why, calm.rank)
+    assert [alert.id for alert in quiet.alerts] == ["failed:a"]
+    both = assess(kept(SLOW, muted(FAILED)), NOW)
+    assert (both.health, both.word) == (Health.WARN, "throttled")
+
+
+def test_a_summary_has_what_a_command_prints() -> None:
+    (line, _) = summary(kept(FAILED, muted(SLOW)), NOW)
+    assert (line.id, line.kind, line.level, line.text, line.since, line.muted) == (
+        "failed:a", "failed", "error", "a failed", NOW - 60, False,
+    )  # fmt: skip
+    assert line.advice == advice(FAILED) != ""
+    assert msgspec.json.encode(summary(box(), NOW)) == b"[]"
+
+
+@pytest.mark.parametrize(
+    ("alerts", "calls"),
+    [
+        ((), False),
+        ((SLOW,), False),
+        ((STALLED,), True),
+        ((FAILED,), True),
+        ((muted(FAILED), muted(STALLED)), False),
+    ],
+)
+def test_what_calls_for_a_person(alerts: tuple[Alert, ...], calls: bool) -> None:
+    assert escalate(kept(*alerts), NOW) is calls
+
+
+def test_a_state_that_nobody_watched_is_judged_by_the_same_rules() -> None:
+    failed = box(queues=(queue(cell(state="failed", exit_code=1)),))
+    assert escalate(failed, NOW)
+    assert [line.since for line in summary(failed, NOW)] == [None]
+
+
+def test_an_alert_of_a_later_rgt_has_no_advice() -> None:
+    assert advice(Alert("new-kind:x", "warn", "t")) == ""
