@@ -20,11 +20,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.screen import show
 
     def make() -> FleetSource:
-        import os
+        from rgt_tui.cli.composing import make_kept_fleet
 
-        from rgt_tui.fleet.engine import Fleet
-        from rgt_tui.gate.audit import default_path
-
-        return Fleet(config.boxes, audit=default_path(os.environ))
+        return make_kept_fleet(config.boxes, config.alerts, asks=True)
 
     return show(make, title=f"rgt {config.path.name}", hint=None, farewell=None)

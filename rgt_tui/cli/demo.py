@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
@@ -99,4 +98,6 @@ def _screen(arguments: argparse.Namespace) -> int:
 
 
 def _finish(work: Coroutine[None, None, int]) -> int:
+    import asyncio
+
     return asyncio.run(work)

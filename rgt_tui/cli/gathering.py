@@ -4,59 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 
-from rgt_tui.cli.answering import Answering
+from rgt_tui.cli.composing import make_fleet
 from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.observe import Observer, Tap
-from rgt_tui.gate.audit import default_path
+from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 
 QUIET_SECONDS = 1.0
 """What a box tells at first (queue, logs, curves) is over when nothing of it has come for so long."""
 LOOK_SECONDS = 0.1
-STOP_SECONDS = 3.0
+STOP_SECONDS = 8.0
+"""The history takes up to five to be written."""
 ENDED = (Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.PAUSED)
 """A first try that ended so is an answer: a command that is run once does not wait for the next one."""
-
-
-def make_fleet(
-    specs: Sequence[BoxSpec],
-    *,
-    accept_new_host_keys: bool = False,
-    clock: Callable[[], float] = time.time,
-    observers: Sequence[Observer] = (),
-    tap: Tap | None = None,
-) -> Fleet:
-    """Return a fleet as the commands use it: nobody is there to answer questions.
-
-    Args:
-        specs: The boxes.
-        accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
-        clock: Epoch seconds.
-        observers: Told of every state and event.
-        tap: Given every raw line of every box.
-
-    Raises:
-        ProfileError: a box names a profile that does not exist.
-    """
-    for noisy in ("asyncssh", "httpx", "httpcore"):
-        logging.getLogger(noisy).setLevel(logging.CRITICAL)
-    fleet = Fleet(
-        specs,
-        audit=default_path(os.environ),
-        clock=clock,
-        asks=accept_new_host_keys,
-        observers=observers,
-        tap=tap,
-    )
-    if accept_new_host_keys:
-        fleet.subscribe(Answering(fleet))
-    return fleet
 
 
 class Settling:
@@ -111,10 +74,14 @@ async def settle(fleet: Fleet, seconds: float) -> FleetState:
 
 
 async def gather(
-    specs: Sequence[BoxSpec], seconds: float, *, accept_new_host_keys: bool = False
+    specs: Sequence[BoxSpec],
+    seconds: float,
+    *,
+    accept_new_host_keys: bool = False,
+    alerts: AlertSettings | None = None,
 ) -> FleetState:
     """Connect to boxes once and return what they told within `seconds`; every box is in it, reached or not."""
-    fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys)
+    fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
     await fleet.start()
     try:
         return await settle(fleet, seconds)

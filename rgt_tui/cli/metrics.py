@@ -18,6 +18,7 @@ from rgt_tui.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
 
 LISTEN = "127.0.0.1:9844"
@@ -58,38 +59,42 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
-        specs = chosen(open_fleet(arguments), arguments.boxes)
+        config = open_fleet(arguments)
+        specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
         complain(error)
         return USAGE
     from rgt_tui.cli import running
 
-    return running.run(_once(specs, arguments) if arguments.once else _serve(specs, arguments))
+    return running.run((_once if arguments.once else _serve)(specs, config.alerts, arguments))
 
 
-async def _once(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import time
 
     from rgt_tui.cli.exposition import exposition
     from rgt_tui.cli.gathering import gather
 
-    state = await gather(specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    state = await gather(
+        specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts
+    )
     sys.stdout.write(exposition(state, time.time()))
     return OK
 
 
-async def _serve(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import asyncio
 
     from rgt_tui.cli import running
+    from rgt_tui.cli.composing import make_fleet
     from rgt_tui.cli.exposition import CONTENT_TYPE, exposition
-    from rgt_tui.cli.gathering import make_fleet, stop
+    from rgt_tui.cli.gathering import stop
     from rgt_tui.cli.http_text import TextServer
     from rgt_tui.cli.opening import complain
 
     over = asyncio.Event()
     running.until_signalled(over)
-    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key)
+    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts)
     server = TextServer(PATH, CONTENT_TYPE, lambda: exposition(fleet.state, fleet.now()))
     host, port = arguments.listen
     try:

@@ -20,6 +20,7 @@ from rgt_tui.cli.options import (
 
 if TYPE_CHECKING:
     from rgt_tui.cli.status_line import Verdict
+    from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
 
 
@@ -50,23 +51,35 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
-        specs = chosen(open_fleet(arguments), arguments.boxes)
+        config = open_fleet(arguments)
+        specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
         complain(error)
         return UNKNOWN
     from rgt_tui.cli import running
 
-    return running.run(_tick(specs, arguments))
+    try:
+        return running.run(_tick(specs, config.alerts, arguments))
+    except BrokenPipeError:
+        raise
+    except (
+        Exception
+    ):  # whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate"
+        import traceback
+
+        traceback.print_exc()
+        complain("could not tell: rgt itself has failed, see above")
+        return UNKNOWN
 
 
-async def _tick(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import time
 
     from rgt_tui.cli.status import look
     from rgt_tui.cli.status_line import encode
     from rgt_tui.cli.status_text import text_line
 
-    lines = await look(specs, arguments.timeout, arguments.accept_new_host_key)
+    lines = await look(specs, alerts, arguments.timeout, arguments.accept_new_host_key)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for line in lines:
         text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"

@@ -70,7 +70,8 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
     from pathlib import Path
 
     from rgt_tui.cli import running
-    from rgt_tui.cli.gathering import make_fleet, stop
+    from rgt_tui.cli.composing import make_fleet
+    from rgt_tui.cli.gathering import stop
     from rgt_tui.cli.watching import TextWatcher
     from rgt_tui.fleet.record import LineFile, Recorder
 

@@ -20,6 +20,7 @@ from rgt_tui.cli.options import (
 
 if TYPE_CHECKING:
     from rgt_tui.cli.status_line import StatusLine, Verdict
+    from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
     from rgt_tui.model.fleet import FleetState
 
@@ -46,32 +47,36 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
-        specs = chosen(open_fleet(arguments), arguments.boxes)
+        config = open_fleet(arguments)
+        specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
         complain(error)
         return USAGE
     from rgt_tui.cli import running
 
-    return running.run(_print(specs, arguments))
+    return running.run(_print(specs, config.alerts, arguments))
 
 
-async def _print(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _print(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.status_line import encode
     from rgt_tui.cli.status_text import text_line
 
-    lines = await look(specs, arguments.timeout, arguments.accept_new_host_key)
+    lines = await look(specs, alerts, arguments.timeout, arguments.accept_new_host_key)
     for line in lines:
         sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
     return exit_code(line.verdict for line in lines)
 
 
-async def look(specs: Sequence[BoxSpec], seconds: float, accept_new_host_keys: bool) -> list[StatusLine]:
+async def look(
+    specs: Sequence[BoxSpec], alerts: AlertSettings, seconds: float, accept_new_host_keys: bool
+) -> list[StatusLine]:
     """Connect to these boxes once and return a line for each."""
     import time
 
     from rgt_tui.cli.gathering import gather
 
-    return lines_of(await gather(specs, seconds, accept_new_host_keys=accept_new_host_keys), time.time())
+    state = await gather(specs, seconds, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
+    return lines_of(state, time.time())
 
 
 def lines_of(state: FleetState, now: float) -> list[StatusLine]:

@@ -19,6 +19,7 @@ from rgt_tui.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
 
 
@@ -28,8 +29,9 @@ def add_parser(commands: Commands) -> None:
         commands,
         "watch",
         brief="print what happens, until Ctrl-C",
-        about="Stay connected and print a line whenever something happens on a box. With --json: the line of\n"
-        "`rgt status --json` whenever a box has changed, at most one a second for each.",
+        about="Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the\n"
+        "fleet file. With --json: the line of `rgt status --json` whenever a box has changed, at most one a\n"
+        "second for each.",
         examples=("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600"),
     )
     boxes_argument(parser)
@@ -47,26 +49,30 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
-        specs = chosen(open_fleet(arguments), arguments.boxes)
+        config = open_fleet(arguments)
+        specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
         complain(error)
         return USAGE
     from rgt_tui.cli import running
 
-    return running.run(_watch(specs, arguments))
+    return running.run(_watch(specs, config.alerts, arguments))
 
 
-async def _watch(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+async def _watch(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import asyncio
 
     from rgt_tui.cli import running
-    from rgt_tui.cli.gathering import make_fleet, stop
+    from rgt_tui.cli.composing import make_kept_fleet
+    from rgt_tui.cli.gathering import stop
     from rgt_tui.cli.watching import JsonWatcher, TextWatcher
 
     over = asyncio.Event()
     running.until_signalled(over)
     watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
-    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, observers=[watcher])
+    fleet = make_kept_fleet(
+        specs, alerts, accept_new_host_keys=arguments.accept_new_host_key, observers=[watcher]
+    )
     await fleet.start()
     waiting = asyncio.create_task(over.wait())
     ticking = asyncio.create_task(watcher.run(fleet.now))

@@ -86,7 +86,7 @@ def recorder_ends(real_sshd: RealSshd) -> Iterator[None]:
 
 @pytest.fixture
 def lab(rgt: Rgt, real_sshd: RealSshd) -> BoxSpec:
-    """A fleet of one box that is reached."""
-    spec = msgspec.structs.replace(real_sshd.spec, name="lab")
+    """A fleet of one box that is reached, and on which nothing trains, whatever else runs on this machine."""
+    spec = msgspec.structs.replace(real_sshd.spec, name="lab", pattern="^no such training$")
     rgt.describe([spec])
     return spec

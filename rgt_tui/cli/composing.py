@@ -1,0 +1,107 @@
+"""Put a fleet together for a command: who is asked, what is kept, who is told."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from rgt_tui.alerts import statefile
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet.observe import Observer, Tap
+from rgt_tui.gate import audit
+from rgt_tui.model.alert import AlertSettings
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.store.history import History
+from rgt_tui.store.place import history_path
+
+NOISY = ("asyncssh", "httpx", "httpcore")
+"""What these write would come between the lines that were asked for."""
+
+
+def make_fleet(
+    specs: Sequence[BoxSpec],
+    *,
+    accept_new_host_keys: bool = False,
+    clock: Callable[[], float] = time.time,
+    observers: Sequence[Observer] = (),
+    tap: Tap | None = None,
+    alerts: AlertSettings | None = None,
+) -> Fleet:
+    """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
+
+    Mutes count all the same, and so does for how long an alert has held as an earlier rgt saw it.
+
+    Args:
+        specs: The boxes.
+        accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
+        clock: Epoch seconds.
+        observers: Told of every state and event.
+        tap: Given every raw line of every box.
+        alerts: What the fleet file says of alerts; its sinks do not count here.
+
+    Raises:
+        ProfileError: a box names a profile that does not exist.
+    """
+    _hush()
+    kinds = AlertSettings(kinds=alerts.kinds) if alerts is not None else AlertSettings()
+    return Fleet(
+        specs,
+        audit=audit.default_path(os.environ),
+        clock=clock,
+        observers=observers,
+        tap=tap,
+        policy=_policy(accept_new_host_keys),
+        alerting=Alerting(kinds, path=statefile.default_path(os.environ), clock=clock),
+    )
+
+
+def make_kept_fleet(
+    specs: Sequence[BoxSpec],
+    alerts: AlertSettings,
+    *,
+    asks: bool = False,
+    accept_new_host_keys: bool = False,
+    clock: Callable[[], float] = time.time,
+    observers: Sequence[Observer] = (),
+) -> Fleet:
+    """Return a fleet for a command that stays: with the history on disk, and alerts that reach their sinks.
+
+    Args:
+        specs: The boxes.
+        alerts: What the fleet file says of alerts.
+        asks: Somebody answers questions.
+        accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
+        clock: Epoch seconds.
+        observers: Told of every state and event.
+
+    Raises:
+        ProfileError: a box names a profile that does not exist.
+    """
+    _hush()
+    log = audit.default_path(os.environ)
+    path = history_path(os.environ)
+    memory = None if path is None else Memory(History(path, clock=clock, audit=log), clock=clock)
+    return Fleet(
+        specs,
+        audit=log,
+        clock=clock,
+        remember=None if memory is None else memory.remember,
+        observers=(*observers, *(() if memory is None else (memory,))),
+        asks=asks,
+        policy=_policy(accept_new_host_keys),
+        alerting=Alerting(alerts, path=statefile.default_path(os.environ), clock=clock),
+    )
+
+
+def _policy(accept_new_host_keys: bool) -> Policy:
+    return Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
+
+
+def _hush() -> None:
+    for name in NOISY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)

@@ -1,0 +1,156 @@
+"""The frame of the command line: the table, what is loaded when, help, exit statuses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from rgt_tui.cli import entry
+from rgt_tui.cli.exits import EXITS
+from rgt_tui.cli.table import COMMANDS, module_of
+from tests.system.tree import ROOT
+
+HEAVY = (
+    "asyncssh",
+    "httpx",
+    "numpy",
+    "textual",
+    "rich",
+    "torch",
+    "cryptography",
+    "argcomplete",
+    "asyncio",
+    "msgspec",
+)
+LOADED = """
+import json, sys
+from rgt_tui.cli.entry import parse
+parse(sys.argv[1:])
+print(json.dumps(sorted(name for name in sys.modules if "." not in name or name.startswith("rgt_tui."))))
+"""
+
+
+def loaded(*words: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", LOADED, *words], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+LINES = {
+    "": (), "init": ("init",), "add": ("add", "a", "b"), "import": ("import",), "status": ("status", "a"),
+    "watch": ("watch",), "patrol": ("patrol",), "logs": ("logs", "a"), "doctor": ("doctor",), "metrics": ("metrics",),
+    "scalars": ("scalars", "x"), "demo": ("demo",), "agent": ("agent", "build", "--out", "x"),
+    "completion": ("completion", "bash"), "record": ("record", "x"), "replay": ("replay", "x"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_nothing_heavy_is_loaded_before_the_command_runs(command: str) -> None:
+    modules = loaded(*LINES[command])
+    assert modules & set(HEAVY) == set()
+    others = {module for name, module in COMMANDS.items() if name != command}
+    assert modules & others == set()
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example_and_the_exit_statuses(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        entry.parse([command, "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert re.search(rf"examples?:\n  .*rgt {command}\b", text)
+    for code, meaning in EXITS[command]:
+        assert f"  {code}  {meaning}\n" in text
+
+
+def test_every_command_is_in_every_table() -> None:
+    assert set(EXITS) == {"rgt", *COMMANDS}
+    for name in COMMANDS:
+        module = module_of(name)
+        assert callable(module.add_parser)
+        assert callable(module.run)
+
+
+def test_the_documents_have_every_command_and_every_exit_status() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    rows = {match[1]: match[0] for match in re.finditer(r"^\| `rgt ?([a-z]*)[^\n]*$", text, re.MULTILINE)}
+    for command in ("rgt", *COMMANDS):
+        row = rows["" if command == "rgt" else command]
+        cell = row.rstrip(" |").rpartition("|")[2]
+        assert re.findall(r"(?:^|; )\s*(\d+)\b", cell.strip()) == [str(code) for code, _ in EXITS[command]], (
+            row
+        )
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for below in action.choices.values():
+                yield from parsers(below)
+
+
+def test_every_option_is_explained() -> None:
+    bare = [
+        (parser.prog, action.dest)
+        for parser in parsers(entry.build_parser())
+        for action in parser._actions
+        if not action.help and not isinstance(action, argparse._SubParsersAction)
+    ]
+    assert bare == []
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rgt_tui.cli.entry", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
+    done = run("stauts")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'status'?" in done.stderr
+
+
+def test_the_fleet_file_may_be_named_before_the_command_and_behind_it() -> None:
+    for words in (
+        ["--fleet", "x.toml", "status"],
+        ["status", "--fleet", "x.toml"],
+        ["--fleet=x.toml", "status"],
+    ):
+        done = run(*words)
+        assert (done.returncode, "cannot read x.toml" in done.stderr) == (2, True), done.stderr
+    assert entry.parse(["--fleet", "a", "status", "--fleet", "b"]).fleet == "b"
+
+
+def test_a_value_that_is_called_like_a_command_is_no_command() -> None:
+    assert entry.parse(["--fleet", "status"]).command is None
+    assert entry.parse(["--fleet", "status", "watch"]).command == "watch"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["status", "--timeout", "-1"], "not a time in seconds"),
+        (["status", "--timeout", "nan"], "not a time in seconds"),
+        (["logs", "a", "--lines", "-3"], "not a whole number"),
+        (["logs", "a", "--lines", "3", "--from-start"], "not allowed with"),
+        (["logs"], "BOX"),
+        (["completion", "tcsh"], "invalid choice"),
+    ],
+)
+def test_wrong_command_lines_end_with_2(words: list[str], said: str) -> None:
+    done = run(*words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_reader_that_has_gone_away_is_no_traceback() -> None:
+    script = f"{sys.executable} -m rgt_tui.cli.entry --help | true"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr == ""

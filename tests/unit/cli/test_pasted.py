@@ -1,0 +1,84 @@
+"""What rentals hand out to be pasted, and what else a person writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rgt_tui.cli.adding import guess_profile
+from rgt_tui.cli.pasted import NotSsh, parse_target
+
+TAKEN: list[tuple[str, dict[str, Any]]] = [
+    ("lab-a100", {"host": "lab-a100"}),
+    ("me@10.0.0.1", {"host": "10.0.0.1", "user": "me"}),
+    ("10.0.0.1:2222", {"host": "10.0.0.1", "port": 2222}),
+    ("[fe80::1]:2222", {"host": "fe80::1", "port": 2222}),
+    ("fe80::1", {"host": "fe80::1"}),
+    ("ssh://me@host:40022/", {"host": "host", "user": "me", "port": 40022}),
+    (
+        "ssh -p 12345 root@connect.westb.seetacloud.com",
+        {"host": "connect.westb.seetacloud.com", "port": 12345, "user": "root"},
+    ),
+    (
+        "ssh root@194.68.245.10 -p 22113 -i ~/.ssh/id_ed25519",
+        {"host": "194.68.245.10", "port": 22113, "user": "root", "identity": "~/.ssh/id_ed25519"},
+    ),
+    ("ssh -p 31592 root@ssh5.vast.ai -L 8080:localhost:8080", {"host": "ssh5.vast.ai", "port": 31592, "user": "root"}),
+    (
+        "ssh k3v9q0x1fake01-6441@ssh.runpod.io -i ~/.ssh/id_ed25519",
+        {"host": "ssh.runpod.io", "user": "k3v9q0x1fake01-6441", "identity": "~/.ssh/id_ed25519"},
+    ),
+    ("/usr/bin/ssh -tAp22 -lme host", {"host": "host", "port": 22, "user": "me"}),
+    ("ssh -o Port=99 -oUser=me -o 'IdentityFile /a b' h", {"host": "h", "port": 99, "user": "me", "identity": "/a b"}),
+    ("ssh -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null h", {"host": "h"}),
+    ("ssh -NT h tmux attach -p 3", {"host": "h"}),
+    ("ssh -F my.conf gate", {"host": "gate", "ssh_config": "my.conf"}),
+    ("ssh", {"host": "ssh"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), TAKEN, ids=[text for text, _ in TAKEN])
+def test_taken(text: str, expected: dict[str, Any]) -> None:
+    assert parse_target(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("", "no host"),
+        ("ssh -p", "lacks its value"),
+        ("ssh -p x h", "'x' is no port"),
+        ("ssh -p 70000 h", "no port"),
+        ("ssh -v", "names no host"),
+        ("h:", "empty port"),
+        ("@h", "no host"),
+        ("two words", "neither a host nor an ssh command"),
+        ("ssh -J gate box", "ProxyJump gate"),
+        ("ssh -o ProxyCommand='nc %h %p' box", "ProxyCommand"),
+        ("'open", "closing"),
+        ("-oProxyCommand=x", "no host"),
+    ],
+)
+def test_refused_with_the_reason(text: str, word: str) -> None:
+    with pytest.raises(NotSsh) as error:
+        parse_target(text)
+    assert word.lower() in str(error.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("host", "profile"),
+    [
+        ("connect.westb.seetacloud.com", "autodl"),
+        ("CONNECT.cqa1.SeetaCloud.com", "autodl"),
+        ("ssh5.vast.ai", "vastai"),
+        ("ssh.runpod.io", "runpod"),
+        ("1.2.3.4", None),
+        ("notvast.ai", None),
+        ("seetacloud.com.evil.example", None),
+    ],
+)
+def test_the_profile_is_only_told_where_the_host_name_is_the_platform_s(
+    host: str, profile: str | None
+) -> None:
+    assert guess_profile(host) == profile

@@ -1,0 +1,135 @@
+"""`rgt init`, `add` and `import`, run as a person does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.fleet.fleet_file import load_fleet
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def rgt(tmp_path: Path) -> Run:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RGT_", "XDG_"))}
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rgt_tui.cli.entry", *words],
+            cwd=tmp_path, env={**kept, "HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    return run
+
+
+def test_init_never_overwrites(rgt: Run, tmp_path: Path) -> None:
+    assert rgt("init").returncode == 0
+    before = (tmp_path / "rgt.toml").read_bytes()
+    again = rgt("init")
+    assert (again.returncode, "is there already" in again.stderr) == (1, True)
+    assert (tmp_path / "rgt.toml").read_bytes() == before
+    assert rgt("init", "--path", "deep/er/fleet.toml").returncode == 0
+    assert rgt("init", "--path", "/proc/x/rgt.toml").returncode == 1
+
+
+def test_add_appends_what_was_pasted_and_leaves_the_comments(rgt: Run, tmp_path: Path) -> None:
+    rgt("init")
+    before = (tmp_path / "rgt.toml").read_text()
+    done = rgt("add", "seeta", "ssh -p 12345 root@connect.westb.seetacloud.com", "--log", "~/exp/*.log")
+    assert (done.returncode, done.stderr) == (0, "")
+    text = (tmp_path / "rgt.toml").read_text()
+    assert text.startswith(before)
+    assert text.removeprefix(before) == (
+        '\n[boxes.seeta]\nhost = "connect.westb.seetacloud.com"\nport = 12345\nuser = "root"\nprofile = "autodl"\n'
+        'logs = ["~/exp/*.log"]\n'
+    )
+    assert "rgt doctor seeta" in done.stdout
+
+
+def test_add_begins_a_file_where_there_is_none(rgt: Run, tmp_path: Path) -> None:
+    assert rgt("add", "lab", "lab-a100").returncode == 0
+    assert (tmp_path / "rgt.toml").read_text() == '[boxes.lab]\nhost = "lab-a100"\n'
+    assert rgt("add", "b", "h", "--fleet", "other.toml", "-p", "40022", "--profile", "vastai").returncode == 0
+    (spec,) = load_fleet(tmp_path / "other.toml")
+    assert (spec.host, spec.port, spec.profile) == ("h", 40022, "vastai")
+
+
+def test_add_refuses_and_changes_nothing(rgt: Run, tmp_path: Path) -> None:
+    rgt("add", "lab", "lab-a100")
+    before = (tmp_path / "rgt.toml").read_bytes()
+    for words, code, said in (
+        (("lab", "other"), 2, "rgt.toml:1: boxes.lab is there already"),
+        (("a b", "other"), 2, "'a b' is no name"),
+        (("x", "ssh -p"), 2, "lacks its value"),
+        (("x", "h", "--profile", "runpood"), 2, "did you mean 'runpod'"),
+        (("x", "h", "-p", "0"), 2, "not a port"),
+    ):
+        done = rgt("add", *words)
+        assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert (tmp_path / "rgt.toml").read_bytes() == before
+
+
+CONFIG = """
+Host gpu-1 gpu-2 *.cluster
+  User me
+Include more/*.conf
+Host github.com
+  User git
+Host seeta
+  HostName connect.westb.seetacloud.com
+Match host x
+  User y
+Host "odd name"
+  HostName 1.2.3.4
+Host *
+  ServerAliveInterval 30
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    ssh = tmp_path / ".ssh"
+    (ssh / "more").mkdir(parents=True)
+    (ssh / "config").write_text(CONFIG)
+    (ssh / "more" / "a.conf").write_text("Host inside !not ?x\n  HostName h\n")
+    for file in (ssh / "config", ssh / "more" / "a.conf"):
+        file.chmod(0o600)
+    return ssh / "config"
+
+
+def test_import_lists_and_writes_only_when_told(rgt: Run, tmp_path: Path, config: Path) -> None:
+    listed = rgt("import")
+    assert listed.returncode == 0, listed.stderr
+    tables = [line for line in listed.stdout.splitlines() if line.startswith("[")]
+    assert tables == ["[boxes.gpu-1]", "[boxes.gpu-2]", "[boxes.inside]", "[boxes.seeta]", "[boxes.odd-name]"]
+    assert 'profile = "autodl"' in listed.stdout
+    assert not (tmp_path / "rgt.toml").exists()
+    written = rgt("import", "gpu-*", "seeta", "--write")
+    assert written.returncode == 0
+    specs = load_fleet(tmp_path / "rgt.toml")
+    assert [(spec.name, spec.host, spec.profile) for spec in specs] == [
+        ("gpu-1", "gpu-1", "generic-ssh"), ("gpu-2", "gpu-2", "generic-ssh"), ("seeta", "seeta", "autodl"),
+    ]  # fmt: skip
+    again = rgt("import", "gpu-*", "--write")
+    assert (again.returncode, "not in the fleet file already" in again.stderr) == (1, True)
+
+
+def test_import_of_another_file_keeps_its_name(rgt: Run, tmp_path: Path) -> None:
+    (tmp_path / "work.conf").write_text("Host a\n  ProxyJump gate\n")
+    assert rgt("import", "--config", "work.conf", "--write").returncode == 0
+    (spec,) = load_fleet(tmp_path / "rgt.toml")
+    assert spec.ssh_config == str(tmp_path / "work.conf")
+
+
+def test_import_says_what_is_wrong(rgt: Run, tmp_path: Path) -> None:
+    missing = rgt("import", "--config", "none.conf")
+    assert (missing.returncode, "no such ssh_config file" in missing.stderr) == (2, True)
+    (tmp_path / "bad.conf").write_text('Host a\nHost "open\n')
+    bad = rgt("import", "--config", "bad.conf")
+    assert (bad.returncode, "bad.conf:2" in bad.stderr) == (2, True)
