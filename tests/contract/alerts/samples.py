@@ -1,0 +1,10 @@
+"""Messages that the tests of the sinks send."""
+
+from __future__ import annotations
+
+from rgt_tui.alerts.wording import message
+from rgt_tui.model.alert import Alert, AlertEvent
+
+NOW = 1_790_000_000.0
+ALERT = Alert("inodes:/data", "error", "/data 97 % of its inodes used · α", word="inodes", since=NOW)
+EVENT: AlertEvent = message("vast-1", ALERT, NOW)
