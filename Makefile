@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready parts lock demo test lint format bench screenshots clean distclean
+.PHONY: help setup ready parts frameworks lock demo test lint format bench screenshots clean distclean
 
 ARGS ?=
 
@@ -21,6 +21,9 @@ ready:
 
 parts: ## try again to install the system parts that are missing
 	@bash scripts/system_parts.sh install >&2
+
+frameworks: ready ## build .venv-frameworks: the libraries that some tests of the trainer need
+	@bash scripts/frameworks.sh >&2
 
 lock: ready ## resolve requirements/*.in into requirements/*.lock (ARGS="--upgrade" to move everything)
 	@bash scripts/lock.sh $(ARGS) >&2
@@ -50,4 +53,4 @@ clean: ## remove caches and build outputs
 	@find . -path ./.venv -prune -o -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv
+	@rm -rf .venv .venv-frameworks

@@ -14,8 +14,13 @@ echo "lock: requirements/base.lock" >&2
 echo "lock: requirements/torch.lock" >&2
 .venv/bin/pip-compile "${common[@]}" "$@" --output-file=requirements/torch.lock requirements/torch.in
 
+echo "lock: requirements/frameworks.lock" >&2
+.venv/bin/pip-compile "${common[@]}" "$@" --output-file=requirements/frameworks.lock requirements/frameworks.in
+
 # A local version (2.4.0+cpu) exists on one index only: the plain version accepts every build of it.
-plain=$(mktemp requirements/.torch.lock.XXXXXX)
+plain=$(mktemp requirements/.plain.lock.XXXXXX)
 trap 'rm -f -- "$plain"' EXIT
-sed -E 's/^([A-Za-z0-9_.-]+==[^+[:space:]]+)\+[^[:space:]]+/\1/' requirements/torch.lock >"$plain"
-cat -- "$plain" >requirements/torch.lock
+for lock in requirements/torch.lock requirements/frameworks.lock; do
+    sed -E 's/^([A-Za-z0-9_.-]+==[^+[:space:]]+)\+[^[:space:]]+/\1/' "$lock" >"$plain"
+    cat -- "$plain" >"$lock"
+done
