@@ -229,8 +229,6 @@ class Fleet:
         changed: list[tuple[BoxState, BoxState]] = []
         for keeper in self._keepers:
             events += keeper.news()
-            for name, past in keeper.pasts().items():
-                self._sessions[name].set_past(past)
         events += self._alerting.news()
         late = self._alerting.late(now)
         for name, session in self._sessions.items():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.errors import HistoryError
@@ -19,7 +18,6 @@ from rgt_tui.store.metering import Metering
 BATCH_SECONDS = 5.0
 STATE_SECONDS = 60.0
 """A box's last values are saved this often at most, and so are its curves: what came since, the box tells again."""
-PAST_SECONDS = 600.0
 
 
 class Memory:
@@ -43,8 +41,6 @@ class Memory:
         self._changed: dict[str, float] = {}
         """Box → when its oldest change that is not saved came."""
         self._events: list[FleetEvent] = []
-        self._pasts: dict[str, Past] = {}
-        self._past_at = clock() + PAST_SECONDS
         self._timer: asyncio.Task[None] | None = None
 
     async def remember(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
@@ -62,11 +58,6 @@ class Memory:
     def news(self) -> tuple[FleetEvent, ...]:
         """Return, once, what there is to say of the history."""
         return self._history.news()
-
-    def pasts(self) -> Mapping[str, Past]:
-        """Return, once, the past of the boxes for which it has grown."""
-        found, self._pasts = self._pasts, {}
-        return found
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Take in a new fleet state."""
@@ -99,10 +90,6 @@ class Memory:
             now = self._clock()
             self._metering.look(tuple(self._newest.values()), now)
             self._history.put(self._batch(now))
-            if not 0 <= self._past_at - now <= PAST_SECONDS:
-                self._past_at = now + PAST_SECONDS
-                with contextlib.suppress(HistoryError):
-                    self._pasts = await self._history.pasts(list(self._newest))
             await asyncio.sleep(self._seconds)
 
     def _batch(self, now: float | None) -> Batch:

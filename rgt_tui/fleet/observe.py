@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 
 Tap = Callable[[str, float, bytes], None]
@@ -42,8 +42,4 @@ class Keeper(Observer, Protocol):
 
     def news(self) -> tuple[FleetEvent, ...]:
         """Return what it has to say, once; such as that nothing can be kept, and why."""
-        ...
-
-    def pasts(self) -> Mapping[str, Past]:
-        """Return the past of the boxes for which it has grown, once."""
         ...

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 from rgt_tui.fleet import recording
+from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.observe import Observer
 from rgt_tui.fleet.playback import PlaybackClock
@@ -17,6 +18,7 @@ from rgt_tui.fleet.reduce import apply, replace
 from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.tape import Skipped, Tape
 from rgt_tui.lifecycle import evaluate
+from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState
@@ -96,6 +98,7 @@ class ReplayFleet:
         self._profiles = {spec.name: _profile(spec) for spec in self._tape.header.boxes}
         self._boxes: dict[str, _Box] = {}
         self._news: list[FleetEvent] = []
+        self._alerting = Alerting(AlertSettings(), clock=self._clock.now)
         self._state = FleetState()
         self._begin()
         self._shown_at = 0.0
@@ -226,6 +229,7 @@ class ReplayFleet:
     def _begin(self) -> None:
         header = self._tape.header
         self.skipped = []
+        self._alerting = Alerting(AlertSettings(), clock=self._clock.now)  # nobody is told of what was
         self._boxes = {spec.name: _Box(spec, header.started) for spec in header.boxes}
         self._clock.jump(header.started)
         self._state = FleetState(boxes=tuple(b.published for b in self._boxes.values()), at=header.started)
@@ -263,12 +267,17 @@ class ReplayFleet:
     def _publish(self, now: float, *, show: bool = False) -> None:
         events, self._news = self._news, []
         changed: list[tuple[BoxState, BoxState]] = []
-        for box in self._boxes.values():
+        late = self._alerting.late(now)
+        for name, box in self._boxes.items():
+            if box.state is box.published and name not in late:
+                continue
             if box.state is not box.published:
                 findings = diagnose(box.state, now, box.published.findings)
                 if findings != box.state.findings:
                     box.state = replace(box.state, findings=findings)
-                events += between(box.published, box.state, now)
+            box.state, told = self._alerting.judged(box.state, now)
+            if box.state is not box.published:
+                events += [*between(box.published, box.state, now), *told]
                 changed.append((box.published, box.state))
                 box.published = box.state
         self._state = FleetState(

@@ -15,10 +15,9 @@ from rgt_tui.fleet.backoff import LIVED_SECONDS, Backoff, Failure, link_of
 from rgt_tui.fleet.intake import Intake
 from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
-from rgt_tui.fleet.past import merged
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.turns import Turns
-from rgt_tui.model.box import BoxSpec, BoxState, Link, Past
+from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Control, Frame, Sample
@@ -92,10 +91,6 @@ class BoxSession:
     def recall(self, state: BoxState) -> None:
         """Begin with what an earlier rgt knew; before `run`."""
         self.state = replace(state, interval=self._shown())
-
-    def set_past(self, past: Past) -> None:
-        """Fill the holes of what was seen over hours."""
-        self._set(replace(self.state, past=merged(past, self.state.past, self.intake.stretches)))
 
     def set_meter(self, meter: Meter) -> None:
         """Store what the provider says, where the box answers included."""

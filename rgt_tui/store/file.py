@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, Spend
 from rgt_tui.store import damage, events, marks, minutes, room, runs, samples, states
 from rgt_tui.store.batch import Batch
@@ -152,19 +152,6 @@ class HistoryFile:
             today=tuple((currency, amount) for currency, (amount, _) in sorted(totals.items())),
             idle_today=tuple((currency, idle) for currency, (_, idle) in sorted(totals.items())),
         )
-
-    def pasts(self, names: Sequence[str]) -> dict[str, Past]:
-        """Return the last day of some boxes.
-
-        Raises:
-            HistoryError: it cannot be read.
-        """
-        with self._used() as (con, listed):
-            numbers = {name: states.known(con, self._specs[name]) for name in names if name in self._specs}
-            now = self._clock()
-            return {
-                name: samples.past(con, listed, box, now) for name, box in numbers.items() if box is not None
-            }
 
     def events(self, count: int) -> tuple[FleetEvent, ...]:
         """Return the last events of the adopted boxes, oldest first.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, Spend
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.events import AuditRow
@@ -74,14 +74,6 @@ class History:
         found = await self._ask(question)
         self._open().prove()
         return found
-
-    async def pasts(self, names: Sequence[str]) -> dict[str, Past]:
-        """Return the last day of boxes.
-
-        Raises:
-            HistoryError: nothing can be read.
-        """
-        return await self._ask(lambda file: file.pasts(names))
 
     async def events(self, count: int) -> tuple[FleetEvent, ...]:
         """Return the last events of the boxes, oldest first.

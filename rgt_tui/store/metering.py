@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.money import MeterKind
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.store.spend import MINUTE, Minute, masks, merged
 
@@ -15,17 +16,12 @@ AWAKE_SECONDS = 60.0
 
 
 def price(box: BoxState, now: float) -> tuple[float, str] | None:
-    """Return what an hour of `box` costs at `now`, and the currency; None where nobody can say.
-
-    A price in the fleet file counts only while the box answers: then, at least, it is there.
-    """
-    meter, spec = box.meter, box.spec
-    if meter.at is not None and meter.per_hour is not None:
-        fresh = 0 <= now - meter.at <= VALID_SECONDS
-        return (meter.per_hour, meter.currency) if fresh and _sane(meter.per_hour) else None
-    if spec.provider is None and spec.per_hour is not None and box.link is Link.LIVE and _sane(spec.per_hour):
-        return spec.per_hour, spec.currency
-    return None
+    """Return what an hour of `box` costs at `now`, and the currency; None where nobody can say."""
+    meter = box.meter
+    if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
+        return None
+    fresh = -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS
+    return (meter.per_hour, meter.currency) if fresh and _sane(meter.per_hour) else None
 
 
 def _sane(amount: float) -> bool:

@@ -20,6 +20,8 @@ FINE_SECONDS = 86400.0
 """After this, minutes are summed up to `COARSE` seconds."""
 KEPT_SECONDS = 30 * 86400.0
 PAST_SECONDS = 86400.0
+PAST_WIDTH = 480
+"""Seconds of a stretch of what is recalled: a day fits a screen's width."""
 GROUPS_AT_ONCE = 500
 """Coarse rows made in one go, so that no other writer waits long."""
 
@@ -132,34 +134,39 @@ def _mean(parts: Iterable[tuple[int, Values]]) -> tuple[int, Values]:
 
 
 def past(con: sqlite3.Connection, names: Names, box: int, now: float) -> Past:
-    """Return a box's last day by ten minutes.
+    """Return a box's last day in stretches of `PAST_WIDTH`.
 
     Raises:
         Damaged: what stands there is not what was written.
     """
     slots: dict[int, list[tuple[int, Values]]] = {}
-    begin = now - PAST_SECONDS
-    for width in (WIDTH, COARSE):
-        condition = " WHERE box = ? AND width = ? AND slot >= ?"
-        for row in con.execute(SAMPLES.select + condition, (box, width, int(begin // width))):
-            slot = checked("samples", row)[2] * width // COARSE
-            slots.setdefault(slot, []).append((row[4], _values(names, row)))
+    condition = " WHERE box = ? AND width = ? AND slot >= ? AND slot <= ?"
+    reach = (int((now - PAST_SECONDS) // WIDTH), int(now // WIDTH))
+    for row in con.execute(SAMPLES.select + condition, (box, WIDTH, *reach)):
+        slot = checked("samples", row)[2] * WIDTH // PAST_WIDTH
+        slots.setdefault(slot, []).append((row[4], _values(names, row)))
     return as_past({slot: _mean(parts)[1] for slot, parts in slots.items()})
 
 
 def as_past(slots: Mapping[int, Values]) -> Past:
-    """Return stretches of `COARSE` seconds, by their number, as a `Past`."""
+    """Return stretches of `PAST_WIDTH` seconds, by their number, as a `Past`."""
     listed = sorted({name for values in slots.values() for name in values}, key=_order)
     return Past(
         names=tuple(listed),
-        at=tuple(float((slot + 1) * COARSE) for slot in sorted(slots)),
-        values=tuple(tuple(_rounded(slots[slot].get(name)) for name in listed) for slot in sorted(slots)),
-        width=float(COARSE),
+        at=tuple(float((slot + 1) * PAST_WIDTH) for slot in sorted(slots)),
+        values=tuple(tuple(_tenths(slots[slot].get(name)) for name in listed) for slot in sorted(slots)),
+        width=float(PAST_WIDTH),
     )
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else round(value, 2)
+def _tenths(value: float | None) -> float | None:
+    """Return a percentage to one decimal: one object for all that are the same, for there are many."""
+    if value is None or not math.isfinite(value):
+        return None
+    return _TENTHS[round(value * 10)] if 0 <= value <= 100 else value
+
+
+_TENTHS = tuple(round(number / 10, 1) for number in range(1001))
 
 
 def _order(name: str) -> tuple[int, str]:

@@ -259,15 +259,15 @@ def test_samples_grow_coarse_and_are_dropped_in_time(path: Path) -> None:
     file.close()
 
 
-def test_the_past_is_a_day_by_ten_minutes_with_its_holes(path: Path) -> None:
+def test_the_past_is_a_day_with_its_holes(path: Path) -> None:
     file = opened(path)
     for number in (0, 1, 200, 201):
         file.commit(batch(["a"], number, at=NOW))
     past = file.recall()["a"].past
     assert past.names == ("util", "disk:/")
     assert past.values == ((50.0, 12.5), (50.0, 12.5))
-    assert past.width == 600.0
-    assert past.at[1] - past.at[0] in (12000.0, 12600.0)
+    assert past.width == 480.0
+    assert past.at[1] - past.at[0] in (12000.0, 12480.0)
     file.close()
 
 
