@@ -41,27 +41,56 @@ class Choice:
     reason: str
 
 
+@dataclass(frozen=True)
+class Failures:
+    """How often the run is expected to fail.
+
+    Attributes:
+        mtbf_s: Mean seconds between failures of the whole job.
+        source: Where that comes from, in words.
+    """
+
+    mtbf_s: float
+    source: str = "expected"
+
+
 class Cadence:
     """Decides when the next save is due.
 
+    The cost of a save is what the training feels: the time it stood still for it, and the time the steps took longer
+    while it was being written. How long the writing takes does not move the optimum (the work goes on meanwhile), it
+    only sets a lower bound: one save at a time.
+
     Args:
         save_every: Steps between saves, or 0 to choose them from what is measured.
-        mtbf_s: Mean seconds between failures, from the ledger.
+        failures: How often the run fails.
     """
 
-    def __init__(self, save_every: int, mtbf_s: float) -> None:
+    def __init__(self, save_every: int, failures: Failures) -> None:
         self._fixed = save_every
-        self._mtbf_s = mtbf_s
+        self._failures = failures
         self._costs: Deque[float] = deque(maxlen=5)
+        self._writes: Deque[float] = deque(maxlen=5)
         self._steps: Deque[float] = deque(maxlen=50)
+        self._beside: Deque[float] = deque(maxlen=10_000)
 
-    def measured_step(self, seconds: float) -> None:
-        """Take in the duration of one step."""
-        self._steps.append(seconds)
+    def measured_step(self, seconds: float, *, saving: bool = False) -> None:
+        """Take in the duration of one step; `saving` while a save was in flight."""
+        (self._beside if saving else self._steps).append(seconds)
 
-    def measured_save(self, seconds: float) -> None:
-        """Take in what one save took from the training."""
-        self._costs.append(seconds)
+    def measured_save(self, stall_s: float, durable_s: float = 0.0, waited_s: float = 0.0) -> None:
+        """Take in what one save took.
+
+        Args:
+            stall_s: Seconds the training stood still.
+            durable_s: Seconds until it was on the disk.
+            waited_s: Those seconds of `stall_s` that are part of a step (which waited for the copy).
+        """
+        usual = median(self._steps) if self._steps else 0.0
+        slower = sum(seconds - usual for seconds in self._beside) if usual else 0.0
+        self._beside.clear()
+        self._costs.append(stall_s - waited_s + max(waited_s, slower, 0.0))
+        self._writes.append(durable_s)
 
     def due(self, step: int, last: int) -> bool:
         """Say whether to save at the end of `step` when the one before was due at step `last`."""
@@ -76,12 +105,18 @@ class Cadence:
         if not self._costs or not self._steps:
             return Choice(_FIRST_STEPS, f"first after {_FIRST_STEPS} steps, to measure what a save costs")
         cost, step = max(median(self._costs), 1e-4), max(median(self._steps), 1e-6)
-        optimum = daly(cost, self._mtbf_s)
-        seconds = min(max(optimum, FLOOR_S), CEILING_S)
-        bound = " (floor)" if seconds > optimum else " (ceiling)" if seconds < optimum else ""
+        write, mtbf = median(self._writes), self._failures.mtbf_s
+        optimum = daly(cost, mtbf)
+        floor = max(FLOOR_S, write)
+        seconds = min(max(optimum, floor), max(CEILING_S, floor))
+        bound = ""
+        if seconds > optimum:
+            bound = " (floor)" if floor == FLOOR_S else f" (a write takes {write:.0f} s)"
+        elif seconds < optimum:
+            bound = " (ceiling)"
         steps = max(1, round(seconds / step))
         return Choice(
             steps,
-            f"every {steps} steps = {seconds:.0f} s{bound}: a save costs {1000 * cost:.0f} ms, "
-            f"a failure is expected every {self._mtbf_s / 3600:.1f} h",
+            f"every {steps} steps = {seconds:.0f} s{bound}: a save costs {1000 * cost:.0f} ms and is on disk after "
+            f"{1000 * write:.0f} ms, a failure is expected every {mtbf / 3600:.1f} h ({self._failures.source})",
         )

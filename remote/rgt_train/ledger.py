@@ -10,14 +10,16 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
+from rgt_train.cadence import Failures
 from rgt_train.durable import StrPath
 from rgt_train.jsonl import Appender
+from rgt_train.prior import Prior
 
 NAME = "ledger.jsonl"
-PRIOR_MTBF_S = 4 * 3600.0
-"""Mean seconds between failures assumed before this run has seen any (rented spot boxes: 1 to 8 h)."""
+WANTED = ("done", "left early", "SIGINT", "rollback")
+"""Ends that say nothing about the machine; any other is a failure."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Past:
     Attributes:
         attempts: How many there were.
         cause: How the last one ended; None where there was none.
-        up_s: Seconds all of them ran, as far as known.
+        up_s: Node seconds all of them ran, as far as known.
         failures: How many of them ended against their will.
     """
 
@@ -36,9 +38,11 @@ class Past:
     up_s: float = 0.0
     failures: int = 0
 
-    def mtbf_s(self) -> float:
-        """Return the mean time between failures in seconds (one imagined failure after the prior)."""
-        return (PRIOR_MTBF_S + self.up_s) / (1 + self.failures)
+    def expect(self, prior: Prior, nodes: int = 1) -> Failures:
+        """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
+        node_s = (3600 * prior.hours * prior.failures + self.up_s) / (prior.failures + self.failures)
+        seen = f"{self.failures} seen in {self.up_s / 3600:.1f} h here, {prior.why} assumed before"
+        return Failures(node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}")
 
 
 class Ledger:
@@ -56,11 +60,10 @@ class Ledger:
         self.attempt = self.past.attempts + 1
         self._file = Appender(self.path)
 
-    def start(self, step: int) -> None:
-        """Note that this incarnation begins at `step`."""
-        self._add(
-            {"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "time": time.time()}
-        )
+    def start(self, step: int, nodes: int = 1) -> None:
+        """Note that this incarnation begins at `step`, on `nodes` machines."""
+        self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
+                   "time": time.time()})  # fmt: skip
 
     def alive(self, step: int) -> None:
         """Note a sign of life (after each checkpoint: often enough, and bounded)."""
@@ -82,7 +85,7 @@ class Ledger:
 
 def _read(path: str, last_seen: Optional[float]) -> Past:
     """Fold the lines; a torn or foreign line is skipped, it only makes the estimate poorer."""
-    spans: List[Tuple[float, float, Optional[str]]] = []
+    spans: List[_Span] = []
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.readlines()
@@ -91,21 +94,30 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
     for line in lines:
         try:
             entry = json.loads(line)
-            event, at = entry["event"], float(entry["time"])
+            event, at, nodes = entry["event"], float(entry["time"]), int(entry.get("nodes", 1))
         except (ValueError, KeyError, TypeError):
             continue
         if event == "start":
-            spans.append((at, at, None))
+            spans.append(_Span(at, at, nodes))
         elif spans and event in ("alive", "end"):
-            cause = str(entry.get("cause", "")) if event == "end" else spans[-1][2]
-            spans[-1] = (spans[-1][0], at, cause)
+            spans[-1].end = at
+            if event == "end":
+                spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
         return Past()
-    if spans[-1][2] is None and last_seen is not None:
-        spans[-1] = (spans[-1][0], max(spans[-1][1], last_seen), None)
+    if spans[-1].cause is None and last_seen is not None:
+        spans[-1].end = max(spans[-1].end, last_seen)
     return Past(
         attempts=len(spans),
-        cause=spans[-1][2] or "killed",
-        up_s=sum(end - begin for begin, end, _ in spans),
-        failures=sum(cause != "done" for _, _, cause in spans),
+        cause=spans[-1].cause or "killed",
+        up_s=sum((span.end - span.begin) * span.nodes for span in spans),
+        failures=sum(span.cause not in WANTED for span in spans),
     )
+
+
+@dataclass
+class _Span:
+    begin: float
+    end: float
+    nodes: int
+    cause: Optional[str] = None

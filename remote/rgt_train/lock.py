@@ -9,19 +9,29 @@ import os
 import socket
 import time
 import weakref
-from typing import Optional
+from typing import Any, Dict, List, Mapping, Optional
 
+from rgt_train import incarnation
 from rgt_train.durable import StrPath
 from rgt_train.exits import UsageError
 
 NAME = "run.lock"
+_FENCE_S = 10.0
+_POLL_S = 0.005
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class RunLock:
-    """Holds an exclusive `flock` on ``OUT/run.lock`` until `close` or the death of the process.
+    """Holds an exclusive `flock` on ``OUT/run.lock`` until `close` or the death of the process and its helpers.
 
-    The kernel drops it with the process, however that ends, so there is no stale lock to clean. Children made by
-    fork (data loader workers) close their copy, or an orphaned worker would lock out the next launch.
+    The kernel drops it with the processes, however they end, so there is no stale lock to clean. The writer process
+    shares it: as long as it lives, nobody else looks for the newest checkpoint. Where its trainer is dead (killed a
+    moment ago), it is ended here first: a writer of a dead incarnation must not publish behind our back. Children made
+    by fork (data loader workers) close their copy, or an orphaned worker would lock out the next launch.
+
+    Attributes:
+        exclusive: Whether the file system has locks at all.
+        fenced: Process ids of the helpers of a dead incarnation that were ended.
 
     Raises:
         UsageError: Another live trainer holds it; the text names it.
@@ -32,46 +42,97 @@ class RunLock:
         self.path = os.path.join(out, NAME)
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         self.exclusive = True
+        self.fenced: List[int] = []
+        self._facts: Dict[str, Any] = {}
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = self._holder()
-            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS):
-                self.exclusive = (
-                    False  # a file system without locks: better to train unguarded than not at all
-                )
-            else:
-                self.close()
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise
-                raise UsageError(
-                    f"another trainer is running in {os.fspath(out)}{holder}; two would overwrite "
-                    f"each other. Wait for it, stop it, or give another --out"
-                ) from error
+            former = self._former()
+            if not self._try():
+                self._fence(former)
+                if not self._wait():
+                    raise UsageError(
+                        f"another trainer is running in {os.fspath(out)}{_named(former)}; two would overwrite "
+                        f"each other. Wait for it, stop it, or give another --out"
+                    )
+            elif not self.exclusive:
+                self._fence(former)
+        except BaseException:
+            self.close()
+            raise
+        self._facts = {
+            **incarnation.describe(os.getpid()),
+            "host": socket.gethostname(),
+            "since": time.time(),
+            "helpers": [],
+        }
         self._sign()
         _drop_in_children(self)
 
+    @property
+    def fd(self) -> int:
+        """The descriptor that a helper process inherits."""
+        return self._fd
+
+    def note_helper(self, pid: int) -> None:
+        """Remember a helper process, for the next incarnation to end if it outlives us."""
+        self._facts["helpers"].append(incarnation.describe(pid))
+        self._sign()
+
     def close(self) -> None:
-        """Release the lock (again is harmless)."""
+        """Release the lock (again is harmless); helpers must have ended before."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                self.exclusive = False  # better to train unguarded than not at all
+                return True
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return False
+        return True
+
+    def _fence(self, former: Mapping[str, Any]) -> None:
+        """End the helpers of an incarnation that is dead itself."""
+        if former and not incarnation.alive(former):
+            self.fenced = incarnation.end(list(former.get("helpers", [])), _FENCE_S)
+            self._orphaned = True
+
+    _orphaned = False
+
+    def _wait(self) -> bool:
+        deadline = time.monotonic() + (_FENCE_S if self._orphaned else 0.0)
+        while not self._try():
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
     def _sign(self) -> None:
-        text = json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}) + "\n"
+        text = json.dumps(self._facts) + "\n"
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, text.encode(), 0)
         except OSError:
             return  # the lock itself holds; only its label is missing, e.g. on a full disk
 
-    def _holder(self) -> str:
+    def _former(self) -> Dict[str, Any]:
         try:
-            facts = json.loads(os.pread(self._fd, 4096, 0))
-            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts["since"])))
-            return f" (pid {int(facts['pid'])} on {facts['host']}, since {since})"
+            facts = json.loads(os.pread(self._fd, 65536, 0))
+            return {**facts, "pid": int(facts["pid"])}
         except (OSError, ValueError, KeyError, TypeError):
-            return ""
+            return {}
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts["since"])))
+        return f" (pid {int(facts['pid'])} on {facts['host']}, since {since})"
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def _drop_in_children(lock: RunLock) -> None:

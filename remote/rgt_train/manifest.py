@@ -1,42 +1,32 @@
-"""The manifest of a checkpoint.
+"""The manifest of a checkpoint: which files, how long, which checksums.
 
-Which files, how long, which SHA-256. Standard library only, so that listing and
-verifying never waits for `import torch`.
+Standard library only, so that listing and verifying never waits for `import torch`, and the writer process never
+imports it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import mmap
 import os
-from typing import Any, Dict, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from rgt_train import digest
 from rgt_train.durable import StrPath
+from rgt_train.exits import UsageError
 
 NAME = "manifest.json"
-FORMAT = 1
-_CHUNK = 1 << 20
+FORMAT = 2
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
 
 
 class Damaged(Exception):
     """A checkpoint is incomplete, or a byte of it is not what was written; the text says where."""
 
 
-def sha256_of(path: StrPath) -> str:
-    """Return the SHA-256 of the file at `path` in hexadecimal.
-
-    Raises:
-        OSError: It cannot be read.
-    """
-    digest = hashlib.sha256()
-    buffer = bytearray(_CHUNK)
-    view = memoryview(buffer)
-    with open(path, "rb", buffering=0) as file:
-        while True:
-            n = file.readinto(buffer)
-            if not n:
-                return digest.hexdigest()
-            digest.update(view[:n])
+class Foreign(UsageError):
+    """A checkpoint that is intact but of a format this version does not read; it must not be passed over."""
 
 
 def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
@@ -46,7 +36,7 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
 
     Args:
         step: Optimizer steps done.
-        files: Name → ``{"size": bytes, "sha256": hex}``.
+        files: Name → what `rgt_train.digest.facts` says of it.
         about: Further facts a person or a tool may want (epoch, torch version, best metric, …).
     """
     body: Dict[str, Any] = {
@@ -63,7 +53,8 @@ def read(directory: StrPath) -> Dict[str, Any]:
     """Return the manifest of `directory` after checking its own digest (not the files it lists).
 
     Raises:
-        Damaged: It is missing, unreadable, altered, or of a format this version does not know.
+        Damaged: It is missing, unreadable or altered.
+        Foreign: It is intact and of another format.
     """
     path = os.path.join(directory, NAME)
     try:
@@ -73,38 +64,110 @@ def read(directory: StrPath) -> Dict[str, Any]:
         raise Damaged(f"{NAME}: {error.strerror}") from error
     try:
         body = json.loads(raw)
-        digest = body.pop("digest")
+        found = body.pop("digest")
         expected = hashlib.sha256(_canonical(body)).hexdigest()
-        intact = digest == expected and raw == _canonical({**body, "digest": digest})
+        intact = found == expected and raw == _canonical({**body, "digest": found})
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise Damaged(f"{NAME}: not readable as a manifest") from error
     if not intact:
         raise Damaged(f"{NAME}: its bytes are not what was written")
     if body["format"] != FORMAT:
-        raise Damaged(f"{NAME}: format {body['format']}, this version reads {FORMAT}")
+        raise Foreign(
+            f"{os.fspath(directory)} is a checkpoint of format {body['format']}, this version reads "
+            f"format {FORMAT}. Finish the run with the version that wrote it, or give another --out"
+        )
     result: Dict[str, Any] = body
     return result
 
 
-def verify(directory: StrPath) -> Dict[str, Any]:
+class Verified:
+    """A checkpoint of which every byte has been looked at; its files stay mapped until `close`.
+
+    Attributes:
+        body: The manifest.
+        views: File name → its content, read-only.
+    """
+
+    def __init__(self, body: Dict[str, Any]) -> None:
+        self.body = body
+        self.views: Dict[str, memoryview] = {}
+        self._maps: List[mmap.mmap] = []
+
+    def add(self, name: str, path: str) -> None:
+        """Map a file."""
+        with open(path, "rb", buffering=0) as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                self.views[name] = memoryview(b"")
+                return
+            flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
+            mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
+        self._maps.append(mapped)
+        self.views[name] = memoryview(mapped)
+
+    def release(self) -> None:
+        """Let go of the files; the memory goes with the last view of it."""
+        self.views.clear()
+        self._maps.clear()
+
+
+def open_verified(directory: StrPath, threads: Optional[int] = None) -> Verified:
+    """Map the files of the checkpoint in `directory` and compare every byte with its checksum.
+
+    Args:
+        directory: The checkpoint.
+        threads: How many check at a time; None for as many as there are cores.
+
+    Raises:
+        Damaged: The first file that is missing, short, long or altered.
+        Foreign: It is of another format.
+    """
+    result = Verified(read(directory))
+    threads = threads or digest.spare_threads()
+    try:
+        tasks: List[Callable[[], None]] = []
+        for name, facts in result.body["files"].items():
+            path = os.path.join(directory, name)
+            try:
+                size = os.stat(path).st_size
+                if size != facts["size"]:
+                    raise Damaged(f"{name}: {size} bytes, {facts['size']} were written")
+                result.add(name, path)
+            except OSError as error:
+                raise Damaged(f"{name}: {error.strerror}") from error
+            tasks += _checks(name, result.views[name], facts)
+        digest.in_parallel(tasks, threads)
+    except BaseException:
+        result.release()
+        raise
+    return result
+
+
+def verify(directory: StrPath, threads: Optional[int] = None) -> Dict[str, Any]:
     """Read every byte of the checkpoint in `directory` and return its manifest.
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
+        Foreign: It is of another format.
     """
-    body = read(directory)
-    for name, facts in body["files"].items():
-        path = os.path.join(directory, name)
-        try:
-            size = os.stat(path).st_size
-            if size != facts["size"]:
-                raise Damaged(f"{name}: {size} bytes, {facts['size']} were written")
-            found = sha256_of(path)
-        except OSError as error:
-            raise Damaged(f"{name}: {error.strerror}") from error
-        if found != facts["sha256"]:
-            raise Damaged(f"{name}: sha256 {found[:12]}…, {facts['sha256'][:12]}… was written")
+    result = open_verified(directory, threads)
+    body = result.body
+    result.release()
     return body
+
+
+def _checks(name: str, view: memoryview, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
+    chunk, expected = facts["chunk"], facts["crc32"]
+    if len(expected) != -(-len(view) // chunk):
+        raise Damaged(f"{name}: {len(expected)} checksums for {len(view)} bytes")
+
+    def check(number: int) -> None:
+        begin = number * chunk
+        found = digest.crc32s(view[begin : begin + chunk], chunk)[0]
+        if found != expected[number]:
+            end = min(begin + chunk, len(view))
+            raise Damaged(f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written")
+
+    return [digest.bind(check, number) for number in range(len(expected))]
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

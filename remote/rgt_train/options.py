@@ -12,7 +12,11 @@ class Options:
 
     Attributes:
         save_every: Steps between checkpoints; 0 chooses them from the measured cost of a save.
-        keep: Step checkpoints that stay.
+        keep: Step checkpoints that stay: so many of the newest.
+        keep_hours: One more stays for each stretch of so many hours; 0 for none.
+        background: Whether saves are copied beside the training and written by another process.
+        platform: Kind of machine, for how often it is expected to fail: ``spot``, ``rented``, ``session``, ``batch``,
+            ``owned``; empty looks at the environment.
         max_unsaved: Steps that may be unsaved while the disk refuses; 0 for two save intervals.
         hold_limit_s: Seconds the training waits for the disk before exit code 74.
         log_every: Steps between lines and points; 0 logs nothing.
@@ -32,6 +36,9 @@ class Options:
 
     save_every: int = 0
     keep: int = 2
+    keep_hours: float = 0.0
+    background: bool = True
+    platform: str = ""
     max_unsaved: int = 0
     hold_limit_s: float = 1800.0
     log_every: int = 1

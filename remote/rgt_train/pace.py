@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Dict
+from typing import Callable, Dict
 
 from rgt_train.cadence import Cadence
 from rgt_train.options import Options
@@ -37,6 +37,8 @@ class Pace:
         self._report, self._stop, self._cadence, self._options = report, stop, cadence, options
         self._sampler, self._epochs = sampler, epochs
         self._per_step = sampler.batch_size * sampler.accumulate * options.per_sample
+        self.saving: Callable[[], bool] = lambda: False
+        """Says whether a save is in flight: then a step may take longer than usual."""
         self._busy = 0.0
         self._steps = 0
         self._begin = time.monotonic()
@@ -50,7 +52,7 @@ class Pace:
         spent = time.monotonic() - self._begin
         rest = self._options.pace_s - spent
         seconds = max(spent, self._options.pace_s)
-        self._cadence.measured_step(seconds)
+        self._cadence.measured_step(seconds, saving=self.saving())
         self._busy += seconds
         self._steps += 1
         every = self._options.log_every

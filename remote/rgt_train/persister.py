@@ -13,7 +13,7 @@ process, or the replicas of DDP), another one for a state that is sharded over t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Protocol
+from typing import TYPE_CHECKING, Any, Mapping, Optional, Protocol
 
 if TYPE_CHECKING:
     from rgt_train.state import Restored, RunState
@@ -31,11 +31,13 @@ class Request:
         kind: `STEP` (kept by the retention policy) or `BEST` (replaces ``OUT/best``).
         step: Optimizer steps done.
         about: Facts for the manifest.
+        give_up: Whether older checkpoints may be given up where there is no room.
     """
 
     kind: str
     step: int
     about: Mapping[str, Any] = field(default_factory=dict)
+    give_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class Outcome:
         request: What was asked for.
         checkpoint: What was published; None where nothing was.
         error: Why not. An `OSError` is the disk's fault and will be retried; anything else is a mistake.
-        stall_s: Seconds the training thread stood still for it.
+        stall_s: Seconds the training thread stood still for it, `waited_s` included.
+        waited_s: Those of them that an ``optimizer.step()`` waited for the end of the copy.
         durable_s: Seconds from the request until the last fsync.
         notes: Lines for a person (an older checkpoint given up for it, a slower way taken, …).
     """
@@ -55,6 +58,7 @@ class Outcome:
     checkpoint: "Optional[Checkpoint]" = None
     error: Optional[BaseException] = None
     stall_s: float = 0.0
+    waited_s: float = 0.0
     durable_s: float = 0.0
     notes: "tuple[str, ...]" = ()
 
@@ -76,6 +80,9 @@ class Persister(Protocol):
             UsageError: The state holds something that cannot be stored.
         """
 
+    def again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin` once more: its save failed, and nothing was begun since."""
+
     def before_change(self) -> None:
         """Wait until parameters and optimizer state may change. Called before every ``optimizer.step()``."""
 
@@ -93,8 +100,3 @@ class Persister(Protocol):
 
     def needs(self) -> "tuple[int, int]":
         """Return the bytes and the inodes of one checkpoint, as far as known."""
-
-
-def facts_of(size: int, digests: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return a file's entry in the manifest."""
-    return {"size": size, **digests}

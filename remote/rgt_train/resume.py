@@ -8,12 +8,14 @@ from typing import Any, Dict, Optional, Tuple
 
 from rgt_train import manifest
 from rgt_train.durable import StrPath, remove, replace_file
+from rgt_train.exits import UsageError
 from rgt_train.ledger import Ledger
 from rgt_train.manifest import Damaged
+from rgt_train.persister import Persister
 from rgt_train.progress import Progress
 from rgt_train.report import Report
 from rgt_train.state import Restored, RunState
-from rgt_train.store import Checkpoint, Store
+from rgt_train.store import Checkpoint, Store, describe
 
 
 def result_path(out: StrPath) -> str:
@@ -34,7 +36,7 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
 
 
 def load_latest(
-    store: Store, state: RunState, report: Report
+    store: Store, persister: Persister, state: RunState, report: Report
 ) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
     """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
 
@@ -47,20 +49,19 @@ def load_latest(
     strays = store.clean()
     if strays:
         report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
-    found, complaints = store.newest_good()
+    found, complaints = store.newest_good(lambda path: (path, persister.load(path, state)))
     for complaint in complaints:
         report.say(complaint)
-    if complaints:
-        where = (
-            f"going back to step {found.step}"
-            if found
-            else "no good checkpoint is left: starting from step 0"
-        )
-        report.say(where)
     remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
     if found is None:
+        if complaints:
+            report.say("no good checkpoint is left: starting from step 0")
         return None, None
-    return found, state.restore(found.path)
+    path, restored = found
+    checkpoint = describe(path, manifest.read(path))
+    if complaints:
+        report.say(f"going back to step {checkpoint.step}")
+    return checkpoint, restored
 
 
 def announce(
@@ -96,6 +97,8 @@ def announce(
     )
     if restored is not None:
         report.say(f"resume: restored {', '.join(restored.parts)}")
+        for missing in restored.not_restored:
+            report.say(f"resume: not restored: {missing}")
         if restored.changed:
             report.say(f"resume: settings changed: {restored.changed}")
         report.say(f"resume: {restored.guarantee()}")
@@ -111,7 +114,7 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
         return
     try:
         best = manifest.verify(store.best)["best"]
-    except (Damaged, KeyError) as error:
+    except (Damaged, UsageError, KeyError) as error:
         report.say(
             f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import random
 import sys
 from typing import Any, Dict, List
@@ -21,24 +22,19 @@ def seed_all(seed: int) -> None:
 
 
 def capture() -> Dict[str, Any]:
-    """Return all random states as tensors and plain numbers, loadable without unpickling foreign classes."""
+    """Return all random states as plain values that JSON takes."""
     version, words, gauss = random.getstate()
     state: Dict[str, Any] = {
         "python": [version, list(words), gauss],
-        "torch": torch.get_rng_state(),
+        "torch": _text(torch.get_rng_state()),
     }
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         kind, keys, position, has_gauss, cached = numpy.random.get_state()
-        state["numpy"] = [
-            str(kind),
-            torch.tensor([int(key) for key in keys], dtype=torch.int64),
-            int(position),
-            int(has_gauss),
-            float(cached),
-        ]
+        words_of = [int(key) for key in keys]
+        state["numpy"] = [str(kind), words_of, int(position), int(has_gauss), float(cached)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        state["cuda"] = torch.cuda.get_rng_state_all()
+        state["cuda"] = [_text(tensor) for tensor in torch.cuda.get_rng_state_all()]
     return state
 
 
@@ -50,19 +46,27 @@ def restore(state: Dict[str, Any]) -> List[str]:
     missing: List[str] = []
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    torch.set_rng_state(state["torch"].cpu())
+    torch.set_rng_state(_tensor(state["torch"]))
     if "numpy" in state:
         numpy: Any = sys.modules.get("numpy")
         if numpy is None:
             missing.append("numpy's random state (numpy is not imported)")
         else:
             kind, keys, position, has_gauss, cached = state["numpy"]
-            array = numpy.array(keys.tolist(), dtype=numpy.uint32)
+            array = numpy.array(keys, dtype=numpy.uint32)
             numpy.random.set_state((kind, array, position, has_gauss, cached))
     if "cuda" in state:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count != len(state["cuda"]):
             missing.append(f"CUDA random state of {len(state['cuda'])} devices ({count} here)")
         else:
-            torch.cuda.set_rng_state_all([tensor.cpu() for tensor in state["cuda"]])
+            torch.cuda.set_rng_state_all([_tensor(text) for text in state["cuda"]])
     return missing
+
+
+def _text(state: torch.Tensor) -> str:
+    return base64.b64encode(bytes(state.cpu().tolist())).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8).clone()

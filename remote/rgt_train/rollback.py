@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
-from typing import Callable, List, Sequence, TypeVar
+from typing import Callable, List, Sequence, Tuple, TypeVar
 
 from rgt_train import exits
 from rgt_train.durable import StrPath, fsync_dir, remove, replace_file
@@ -72,7 +72,7 @@ def write(out: StrPath, decision: Decision) -> None:
     replace_file(os.path.join(out, NAME), (json.dumps(body) + "\n").encode())
 
 
-def give_up(out: StrPath, root: StrPath, steps: Sequence[int], path_of: Callable[[int], str]) -> List[int]:
+def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> List[int]:
     """Remove the checkpoints that a rollback goes behind; return their steps.
 
     Done at the start of a launch, and only once: afterwards the decision no longer asks for it, so that checkpoints
@@ -81,8 +81,7 @@ def give_up(out: StrPath, root: StrPath, steps: Sequence[int], path_of: Callable
     Args:
         out: The run directory.
         root: Directory of the step checkpoints.
-        steps: Steps of those that are there.
-        path_of: Step → directory.
+        places: Step and directory of those that are there.
 
     Raises:
         UsageError: It could not be noted that this is done.
@@ -90,11 +89,14 @@ def give_up(out: StrPath, root: StrPath, steps: Sequence[int], path_of: Callable
     decision = read(out)
     if not decision.before:
         return []
-    gone = [step for step in steps if step >= decision.before]
-    for step in gone:
-        aside = os.path.join(os.fspath(root), f".old-step-{step:08d}-rollback")
+    gone = []
+    for step, path in places:
+        if step < decision.before:
+            continue
+        gone.append(step)
+        aside = os.path.join(os.fspath(root), f".old-{os.path.basename(path)}-rollback")
         remove(aside)
-        os.rename(path_of(step), aside)  # never a half-deleted directory under a published name
+        os.rename(path, aside)  # never a half-deleted directory under a published name
         remove(aside)
     try:
         if gone:

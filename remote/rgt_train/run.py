@@ -7,11 +7,12 @@ import os
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Dict, Iterable, Iterator, Mapping, Optional, Set, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Type, Union
 
 import torch
 
-from rgt_train import exits, record, resume, rng, rollback
+from rgt_train import exits, prior, ranks, record, resume, rng, rollback
+from rgt_train.arena_persister import ArenaPersister, hook
 from rgt_train.cadence import Cadence
 from rgt_train.culprit import culprit
 from rgt_train.data.seeded import Seeded
@@ -23,16 +24,24 @@ from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
 from rgt_train.options import Options
 from rgt_train.pace import Pace
+from rgt_train.persister import Persister
 from rgt_train.progress import Progress
+from rgt_train.ranks import Alone, Ranks
 from rgt_train.report import Report, last_seen, say
+from rgt_train.retention import Policy
 from rgt_train.sampler import BatchPlan, EpochSampler, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
-from rgt_train.state import RunState, Stateful, check_loadable
-from rgt_train.store import Store
+from rgt_train.state import RunState, Stateful
+from rgt_train.store import Checkpoint, Store
 from rgt_train.watchdog import StallRules, Watchdog
 
 BEST_METRIC = "val_loss"
+BACKGROUND = "RGT_TRAIN_BACKGROUND"
+"""Set to 0, the training waits for each save: for tests, and to look for the cause of trouble."""
+Parts = Union[Stateful, Mapping[str, Stateful]]
+"""One object with state, or several by name."""
+MakePersister = Callable[[Store, RunLock, Options], Persister]
 
 
 class Run:
@@ -49,8 +58,8 @@ class Run:
     Args:
         out: The run directory; created if missing.
         model: The module, or several by name.
-        optimizer: Its optimizer, likewise `scheduler`, `scaler` and `ema`: anything with `state_dict` and
-            `load_state_dict`.
+        optimizer: Its optimizer, or several by name, likewise `scheduler`, `scaler` and `ema`: anything with
+            `state_dict` and `load_state_dict`.
         scheduler: See `optimizer`.
         scaler: See `optimizer`.
         ema: See `optimizer`.
@@ -66,6 +75,8 @@ class Run:
         settings: Plain values whose change should be told at a resume.
         overrides: Those of them that the person gave, for ``run.json``.
         stop: Signals, where they were caught already.
+        ranks: The processes of the run; None for this one alone.
+        persister: Makes what puts the state onto the disk; None for the one of a state that one process holds.
 
     Raises:
         UsageError: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else.
@@ -80,10 +91,10 @@ class Run:
         samples: int = 0,
         batch_size: int = 1,
         stream: Optional[Iterable[Any]] = None,
-        optimizer: Optional[Stateful] = None,
-        scheduler: Optional[Stateful] = None,
-        scaler: Optional[Stateful] = None,
-        ema: Optional[Stateful] = None,
+        optimizer: Optional[Parts] = None,
+        scheduler: Optional[Parts] = None,
+        scaler: Optional[Parts] = None,
+        ema: Optional[Parts] = None,
         seed: int = 0,
         steps_per_epoch: Optional[int] = None,
         accumulate: int = 1,
@@ -91,6 +102,8 @@ class Run:
         settings: Optional[Mapping[str, Any]] = None,
         overrides: Optional[Mapping[str, Any]] = None,
         stop: Optional[StopRequest] = None,
+        ranks: Optional[Ranks] = None,
+        persister: Optional[MakePersister] = None,
     ) -> None:
         self.out = os.path.abspath(out)
         self.options = options or Options()
@@ -105,11 +118,18 @@ class Run:
         self.total_steps = epochs * self.sampler.steps_per_epoch
         self.progress = Progress()
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
+        self._ranks: Ranks = ranks or Alone()
+        self._make_persister: MakePersister = persister or _arena_persister
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
-        parts["stream"] = self._stream
-        others = {name: part for name, part in parts.items() if part is not None}
-        self._optimizer, self._settings, self._overrides = optimizer, settings or {}, overrides or {}
-        self._state = RunState(self._models, others, self.progress, self.sampler.state(), settings or {})
+        others = _named({**parts, "stream": self._stream})
+        self._optimizers = _named({"optimizer": optimizer})
+        self._settings, self._overrides = settings or {}, overrides or {}
+        self._state = RunState(
+            self._models, others, self.progress, self.sampler.state(), settings or {},
+            world=self._ranks.world, rank=self._ranks.rank,
+        )  # fmt: skip
+        self._state.steady = {*self._optimizers, *_named({"ema": ema})}
+        self._hooks: List[Any] = []
         self._rng: Optional[Dict[str, Any]] = None
         self._seeded = False
         result = resume.finished(self.out, self.total_steps)
@@ -203,11 +223,15 @@ class Run:
         self.progress.loss = loss
         self._pace.end_of_step(self.progress, values)
         self._watchdog.beat()
-        if not self._stop.requested:
-            self._saver.boundary(self.progress.step)
+        stop = ranks.STOP if self._stop.requested else 0
+        agreed = self._ranks.agree(stop | self._saver.wishes(self.progress.step))
+        if not agreed & ranks.STOP:
+            self._saver.boundary(self.progress.step, agreed)
             self._pace.begin_step()
         self._pass_over()
-        self.check()
+        self._obey(agreed)
+        if self._ranks.world == 1:
+            self._obey(ranks.STOP if self._stop.requested else 0)  # one that came while holding
 
     def check(self) -> None:
         """Stop here if a signal asked for it; for long stretches without a `step`, such as a validation.
@@ -216,8 +240,7 @@ class Run:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._watchdog.alive()
-        if self._stop.requested:
-            raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
+        self._obey(self._ranks.agree(ranks.STOP if self._stop.requested else 0))
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -253,7 +276,7 @@ class Run:
         better = value < p.best if p.best is not None else not math.isnan(value)
         if better:
             p.best, p.best_step = value, p.step
-            self._saver.offer_best(p.step, value, metric, self._state.frozen_writers)
+            self._saver.offer_best(p.step, value, metric)
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")
@@ -284,6 +307,13 @@ class Run:
         """Release the directory and the signals without saving; `with run` does it."""
         if hasattr(self, "_lock"):
             self._watchdog.close()
+            for hooked in self._hooks:
+                hooked.remove()
+            self._hooks.clear()
+            try:
+                self._saver.finish()
+            finally:
+                self._persister.close()
             self._report.close()
             self._ledger.close()
             self._lock.close()
@@ -299,6 +329,8 @@ class Run:
         try:
             self._start()
         except BaseException:
+            if hasattr(self, "_persister"):
+                self._persister.close()
             self._lock.close()
             self._stop.close()
             raise
@@ -308,40 +340,65 @@ class Run:
         self._report = Report(self.out)
         logged, at = last_seen(self.out)
         self._ledger = Ledger(self.out, at)
-        store = Store(self.out, self._ledger.attempt, o.keep)
-        store.check = check_loadable
-        store.expect(self._state.estimate(), 2)
-        gone = rollback.give_up(self.out, store.root, store.steps(), store.path_of)
+        try:
+            assumed = prior.prior_of(o.platform)
+        except ValueError as error:
+            raise exits.UsageError(str(error)) from error
+        for pid in self._lock.fenced:
+            self._report.say(f"ended the writer of a killed incarnation (pid {pid})")
+        store = Store(self.out, self._ledger.attempt, Policy(o.keep, o.keep_hours))
+        self._persister = self._make_persister(store, self._lock, o)
+        gone = rollback.give_up(self.out, store.root, store.places())
         if gone:
             self._report.say(f"going back: checkpoints of the steps {gone} are given up")
-        loaded, restored = resume.load_latest(store, self._state, self._report)
+        loaded, restored = resume.load_latest(store, self._persister, self._state, self._report)
         self._rng = restored.rng if restored else None
         p = self.progress
         p.left_out = merged(p.left_out, rollback.read(self.out).steps)
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
         resume.mend_best(store, p, self._report)
-        cadence = Cadence(o.save_every, self._ledger.past.mtbf_s())
+        cadence = Cadence(o.save_every, self._ledger.past.expect(assumed, self._ranks.nodes))
         self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
         rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
-        self._guard = Guard(self._report, p, rules, lambda: culprit(self._models, self._optimizer))
+        self._guard = Guard(
+            self._report, p, rules, lambda: culprit(self._models, next(iter(self._optimizers.values()), None))
+        )
         self._guard.go_back = lambda first, last: self._go_back(store, first, last)
         self._report.add(
             open_sinks(o.loggers, Launch(self.out, p.step, self._settings, o.project), self._report.say)
         )
         self._record()
         self._saver = Saver(
-            store, self._state.writers, self._about, self._report, cadence, self._stop,
+            self._persister, self._state, store, self._about, self._report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
         )  # fmt: skip
         self._saver.only_best = loaded is not None and loaded.path == store.best
-        self._saver.on_saved = self._ledger.alive
-        self._ledger.start(p.step)
+        self._saver.on_saved = self._saved
+        self._pace.saving = lambda: self._saver.busy
+        self._hook()
+        self._ledger.start(p.step, self._ranks.nodes)
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
         self._watchdog = Watchdog(self.out, stall, self._stalled)
         if not self._lock.exclusive:
             self._report.say(
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
             )
+
+    def _hook(self) -> None:
+        """Let every optimizer wait for the copy of the step before it changes anything."""
+        self._hooks, without = hook(list(self._optimizers.values()), self._persister.before_change)
+        self._state.hooked = bool(self._hooks) and not without
+        if without:
+            self._report.say(
+                f"{', '.join(without)} has no register_step_pre_hook: saves copy on the training thread"
+            )
+
+    def _saved(self, saved: Checkpoint) -> None:
+        self._ledger.alive(saved.step)
+
+    def _obey(self, agreed: int) -> None:
+        if agreed & ranks.STOP:
+            raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
 
     def _finish(self) -> None:
         """Save the last state and write the result; wait for the disk if it must be."""
@@ -417,7 +474,7 @@ class Run:
                 seed=self.sampler.seed,
                 batch=self.sampler.batch_size,
                 accumulate=self.sampler.accumulate,
-                world=1,
+                world=self._ranks.world,
                 attempt=self._ledger.attempt,
                 step=self.progress.step,
                 settings=self._settings,
@@ -456,3 +513,19 @@ def _steps_of(stream: Any, accumulate: int) -> int:
         return max(1, len(stream) // accumulate)
     except TypeError:
         raise ValueError("a stream without a length needs steps_per_epoch") from None
+
+
+def _arena_persister(store: Store, lock: RunLock, options: Options) -> Persister:
+    background = options.background and os.environ.get(BACKGROUND) != "0"
+    return ArenaPersister(store, [lock.fd], lock.note_helper, background=background)
+
+
+def _named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
+    """Return the parts that there are, those of a mapping as ``optimizer.name``."""
+    found: Dict[str, Stateful] = {}
+    for name, part in parts.items():
+        if isinstance(part, Mapping):
+            found.update({f"{name}.{key}": value for key, value in part.items()})
+        elif part is not None:
+            found[name] = part
+    return found

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, Optional
 
-from rgt_train import exits, space
+from rgt_train import exits, ranks, space
 from rgt_train.cadence import Cadence
-from rgt_train.durable import replace_file
+from rgt_train.copying import Torn
+from rgt_train.failure import Telling
+from rgt_train.persister import BEST, STEP, Outcome, Persister, Request
 from rgt_train.report import Report
 from rgt_train.signals import StopRequest
-from rgt_train.store import Checkpoint, Store, Writer
+from rgt_train.state import RunState
+from rgt_train.store import Checkpoint, Store
 
 RETRY_S = 3.0
 """Seconds between quiet attempts while saving fails."""
@@ -34,21 +35,16 @@ class Limits:
     hold_limit_s: float = 1800.0
 
 
-@dataclass(frozen=True)
-class _Best:
-    """A best checkpoint that is not on disk yet, with its state kept in memory."""
-
-    step: int
-    about: Mapping[str, Any]
-    writers: Mapping[str, Writer]
-
-
 class Saver:
     """Saves when due, retries while the disk refuses, holds the training when too much would be at stake.
 
+    Saves run in the background, one at a time: one that is due while another is in flight begins at the first step
+    boundary after that one has ended. `save` waits until its step is on the disk.
+
     Args:
-        store: Where checkpoints go.
-        writers: Returns the writers of the current state.
+        persister: Puts the state onto the disk.
+        state: What is saved.
+        store: Where to.
         about: Returns the facts for the manifest.
         report: Where it is told.
         cadence: When a save is due.
@@ -56,12 +52,19 @@ class Saver:
         limits: What may be at stake.
         last_good: Step of the checkpoint this incarnation came from, or None.
         start: Step this incarnation began at.
+
+    Attributes:
+        last_good: Step of the newest checkpoint that is on the disk.
+        failing: Whether the last save failed.
+        only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
+        on_saved: Called with the step of every checkpoint, when it is on the disk.
     """
 
     def __init__(
         self,
+        persister: Persister,
+        state: RunState,
         store: Store,
-        writers: Callable[[], Mapping[str, Writer]],
         about: Callable[[], Dict[str, Any]],
         report: Report,
         cadence: Cadence,
@@ -70,75 +73,89 @@ class Saver:
         last_good: Optional[int],
         start: int,
     ) -> None:
-        self._store, self._writers, self._about = store, writers, about
+        self._persister, self._state, self._store, self._about = persister, state, store, about
         self._report, self._cadence, self._stop, self._limits = report, cadence, stop, limits
+        self._telling = Telling(report, store, persister.needs)
         self.last_good = last_good
         self.failing = False
         self.only_best = False
-        """Whether ``best`` is all there is on disk: then even the step it was made at is worth a save of its own."""
+        self.on_saved: Callable[[Checkpoint], None] = lambda saved: None
         self._last_due = start
+        self._due = False
+        self._loud = False
         self._retry_at = 0.0
-        self._best: Optional[_Best] = None
+        self._best: Optional[Request] = None
         self._saved_once = False
         self._said = 0
-        self.on_saved: Callable[[int], None] = lambda step: None
+        self._prepared = False
 
-    def boundary(self, step: int) -> None:
-        """Do at the end of `step` what is due.
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._persister.busy
+
+    def wishes(self, step: int) -> int:
+        """Return what this rank wants to do at the end of `step` (flags of `rgt_train.ranks`)."""
+        self._collect(self._persister.poll())
+        if self._cadence.due(step, self._last_due):
+            self._last_due, self._due, self._loud = step, True, True
+        retry = self.failing and time.monotonic() >= self._retry_at
+        return ranks.SAVE if (self._due or retry) and not self._persister.busy else 0
+
+    def boundary(self, step: int, agreed: int) -> None:
+        """Do at the end of `step` what the ranks agreed on.
 
         Raises:
             Stop: The disk took nothing for longer than the hold limit (exit code 74).
         """
-        due = self._cadence.due(step, self._last_due)
-        if due:
-            self._last_due = step
-        if due or (self.failing and time.monotonic() >= self._retry_at):
-            self.save(step, loud=due)
-        if self.failing and self._unsaved(step) > self._max_unsaved() and not self._stop.requested:
+        if not self._prepared:
+            self._prepared = True
+            self._persister.prepare(self._state)
+        if agreed & ranks.SAVE:
+            loud, self._due, self._loud = self._loud, False, False
+            self._telling.loud = loud or not self.failing
+            self._begin(step, give_up=self._at_stake(step))
+        if (
+            self.failing
+            and self._at_stake(step)
+            and not self._stop.requested
+            and not self.save(step, loud=False)
+        ):
             self.hold(step)
 
     def save(self, step: int, *, loud: bool = True) -> bool:
-        """Try to save `step` now; True if it is on disk.
+        """Save `step` and wait for it; True if it is on disk.
 
         Args:
             step: The current step.
             loud: Whether a failure is told again where the one before was told already.
         """
-        if self.last_good == step and self._best is None and not self.only_best:
-            return True
-        begun = time.monotonic()
-        try:
-            if self._best is not None:
-                self._publish_best(self._best)
-            saved = self._store.commit(step, self._writers(), self._about())
-        except Exception as error:
-            if not isinstance(error, OSError) and not self._saved_once:
-                raise  # nothing was ever saved: a mistake in the state, not a mishap of the disk
-            self._failed(step, error, loud or not self.failing)
+        self._collect(self._persister.wait())
+        self._telling.loud = loud or not self.failing
+        if self._best is not None and not self._finish(step):
             return False
-        self._succeeded(saved, time.monotonic() - begun)
-        return True
+        if self.last_good == step and not self.only_best:
+            return True
+        return self._finish(step)
 
-    def offer_best(
-        self, step: int, value: float, metric: str, freeze: Callable[[], Mapping[str, Writer]]
-    ) -> bool:
-        """Publish the state of `step` as the best; True if it is on disk.
+    def offer_best(self, step: int, value: float, metric: str) -> None:
+        """Publish the state of `step` as the best.
+
+        While the disk refuses, its snapshot is kept in memory, and no later step is saved before it (a resume would
+        take it for published).
 
         Args:
             step: The current step.
             value: Its value of the metric.
             metric: The metric's name.
-            freeze: Returns writers of the state as it is now: while the disk refuses, the best is kept in memory,
-                and no later step is saved before it (a resume would take it for published).
         """
+        self._collect(self._persister.wait())
+        self._telling.loud = True
         about = {**self._about(), "best": {"step": step, "metric": metric, "value": value}}
-        try:
-            self._publish_best(_Best(step, about, self._writers()))
-        except OSError as error:
-            self._best = _Best(step, about, freeze())
-            self._failed(step, error, loud=True)
-            return False
-        return True
+        self._best = Request(BEST, step, about)
+        request = self._best
+        self._start(lambda: self._persister.begin(request, self._state), step)
+        self._persister.before_change()  # the copy is done before anything else happens: it must be this step's
 
     def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> None:
         """Wait until a save succeeds, a stop is asked for, or the limit is reached.
@@ -153,11 +170,11 @@ class Saver:
         if attempt is None:
             attempt = lambda: self.save(step, loud=False)  # noqa: E731
         begun = time.monotonic()
-        needs = f"{space.human(self._store.need_bytes)} and {self._store.need_inodes} inodes"
+        size, inodes = self._persister.needs()
         self._report.say(
             f"holding at step {step}: {self._unsaved(step)} steps are not saved "
             f"(limit {self._max_unsaved()}); waiting up to {self._limits.hold_limit_s:.0f} s "
-            f"until {self._store.root} takes {needs}"
+            f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
         )
         self._report.event("hold", step, unsaved=self._unsaved(step))
         while not self._stop.wait(HOLD_POLL_S):
@@ -171,32 +188,71 @@ class Saver:
                 )
                 raise exits.Stop(exits.NO_SPACE, "hold-limit")
 
-    def write(self, step: int, path: str, body: Mapping[str, Any]) -> bool:
+    def write(self, step: int, path: str, body: Dict[str, Any]) -> bool:
         """Replace a small JSON file, reporting a failure like that of a checkpoint."""
+        error = self._telling.replace(path, body)
+        if error is not None:
+            self._telling.loud = not self.failing
+            self._failed(step, error)
+        return error is None
+
+    def finish(self) -> None:
+        """Hear how the save in flight ended."""
+        self._collect(self._persister.wait())
+
+    def _finish(self, step: int) -> bool:
+        """Begin a save and wait for its end; older checkpoints are worth less than what would be lost here."""
+        self._begin(step, give_up=True)
+        outcome = self._persister.wait()
+        self._collect(outcome)
+        if outcome is not None and isinstance(outcome.error, Torn):
+            return self._finish(step)
+        return outcome is not None and outcome.error is None
+
+    def _begin(self, step: int, *, give_up: bool) -> None:
+        """Start to write: the best that is still missing, else the state of `step`."""
+        if self._best is not None:
+            self._start(lambda: self._persister.again(give_up=give_up), step)
+        else:
+            request = Request(STEP, step, self._about(), give_up)
+            self._start(lambda: self._persister.begin(request, self._state), step)
+
+    def _start(self, begin: Callable[[], None], step: int) -> None:
         try:
-            replace_file(path, (json.dumps(body) + "\n").encode())
-        except OSError as error:
-            self._failed(step, error, loud=not self.failing)
-            return False
-        return True
+            begin()
+        except Exception as error:
+            if not isinstance(error, OSError) and not self._saved_once:
+                raise  # nothing was ever saved: a mistake in the state, not a mishap of the disk
+            self._failed(step, error)
 
-    def _publish_best(self, best: _Best) -> None:
-        saved = self._store.commit_best(best.step, best.writers, best.about)
-        body = (json.dumps(best.about["best"]) + "\n").encode()
-        replace_file(os.path.join(self._store.out, "best.json"), body)
-        self._best = None
-        self._report.say(
-            f"best {best.step} → {saved.path}  {best.about['best']['metric']} "
-            f"{best.about['best']['value']:.4f}"
-        )
+    def _collect(self, outcome: Optional[Outcome]) -> None:
+        """Take in how a save ended."""
+        if outcome is None:
+            return
+        for note in outcome.notes:
+            self._report.say(note)
+        if isinstance(outcome.error, Torn):
+            self._due = True  # only this copy is worthless: another one at the next boundary
+        elif isinstance(outcome.error, AssertionError):
+            raise outcome.error
+        elif outcome.error is not None or outcome.checkpoint is None:
+            self._failed(outcome.request.step, outcome.error or RuntimeError("nothing was published"))
+        elif outcome.request.kind == BEST:
+            self._best = None
+            best = outcome.request.about["best"]
+            path, value = outcome.checkpoint.path, best["value"]
+            self._report.say(f"best {outcome.request.step} → {path}  {best['metric']} {value:.4f}")
+        else:
+            self._succeeded(outcome, outcome.checkpoint)
 
-    def _succeeded(self, saved: Checkpoint, seconds: float) -> None:
+    def _succeeded(self, outcome: Outcome, saved: Checkpoint) -> None:
         self.last_good = saved.step
         self.only_best = False
         self._saved_once = True
-        self._cadence.measured_save(seconds)
+        self._cadence.measured_save(outcome.stall_s, outcome.durable_s, outcome.waited_s)
         self._report.say(
-            f"checkpoint {saved.step} → {saved.path}  {space.human(saved.size)}  sha256 ok  {seconds:.2f} s"
+            f"checkpoint {saved.step} → {saved.path}  {space.human(saved.size)}  "
+            f"on disk after {outcome.durable_s:.2f} s, stalled {1000 * outcome.stall_s:.0f} ms"
         )
         self._report.event("checkpoint", saved.step, path=saved.path, bytes=saved.size)
         if self.failing:
@@ -207,26 +263,12 @@ class Saver:
         if not self._said or not 0.67 <= choice.steps / self._said <= 1.5:  # told again only where it moved
             self._said = choice.steps
             self._report.say(f"saving {choice.reason}")
-        self.on_saved(saved.step)
+        self.on_saved(saved)
 
-    def _failed(self, step: int, error: Exception, loud: bool) -> None:
+    def _failed(self, step: int, error: BaseException) -> None:
         self.failing = True
         self._retry_at = time.monotonic() + RETRY_S
-        if not loud:
-            return
-        place, raw = self._store.root, f"{type(error).__name__}: {error}"
-        why, what, mount = raw, "other", None
-        if isinstance(error, OSError):
-            try:
-                left: Optional[space.Space] = space.read_space(self._store.out)
-            except OSError:
-                left = None
-            need = (self._store.need_bytes, self._store.need_inodes)
-            why, what = space.describe(error, left, *need), space.resource_of(error, left, *need)
-            mount, place = left.mount if left else None, str(error.filename or place)
-        self._report.say(raw)
-        self._report.say(f"checkpoint save failed at step {step}: {why}; {self._good()}")
-        self._report.event("checkpoint-failed", step, path=place, error=raw, resource=what, mount=mount)
+        self._telling.failed(step, error, self._good())
 
     def _good(self) -> str:
         if self.last_good is None:
@@ -235,6 +277,10 @@ class Saver:
 
     def _unsaved(self, step: int) -> int:
         return step - (self.last_good or 0)
+
+    def _at_stake(self, step: int) -> bool:
+        """Say whether more than may be is unsaved."""
+        return self._unsaved(step) > self._max_unsaved()
 
     def _max_unsaved(self) -> int:
         return self._limits.max_unsaved or 2 * self._cadence.choice().steps

@@ -1,21 +1,19 @@
-"""The full state of a training run as the files of a checkpoint."""
+"""The full state of a training run: taken apart for a checkpoint, put back from one."""
 
 from __future__ import annotations
 
-import io
-import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set
 
 import torch
 
-from rgt_train import rng
+from rgt_train import keys, rng, tree
+from rgt_train.collected import MODEL_FILE, TRAINER_FILE, Collected
 from rgt_train.exits import UsageError
-from rgt_train.hashing import HashingFile
+from rgt_train.fingerprint import changes, environment, guarantee
+from rgt_train.loaded import Loaded
 from rgt_train.progress import Progress
-from rgt_train.store import Writer
 
-MODEL_FILE = "model.pt"
-TRAINER_FILE = "trainer.pt"
+Tensors = Dict[str, torch.Tensor]
 
 
 class Stateful(Protocol):
@@ -31,15 +29,19 @@ class Stateful(Protocol):
 class RunState:
     """Collects the state of the objects of a run, and puts it back.
 
-    ``model.pt`` has the weights and buffers, ``trainer.pt`` everything else. Both load with
-    ``torch.load(weights_only=True)``.
-
     Args:
         models: Name → module.
         others: Name → optimizer, scheduler, scaler, EMA, ….
         progress: The counters; restored in place.
         sampler: What `EpochSampler.state` returned for this launch.
         settings: Plain values worth comparing at a resume (learning rate, sizes, …).
+        world: Ranks of the run.
+        rank: Number of this one.
+
+    Attributes:
+        steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
+            themselves) or just before the checkpoint of their step (an EMA).
+        hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
     """
 
     def __init__(
@@ -49,75 +51,127 @@ class RunState:
         progress: Progress,
         sampler: Mapping[str, int],
         settings: Mapping[str, Any],
+        *,
+        world: int = 1,
+        rank: int = 0,
     ) -> None:
-        self._models, self._others, self._progress = dict(models), dict(others), progress
+        self.models, self.others, self.progress = dict(models), dict(others), progress
         self._sampler, self._settings = dict(sampler), dict(settings)
+        self.world, self.rank = world, rank
+        self.steady: Set[str] = set()
+        self.hooked = False
 
-    def writers(self) -> Dict[str, Writer]:
-        """Return the writers of the files; they read the state at the time they are called."""
-        return {
-            MODEL_FILE: lambda file: torch.save(self._model_state(), _as_file(file)),
-            TRAINER_FILE: lambda file: torch.save(self._trainer_state(), _as_file(file)),
-        }
+    def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
+        """Take the state apart as it is now; tensors are referred to, not copied.
 
-    def frozen_writers(self) -> Dict[str, Writer]:
-        """Return writers of the state as it is now, kept in memory until they are dropped."""
-        frozen: Dict[str, Writer] = {}
-        for name, state in ((MODEL_FILE, self._model_state()), (TRAINER_FILE, self._trainer_state())):
-            buffer = io.BytesIO()
-            torch.save(state, buffer)
-            frozen[name] = _writer_of(buffer.getvalue())
-        return frozen
+        Args:
+            random: The random states of all ranks; None takes this one's.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+        """
+        found = Collected()
+        try:
+            models = {name: self._collect_model(found, name) for name in self.models}
+            objects = {name: self._collect_other(found, name) for name in self.others}
+            found.document = {
+                "models": models,
+                "objects": objects,
+                "grads": self._collect_grads(found) if self.progress.micro else None,
+                "progress": self.progress.state(),
+                "sampler": self._sampler,
+                "settings": tree.encode(self._settings, _no_tensor, "settings"),
+                "environment": environment(self.world),
+                "rng": list(random) if random is not None else [rng.capture()],
+            }
+        except (tree.CannotStore, ValueError) as error:
+            raise UsageError(f"this state cannot be stored safely: {error}") from error
+        return found
 
     def estimate(self) -> int:
         """Return about how many bytes a checkpoint will have: two moments a weight are assumed."""
-        tensors = [t for model in self._models.values() for t in model.state_dict().values()]
+        tensors = [t for model in self.models.values() for t in model.state_dict().values()]
         size = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
-        return size * (3 if self._others else 1) + 1024 * len(tensors)
+        return size * (3 if self.others else 1) + 1024 * len(tensors)
 
-    def restore(self, directory: str) -> "Restored":
-        """Load everything but the random state, which the caller puts back last.
+    def restore(self, loaded: Loaded) -> "Restored":
+        """Put everything back but random state and gradients, which the caller does last.
 
         Raises:
-            UsageError: The checkpoint is intact but belongs to another model, optimizer or data set.
+            UsageError: The checkpoint is intact but belongs to another model, optimizer or data set. Nothing has
+                been changed where names or shapes of a model differ.
         """
-        weights = load(os.path.join(directory, MODEL_FILE))
-        saved = load(os.path.join(directory, TRAINER_FILE))
-        if saved["sampler"] != self._sampler:
+        document, where = loaded.document, loaded.directory
+        if document["sampler"] != self._sampler:
             raise UsageError(
-                f"{directory} was made with other data settings: "
-                f"{_changes(saved['sampler'], self._sampler)}; its position would mean nothing here"
+                f"{where} was made with other data settings: "
+                f"{changes(document['sampler'], self._sampler)}; its position would mean nothing here"
             )
-        _same_names("models", weights, self._models)
-        _same_names("parts", saved["objects"], self._others)
+        _same_names("models", document["models"], self.models)
+        _same_names("parts", document["objects"], self.others)
+        weights = {name: loaded.value(document["models"][name], MODEL_FILE) for name in self.models}
+        for name, model in self.models.items():
+            _check_fit(name, model, weights[name], where)
         done: List[str] = []
-        for name, model in self._models.items():
-            _load_into(name, model.load_state_dict, weights[name], directory)
+        for name, model in self.models.items():
+            _load_module(name, model, weights[name], where)
             done.append(name)
-        for name, other in self._others.items():
-            _load_into(name, other.load_state_dict, saved["objects"][name], directory)
+        for name, other in self.others.items():
+            saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
+            if isinstance(other, torch.nn.Module):
+                _check_fit(name, other, saved, where)
+                _load_module(name, other, saved, where)
+            else:
+                _load_into(name, other.load_state_dict, saved, where)
             done.append(name)
-        self._progress.load(saved["progress"])
-        kinds = ", ".join(saved["rng"])
-        done += [f"data position (epoch {self._progress.epoch + 1}, step {self._progress.done_steps} of it)"]
-        done += [f"random state of {kinds}"]
-        if self._progress.best is not None:
-            done.append(f"best {self._progress.best:.4f} of step {self._progress.best_step}")
-        changed = _changes(saved["settings"], self._settings)
-        return Restored(done, changed, _changes(saved["environment"], environment()), saved["rng"])
+        p = self.progress
+        p.load(document["progress"])
+        done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
+        if p.micro:
+            done.append(f"gradients of {p.micro} batches")
+        if p.best is not None:
+            done.append(f"best {p.best:.4f} of step {p.best_step}")
+        grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
+        return Restored(done, document, environment(self.world), self._settings, grads, self.rank)
 
-    def _model_state(self) -> Dict[str, Any]:
-        return {name: model.state_dict() for name, model in self._models.items()}
+    def give_grads(self, grads: Mapping[str, Tensors]) -> None:
+        """Put saved gradients back; after anything that clears them, before the first batch."""
+        for name, saved in grads.items():
+            parameters = dict(_parameters(self.models[name]))
+            for key, grad in saved.items():
+                parameters[key].grad = grad.to(parameters[key].device)
 
-    def _trainer_state(self) -> Dict[str, Any]:
-        return {
-            "progress": self._progress.state(),
-            "sampler": self._sampler,
-            "settings": self._settings,
-            "environment": environment(),
-            "objects": {name: other.state_dict() for name, other in self._others.items()},
-            "rng": rng.capture(),
+    def _collect_model(self, found: Collected, name: str) -> Any:
+        model = self.models[name]
+        prefix = "" if len(self.models) == 1 else f"{name}."
+        still = {p.data_ptr() for p in model.parameters()} if self.hooked else set()
+        names = keys.bare_names(model)
+        state = {names[key]: value for key, value in model.state_dict().items()}
+
+        def put(path: str, tensor: torch.Tensor) -> str:
+            return found.put(MODEL_FILE, prefix + path, tensor, tensor.data_ptr() in still)
+
+        return {key: tree.encode(value, put, key) for key, value in state.items()}
+
+    def _collect_other(self, found: Collected, name: str) -> Any:
+        other = self.others[name]
+        state = other.state_dict()
+        if isinstance(other, torch.nn.Module):
+            names = keys.bare_names(other)
+            state = {names[key]: value for key, value in state.items()}
+        steady = self.hooked and name in self.steady
+
+        def put(path: str, tensor: torch.Tensor) -> str:
+            return found.put(TRAINER_FILE, path, tensor, steady)
+
+        return tree.encode(state, put, name)
+
+    def _collect_grads(self, found: Collected) -> Any:
+        grads = {
+            name: {key: p.grad for key, p in _parameters(model) if p.grad is not None}
+            for name, model in self.models.items()
         }
+        return tree.encode(grads, lambda path, tensor: found.put(TRAINER_FILE, path, tensor, False), "grad")
 
 
 class Restored:
@@ -126,54 +180,64 @@ class Restored:
     Attributes:
         parts: What was restored, in words.
         changed: Settings that differ from those of the checkpoint, in words; empty if none.
-        environment: Likewise for versions, device and threads: where it is not empty, bits may differ.
-        rng: The random state, still to be put back.
+        rng: The random state of this rank, still to be put back; None where the checkpoint has none for it.
+        grads: Gradients of a half-done accumulation, still to be put back.
     """
 
-    def __init__(self, parts: List[str], changed: str, environment: str, rng_state: Dict[str, Any]) -> None:
-        self.parts, self.changed, self.environment, self.rng = parts, changed, environment, rng_state
+    def __init__(
+        self,
+        parts: List[str],
+        document: Mapping[str, Any],
+        here: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        grads: Mapping[str, Tensors],
+        rank: int,
+    ) -> None:
+        self.parts, self.grads = parts, grads
+        self._old, self._new = document["environment"], here
+        states = document["rng"]
+        alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
+        self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
+        self.changed = changes(document["settings"], tree.encode(dict(settings), _no_tensor, "settings"))
+        if self.rng is not None:
+            parts.append(f"random state of {', '.join(self.rng)}")
+
+    @property
+    def not_restored(self) -> List[str]:
+        """What could not be restored, in words."""
+        return [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
+
+    @property
+    def environment(self) -> str:
+        """How the surroundings differ from those of the checkpoint, in words; empty if not."""
+        return changes(self._old, self._new)
 
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
-        if self.environment:
-            return f"bits may differ from the uninterrupted run: {self.environment}"
-        if torch.cuda.is_available():
-            return "same torch, device and threads: bit for bit where the CUDA kernels are deterministic"
-        return "same torch, device and threads: the run goes on bit for bit"
+        return guarantee(self._old, self._new, ", ".join(self.not_restored))
 
 
-def environment() -> Dict[str, Any]:
-    """Return what decides, beside the state, which bits a step computes."""
-    cuda = torch.cuda.is_available()
-    return {
-        "torch": str(torch.__version__),
-        "threads": torch.get_num_threads(),
-        "device": torch.cuda.get_device_name() if cuda else "cpu",
-    }
+def _parameters(model: torch.nn.Module) -> "list[tuple[str, torch.nn.Parameter]]":
+    names = keys.bare_names(model)
+    return [(names.get(key, key), parameter) for key, parameter in model.named_parameters()]
 
 
-def check_loadable(directory: str) -> None:
-    """Load a checkpoint back the way a resume will.
-
-    Raises:
-        UsageError: Its state holds objects that a safe load refuses; better known now than after a kill.
-    """
-    for name in (MODEL_FILE, TRAINER_FILE):
-        load(os.path.join(directory, name))
+def _no_tensor(path: str, tensor: torch.Tensor) -> str:
+    raise tree.CannotStore(f"{path} is a tensor; only plain values are expected there")
 
 
-def load(path: str) -> Dict[str, Any]:
-    """Load a file of a checkpoint to the CPU, never unpickling arbitrary objects.
+def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
+    names = keys.bare_names(model)
+    here = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
+    problems = keys.compare(tensors, here, names)
+    if problems:
+        raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
 
-    Raises:
-        UsageError: It holds objects beyond tensors and plain values.
-    """
-    try:
-        content: Dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        reason = str(error).strip().splitlines()
-        raise UsageError(f"{path} cannot be loaded safely: {reason[0] if reason else error!r}") from error
-    return content
+
+def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
+    state = {key: saved[bare] for key, bare in keys.bare_names(model).items()}
+    _load_into(name, model.load_state_dict, state, where)
 
 
 def _load_into(
@@ -181,26 +245,14 @@ def _load_into(
 ) -> None:
     try:
         load_state(state)
-    except (RuntimeError, ValueError, KeyError) as error:
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{name} of {where} does not fit this {name}: {error}") from error
 
 
 def _same_names(kind: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
     if set(saved) != set(here):
-        raise UsageError(f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)}")
-
-
-def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
-    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
-
-
-def _writer_of(data: bytes) -> Writer:
-    def write(file: HashingFile) -> None:
-        file.write(data)
-
-    return write
-
-
-def _as_file(file: Optional[HashingFile]) -> Any:
-    return file  # torch's stubs ask for IO[bytes]; it uses write and flush only
+        missing, unexpected = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
+        raise UsageError(
+            f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
+            f"(missing {missing}, unexpected {unexpected})"
+        )

@@ -1,28 +1,25 @@
-"""The checkpoints of a run on disk: published by rename, verified by hash, pruned after something newer holds."""
+"""The checkpoints of a run on disk: their names, which is the newest good one, which go."""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple, TypeVar
 
-from rgt_train import manifest
-from rgt_train.durable import StrPath, fsync_dir, remove, write_file
-from rgt_train.hashing import HashingFile
+from rgt_train import manifest, retention
+from rgt_train.durable import StrPath, fsync_dir, remove
 from rgt_train.manifest import Damaged
-from rgt_train.space import read_space, reserve
+from rgt_train.retention import Item, Policy
 
-Writer = Callable[[HashingFile], None]
-"""Writes the content of one file of a checkpoint."""
-
-_STEP = re.compile(r"step-(\d{8,})\Z")
-_OVERHEAD = 64 * 1024
+T = TypeVar("T")
+POINTER = "latest"
+_STEP = re.compile(r"step-(\d{8,})(?:-a(\d+)(?:\.(\d+))?)?\Z")
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published checkpoint whose every byte has been read back.
+    """A published checkpoint.
 
     Attributes:
         path: Its directory.
@@ -38,31 +35,63 @@ class Checkpoint:
 
 
 class Store:
-    """The directory ``OUT/checkpoints`` and ``OUT/best``.
+    """The directories ``OUT/checkpoints`` and ``OUT/best``.
 
-    Only one live process may use it (see `RunLock`): that is what makes every temporary found at the start a stray.
+    Only one live process may write here (see `RunLock`): that is what makes every temporary found at the start a
+    stray. Published directories are never written into; they are made by `rgt_train.commit` and go by `drop`.
 
     Args:
         out: The run directory; it must exist.
-        attempt: Number of this incarnation; it is part of every temporary name.
-        keep: How many step checkpoints stay.
+        attempt: Number of this incarnation; it is part of every name.
+        policy: What stays.
     """
 
-    def __init__(self, out: StrPath, attempt: int, keep: int = 2) -> None:
+    def __init__(self, out: StrPath, attempt: int, policy: Optional[Policy] = None) -> None:
         self.out = os.path.abspath(out)
         self.root = os.path.join(self.out, "checkpoints")
         self.best = os.path.join(self.out, "best")
-        self._attempt = attempt
-        self._keep = max(1, keep)
-        self.check: Optional[Callable[[str], None]] = None
-        """Called once with the directory of the first checkpoint before it is published; may raise."""
-        self.need_bytes = _OVERHEAD
-        self.need_inodes = 6
+        self.attempt = attempt
+        self.policy = policy or Policy()
 
-    def expect(self, size: int, files: int) -> None:
-        """Tell how large the next checkpoint will be: `size` bytes in `files` files."""
-        self.need_bytes = size + _OVERHEAD
-        self.need_inodes = files + 2  # the manifest and the directory
+    def items(self) -> List[Item]:
+        """Return the published step checkpoints, oldest first, unverified."""
+        found = []
+        for name in _names(self.root):
+            match = _STEP.match(name)
+            if match:
+                step, attempt, serial = (int(group or 0) for group in match.groups())
+                found.append(Item(step, attempt, serial, name, _written_at(os.path.join(self.root, name))))
+        return sorted(found)
+
+    def steps(self) -> List[int]:
+        """Return the steps of the published checkpoints, oldest first, unverified."""
+        return [item.step for item in self.items()]
+
+    def places(self) -> List[Tuple[int, str]]:
+        """Return step and directory of the published checkpoints, oldest first, unverified."""
+        return [(item.step, self.path_of(item)) for item in self.items()]
+
+    def path_of(self, item: Item) -> str:
+        """Return the directory of `item`."""
+        return os.path.join(self.root, item.name)
+
+    def new_path(self, step: int) -> str:
+        """Return the directory that a new checkpoint of `step` gets; there is nothing of that name yet."""
+        name = path = os.path.join(self.root, f"step-{step:08d}-a{self.attempt}")
+        serial = 0
+        while os.path.lexists(path):
+            serial += 1
+            path = f"{name}.{serial}"
+        return path
+
+    def temporary(self, kind: str, step: int) -> str:
+        """Return the directory in which a checkpoint is made before it gets its name."""
+        label = f"best-{step}" if kind == "best" else str(step)
+        return os.path.join(self.root, f".tmp-{label}-{self.attempt}")
+
+    def aside(self, path: str) -> str:
+        """Return where `path` waits for its deletion."""
+        return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
     def clean(self) -> List[str]:
         """Finish or drop what a dead incarnation left half done; return the names that were removed."""
@@ -80,33 +109,28 @@ class Store:
                 remove(os.path.join(self.out, name))
         return removed
 
-    def steps(self) -> List[int]:
-        """Return the steps of the published checkpoints, oldest first, unverified."""
-        found = (_STEP.match(name) for name in _names(self.root))
-        return sorted(int(match.group(1)) for match in found if match)
-
-    def path_of(self, step: int) -> str:
-        """Return the directory of the checkpoint of `step`."""
-        return os.path.join(self.root, f"step-{step:08d}")
-
-    def newest_good(self) -> Tuple[Optional[Checkpoint], List[str]]:
-        """Return the newest checkpoint of which every byte is right, and one line for each that is not.
+    def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
+        """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
 
         Damaged ones are moved aside (``.damaged-step-…``, the newest of them is kept for an inspection), so that
-        their step can be saved again. ``best`` is the last resort.
+        nobody takes them for good later. ``best`` is the last resort.
+
+        Args:
+            use: Takes the directory of a checkpoint and looks at every byte of it; raises `Damaged`.
+
+        Raises:
+            UsageError: The newest is whole but does not belong here.
         """
         complaints: List[str] = []
-        for path in [*(self.path_of(step) for step in reversed(self.steps())), self.best]:
+        for path in [*(self.path_of(item) for item in reversed(self.items())), self.best]:
             if not os.path.isdir(path):
                 continue
             try:
-                facts = manifest.verify(path)
+                return use(path), complaints
             except Damaged as damage:
                 complaints.append(f"checkpoint {path} is damaged, not used: {damage}")
                 if path != self.best:
                     self._set_aside(path, first=len(complaints) == 1)
-            else:
-                return _published(path, facts), complaints
         return None, complaints
 
     def set_best_aside(self) -> None:
@@ -114,94 +138,39 @@ class Store:
         if os.path.isdir(self.best):
             self._set_aside(self.best, first=False, keep=True)
 
-    def commit(self, step: int, parts: Mapping[str, Writer], about: Mapping[str, Any]) -> Checkpoint:
-        """Publish ``step-XXXXXXXX`` and prune.
+    def prune(self) -> List[str]:
+        """Delete what the policy does not keep; return the names."""
+        return [item.name for item in retention.doomed(self.items(), self.policy) if self.drop(item)]
 
-        Raises:
-            OSError: Nothing was published, no temporary is left, what was good before is untouched.
-        """
-        target = self.path_of(step)
-        temporary, facts = self._write(f".tmp-{step}-{self._attempt}", step, parts, about)
-        self._rename(temporary, target, [self.root])
-        self._prune()
-        return _published(target, facts)
-
-    def commit_best(self, step: int, parts: Mapping[str, Writer], about: Mapping[str, Any]) -> Checkpoint:
-        """Publish ``OUT/best`` the same way.
-
-        Raises:
-            OSError: The former best is untouched.
-        """
-        temporary, facts = self._write(f".tmp-best-{step}-{self._attempt}", step, parts, about)
-        self._rename(temporary, self.best, [self.root, self.out])
-        return _published(self.best, facts)
-
-    def _write(
-        self, name: str, step: int, parts: Mapping[str, Writer], about: Mapping[str, Any]
-    ) -> Tuple[str, Dict[str, Any]]:
-        temporary = os.path.join(self.root, name)
+    def drop(self, item: Item) -> bool:
+        """Delete one checkpoint: never a half-deleted directory under a published name, not even after a crash."""
+        path = self.path_of(item)
+        aside = self.aside(path)
         try:
-            if not os.path.isdir(self.root):
-                os.mkdir(self.root)
-                fsync_dir(self.out)
-            remove(temporary)
-            # Looked at before the directory takes an inode of its own.
-            short = read_space(self.root).short_of(self.need_bytes, self.need_inodes)
-            os.mkdir(temporary)
-            if short:
-                reserve(temporary, self.need_bytes)
-            files: Dict[str, Dict[str, Any]] = {}
-            for part, write in parts.items():
-                file = HashingFile(os.path.join(temporary, part))
-                try:
-                    write(file)
-                except BaseException:
-                    file_error = _close_quietly(file)
-                    if file_error is not None:
-                        raise file_error from None
-                    raise
-                file.close()
-                files[part] = file.facts()
-            write_file(os.path.join(temporary, manifest.NAME), manifest.encode(step, files, about))
-            fsync_dir(temporary)
-            facts = manifest.verify(temporary)
-            if self.check is not None:
-                self.check(temporary)
-                self.check = None
-        except Damaged as damage:
-            remove(temporary)
-            raise OSError(5, f"read back differently: {damage}", temporary) from damage
-        except BaseException:
-            remove(temporary)
-            raise
-        self.expect(sum(entry["size"] for entry in files.values()), len(files))
-        return temporary, facts
-
-    def _rename(self, temporary: str, target: str, parents: List[str]) -> None:
-        aside = os.path.join(self.root, f".old-{os.path.basename(target)}-{self._attempt}")
-        try:
-            if os.path.isdir(target):
-                remove(aside)
-                os.rename(target, aside)
-            os.rename(temporary, target)
-            for parent in parents:
-                fsync_dir(parent)
-        except OSError:
-            if not os.path.isdir(target) and os.path.isdir(aside):
-                os.rename(aside, target)
-            remove(temporary)
-            raise
-        remove(aside)
-
-    def _prune(self) -> None:
-        for step in self.steps()[: -self._keep]:
-            path = self.path_of(step)
-            aside = os.path.join(self.root, f".old-{os.path.basename(path)}-{self._attempt}")
-            try:
-                os.rename(path, aside)  # never a half-deleted directory under a published name
-            except OSError:
-                continue
             remove(aside)
+            os.rename(path, aside)
+            fsync_dir(self.root)
+        except OSError:
+            return False
+        remove(aside)
+        return True
+
+    def make_room(self, *, valuable: bool) -> Optional[str]:
+        """Give up the least valuable thing on the disk; return its name, or None where nothing may go.
+
+        What was damaged or half written goes first, then checkpoints by their value; the newest and ``best`` stay.
+
+        Args:
+            valuable: Whether intact checkpoints may go.
+        """
+        for name in sorted(_names(self.root)):
+            if name.startswith((".damaged-", ".old-")):
+                remove(os.path.join(self.root, name))
+                return name
+        for item in retention.by_value(self.items(), self.policy) if valuable else []:
+            if self.drop(item):
+                return item.name
+        return None
 
     def _restore_best(self, strays: List[str]) -> None:
         """Finish an interrupted swap of ``best``: the new one if it is complete, else the old one."""
@@ -213,7 +182,7 @@ class Store:
                 manifest.verify(path)
                 os.rename(path, self.best)
                 return
-            except (Damaged, OSError):
+            except (Damaged, manifest.Foreign, OSError):
                 continue
 
     def _set_aside(self, path: str, *, first: bool, keep: bool = False) -> None:
@@ -221,7 +190,7 @@ class Store:
             for name in _names(self.root):
                 if name.startswith(".damaged-"):
                     remove(os.path.join(self.root, name))
-        aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self._attempt}")
+        aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self.attempt}")
         try:
             os.rename(path, aside)
         except OSError:
@@ -230,18 +199,30 @@ class Store:
             remove(aside)
 
 
-def _published(path: str, facts: Mapping[str, Any]) -> Checkpoint:
+def verified(path: str) -> Checkpoint:
+    """Return the checkpoint at `path` after looking at every byte of it.
+
+    Raises:
+        Damaged: A byte is not what was written.
+        Foreign: It is of another format.
+    """
+    return describe(path, manifest.verify(path))
+
+
+def describe(path: str, facts: Mapping[str, Any]) -> Checkpoint:
+    """Return the published checkpoint at `path` with the manifest `facts`."""
     size = sum(int(entry["size"]) for entry in facts["files"].values())
     size += os.stat(os.path.join(path, manifest.NAME)).st_size
     return Checkpoint(path, int(facts["step"]), size, facts)
 
 
-def _close_quietly(file: HashingFile) -> Optional[OSError]:
-    try:
-        file.close(sync=False)
-    except OSError as error:
-        return error
-    return None
+def _written_at(path: str) -> float:
+    for place in (os.path.join(path, manifest.NAME), path):
+        try:
+            return os.stat(place).st_mtime
+        except OSError:
+            continue
+    return 0.0
 
 
 def _names(path: str) -> List[str]:

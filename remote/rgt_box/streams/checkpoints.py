@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_STEP = re.compile(r"step-(\d{1,15})$")
+_STEP = re.compile(r"step-(\d{1,15})(?:-a\d+(?:\.\d+)?)?$")
 MOST = 500
 
 

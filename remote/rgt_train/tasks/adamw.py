@@ -6,9 +6,11 @@ which is more than a short task needs for everything else. A loop of your own us
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Iterable, List
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 
 class AdamW:
@@ -31,8 +33,15 @@ class AdamW:
         self.parameters: List[torch.nn.Parameter] = list(parameters)
         self._decay, self._betas, self._eps = weight_decay, betas, eps
         self._steps = 0
+        self._before: "OrderedDict[int, Callable[..., Any]]" = OrderedDict()
         self._first = [torch.zeros_like(p) for p in self.parameters]
         self._second = [torch.zeros_like(p) for p in self.parameters]
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook` with the optimizer before every `step`; the handle's ``remove`` takes it away."""
+        handle = RemovableHandle(self._before)
+        self._before[handle.id] = hook
+        return handle
 
     def zero_grad(self) -> None:
         """Drop all gradients."""
@@ -42,6 +51,8 @@ class AdamW:
     @torch.no_grad()
     def step(self, lr: float) -> None:
         """Apply the gradients with learning rate `lr`; parameters without one are left alone."""
+        for hook in list(self._before.values()):
+            hook(self)
         self._steps += 1
         b1, b2 = self._betas
         size, root = lr / (1 - b1**self._steps), (1 - b2**self._steps) ** 0.5

@@ -22,7 +22,7 @@ def test_the_list_is_told_when_it_changes_and_only_then(tmp_path: Path) -> None:
     watch = CheckpointWatch("a", str(tmp_path))
     assert watch.poll() is None
     publish(tmp_path / "checkpoints" / "step-00000320", 320, 10)
-    publish(tmp_path / "checkpoints" / "step-00000640", 640, 20)
+    publish(tmp_path / "checkpoints" / "step-00000640-a3", 640, 20)
     publish(tmp_path / "best", 320, 10)
     frame = watch.poll()
     assert frame is not None

@@ -140,19 +140,24 @@ class Zygote:
         return bool(self._ready)
 
     def launch(self, out: Path | str, values: dict[str, Any] | None = None, *extra: str) -> Trainer:
-        """Start ``rgt_train --out OUT --set …`` with TINY and `values`."""
+        """Start ``rgt_train --out OUT --set …`` with TINY and `values`.
+
+        The value `background` is no option: False makes it save exactly at the steps that are due.
+        """
         argv = ["--out", str(out)]
-        for key, value in {**TINY, **(values or {})}.items():
+        values = {**TINY, **(values or {})}
+        background = values.pop("background", True)
+        for key, value in values.items():
             argv += ["--set", f"{key}={value}"]
-        return self.launch_raw([*argv, *extra])
+        return self.launch_raw([*argv, *extra], background=background)
 
-    def launch_raw(self, argv: list[str]) -> Trainer:
+    def launch_raw(self, argv: list[str], *, background: bool = True) -> Trainer:
         """Start ``rgt_train`` with exactly these arguments."""
-        return self._launch({"argv": argv})
+        return self._launch({"argv": argv, "env": {"RGT_TRAIN_BACKGROUND": str(int(background))}})
 
-    def launch_script(self, path: Path) -> Trainer:
-        """Start a Python file in its own directory."""
-        return self._launch({"script": str(path)})
+    def launch_script(self, path: Path, *, background: bool = False) -> Trainer:
+        """Start a Python file in its own directory; it saves exactly at the steps that are due by default."""
+        return self._launch({"script": str(path), "env": {"RGT_TRAIN_BACKGROUND": str(int(background))}})
 
     def _launch(self, request: dict[str, Any]) -> Trainer:
         self._count += 1
@@ -263,16 +268,26 @@ def events(out: Path, kind: str) -> list[dict[str, Any]]:
 
 def steps_kept(out: Path) -> list[int]:
     """Return the steps of the published checkpoints."""
-    return sorted(int(p.name[5:]) for p in (out / "checkpoints").iterdir() if p.name.startswith("step-"))
+    return sorted(int(path.name[5:13]) for path in (out / "checkpoints").glob("step-*"))
+
+
+def checkpoint_of(out: Path, step: int) -> Path:
+    """Return the newest checkpoint of `step`."""
+    return sorted((out / "checkpoints").glob(f"step-{step:08d}-a*"))[-1]
 
 
 def final_state(out: Path, step: int) -> tuple[Any, Any]:
     """Return the whole saved state of `step`, weights and the rest."""
-    import torch
+    from rgt_train.collected import MODEL_FILE, TRAINER_FILE
+    from rgt_train.loaded import Loaded
 
-    where = out / "checkpoints" / f"step-{step:08d}"
-    model = torch.load(where / "model.pt", weights_only=True)
-    return model, torch.load(where / "trainer.pt", weights_only=True)
+    loaded = Loaded(str(checkpoint_of(out, step)))
+    document = loaded.document
+    weights = {name: tensor.clone() for name, tensor in loaded.tensors(MODEL_FILE).items()}
+    objects = loaded.value(document["objects"], TRAINER_FILE, own=True)
+    rest = {key: document[key] for key in ("progress", "sampler", "settings", "environment")}
+    loaded.close()
+    return weights, {**rest, "objects": objects, "rng": document["rng"][0]}
 
 
 def assert_same(left: Any, right: Any, where: str = "") -> None:

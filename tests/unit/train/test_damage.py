@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rgt_train import exits, manifest
 
-from tests.unit.train.harness import Zygote, assert_same, events, final_state, losses
+from tests.unit.train.harness import Zygote, assert_same, checkpoint_of, events, final_state, losses
 
-FILES = ("model.pt", "trainer.pt", "manifest.json")
-VALUES = {"epochs": 1, "steps_per_epoch": 20, "save_every": 5}
+FILES = ("model.safetensors", "trainer.safetensors", "state.json", "manifest.json")
+VALUES = {"epochs": 1, "steps_per_epoch": 20, "save_every": 5, "background": False}
 NEWEST, BEFORE, LAST = 20, 15, 20
 
 
@@ -44,19 +44,19 @@ def relaunch(trainers: Zygote, out: Path, whole: Path) -> str:
 def test_one_flipped_bit(trainers: Zygote, whole: Path, tmp_path: Path, name: str, at: float) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    flip(out / "checkpoints" / f"step-{NEWEST:08d}" / name, at)
+    flip(checkpoint_of(out, NEWEST) / name, at)
     text = relaunch(trainers, out, whole)
-    assert f"step-{NEWEST:08d} is damaged, not used: {name}" in text
+    assert f"step-{NEWEST:08d}-a1 is damaged, not used: {name}" in text
     assert f"going back to step {BEFORE}" in text
     assert events(out, "resume")[0]["step"] == BEFORE
-    assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [f".damaged-step-{NEWEST:08d}-2"]
+    assert [p.name for p in (out / "checkpoints").glob(".damaged-*")] == [f".damaged-step-{NEWEST:08d}-a1-2"]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_cut_and_a_missing_file(trainers: Zygote, whole: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    newest, before = (out / "checkpoints" / f"step-{step:08d}" for step in (NEWEST, BEFORE))
+    newest, before = (checkpoint_of(out, step) for step in (NEWEST, BEFORE))
     (newest / name).unlink()
     data = (before / name).read_bytes()
     (before / name).write_bytes(data[:-1])
@@ -69,8 +69,8 @@ def test_a_cut_and_a_missing_file(trainers: Zygote, whole: Path, tmp_path: Path,
 def test_nothing_good_is_left(trainers: Zygote, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     shutil.copytree(whole, out)
-    for path in [*(out / "checkpoints").iterdir(), out / "best"]:
-        flip(path / "model.pt", 0.5)
+    for path in [*(out / "checkpoints").glob("step-*"), out / "best"]:
+        flip(path / "model.safetensors", 0.5)
     text = relaunch(trainers, out, whole)
     assert "no good checkpoint is left: starting from step 0" in text
 
@@ -80,8 +80,8 @@ def test_strays_are_cleaned(trainers: Zygote, whole: Path, tmp_path: Path) -> No
     shutil.copytree(whole, out)
     root = out / "checkpoints"
     for name in (".tmp-25-1", ".old-step-00000010-1"):
-        shutil.copytree(root / f"step-{NEWEST:08d}", root / name)
-    shutil.copytree(root / f"step-{NEWEST:08d}", root / "step-00000099x")
+        shutil.copytree(root / f"step-{NEWEST:08d}-a1", root / name)
+    shutil.copytree(root / f"step-{NEWEST:08d}-a1", root / "step-00000099x")
     (root / ".tmp-30-1").mkdir()
     (out / ".tmp-best.json").write_text("{")
     text = relaunch(trainers, out, whole)
@@ -99,9 +99,9 @@ def test_a_swap_of_best_cut_in_two(trainers: Zygote, whole: Path, tmp_path: Path
     shutil.copytree(out / "best", root / ".tmp-best-20-1")
     (out / "best").rename(root / ".old-best-1")
     if half == "new torn":
-        flip(root / ".tmp-best-20-1" / "model.pt", 0.5)
+        flip(root / ".tmp-best-20-1" / "model.safetensors", 0.5)
     relaunch(trainers, out, whole)
-    for name in FILES[:2]:
+    for name in FILES[:3]:
         assert (out / "best" / name).exists()
     assert not list(root.glob(".[to]*"))
 
@@ -116,10 +116,10 @@ def test_best_is_made_again_or_mended(trainers: Zygote, tmp_path: Path) -> None:
     assert mended.wait() == 0, mended.text()
     assert (out / "best.json").read_text() == before
     (out / "result.json").unlink()
-    flip(out / "best" / "model.pt", 0.5)
+    flip(out / "best" / "model.safetensors", 0.5)
     again = trainers.launch(out, values)
     assert again.wait() == 0, again.text()
-    assert "best of step 20 is damaged: model.pt: " in again.text()
+    assert "best of step 20 is damaged: model.safetensors: " in again.text()
     assert (
         manifest.verify(out / "best")["best"]
         == json.loads((out / "best.json").read_text())

@@ -151,7 +151,7 @@ def test_holding(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("hold") / "run", mounts.outside("hold")
     inside = mounts.inside("hold") + "/run"
-    values = {**VALUES, "max_unsaved": 8, "hold_limit": 2}
+    values = {**VALUES, "max_unsaved": 8, "hold_limit": 2, "keep": 1}
     first = mounts.zygote.launch(inside, values)
     first.wait_line(r"^checkpoint 5 ")
     filler = fill_inodes(place)
@@ -176,11 +176,29 @@ def test_holding(mounts: Mounts, reference: Path) -> None:
     assert [event["reason"] for event in events(out, "resume")] == ["hold-limit", "SIGTERM"]
 
 
+def test_older_checkpoints_are_given_up_before_it_holds(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    place = mounts.outside("hold")
+    out, inside = place / "tight", mounts.inside("hold") + "/tight"
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60})
+    trainer.wait_line(r"^checkpoint 15 ")
+    filler = fill_inodes(place)
+    trainer.wait_line("checkpoint save failed")
+    trainer.wait_line(r"^no room for step \d+: gave up step-00000005-a1$")
+    trainer.wait_line(r"^checkpoint saved again at step \d+$")
+    assert "holding" not in trainer.text()
+    for path in filler:
+        path.unlink()
+    assert trainer.wait() == 0, trainer.text()
+    assert losses(out) == losses(reference)
+    assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
+
+
 def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     place = mounts.outside("hold")
     out, inside = place / "end", mounts.inside("hold") + "/end"
-    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000})
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1})
     trainer.wait_line(r"^checkpoint 10 ")
     filler = fill_inodes(place)
     trainer.wait_line(r"^holding at step 120: ")

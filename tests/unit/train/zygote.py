@@ -85,6 +85,7 @@ def main() -> None:
                     import torch._dynamo  # noqa: F401  a second that each script would spend in its first torch.optim
                 pid = os.fork()
                 if pid == 0:
+                    os.environ.update(request.get("env", {}))
                     child(request.get("argv", []), request["fifo"], request.get("script"))
                 tell(started=pid)
 

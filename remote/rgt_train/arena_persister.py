@@ -1,0 +1,272 @@
+"""Saving a state that one process holds: copy into shared memory beside the training, write in another process."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass, replace
+from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+
+from rgt_train.arena import Arena
+from rgt_train.collected import STATE_FILE, Collected, Part
+from rgt_train.copying import Copy, Pair, Torn
+from rgt_train.layout import Layout
+from rgt_train.loaded import Loaded
+from rgt_train.persister import Outcome, Request
+from rgt_train.state import Restored, RunState
+from rgt_train.store import Store
+from rgt_train.writer_client import DIED, WriterClient
+from rgt_train.writing import Done, Job, perform
+
+_MOST_DEATHS = 2
+
+
+@dataclass
+class _Flight:
+    """A save in flight."""
+
+    request: Request
+    job: Job
+    text: bytes
+    submitted: threading.Event
+    stall_s: float = 0.0
+    waited_s: float = 0.0
+    copy: Optional[Copy] = None
+    failed: Optional[BaseException] = None
+    done: Optional[Done] = None
+    """Filled in by this process where there is no writer."""
+
+
+class ArenaPersister:
+    """Copies the state into an arena and lets the writer process put it onto the disk.
+
+    Args:
+        store: Where to.
+        keep: Descriptors the writer holds while it lives (the lock of the run).
+        started: Called with the process id of each writer.
+        background: Whether to use a writer process and overlapped copies; else everything is done in `begin`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keep: Sequence[int] = (),
+        started: Callable[[int], None] = lambda pid: None,
+        *,
+        background: bool = True,
+    ) -> None:
+        self._store = store
+        self._background = background and hasattr(os, "memfd_create")
+        self._client = WriterClient(store.out, store.attempt, store.policy, keep, started)
+        self._arena: Optional[Arena] = None
+        self._flight: Optional[_Flight] = None
+        self._last: Optional[_Flight] = None
+        self._at_once: Set[str] = set()
+        self._notes: List[str] = []
+        self._needs = (0, 0)
+        self._deaths = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._flight is not None
+
+    def needs(self) -> Tuple[int, int]:
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        return self._needs
+
+    def prepare(self, state: RunState) -> None:
+        """Make and touch the memory, and start the writer, without keeping the training waiting."""
+        collected = state.collect([])
+        arena = self._arena_for(collected)
+        arena.touch()
+        if self._background:
+            try:
+                self._client.start()
+            except OSError as error:
+                self._without_writer(error)
+
+    def begin(self, request: Request, state: RunState) -> None:
+        """Take the state as it is now and start to write it.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+            OSError: There is no memory for it.
+        """
+        assert self._flight is None, "one save at a time"
+        begun = time.monotonic()
+        collected = state.collect()
+        arena = self._arena_for(collected)
+        text = collected.text()
+        regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
+        job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
+        self._needs = job.needs(len(text))
+        now, later = self._sort(collected.parts, arena)
+        flight = self._flight = _Flight(request, job, text, threading.Event())
+        try:
+            flight.copy = Copy(now, later, lambda error: self._copied(flight, error), arena.ready)
+        except BaseException:
+            self._flight = None
+            raise
+        if not self._background:
+            flight.copy.wait()
+        flight.stall_s = time.monotonic() - begun
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin` once more."""
+        assert self._flight is None and self._last is not None, (
+            "the last save failed and nothing was begun since"
+        )
+        last = self._last
+        job = replace(last.job, begun=time.monotonic(), give_up=give_up)
+        self._flight = _Flight(last.request, job, last.text, threading.Event())
+        self._copied(self._flight, None)
+
+    def before_change(self) -> None:
+        """Wait until parameters and optimizer state may change."""
+        flight = self._flight
+        if flight is not None and flight.copy is not None and not flight.copy.over:
+            waited = flight.copy.before_change()
+            flight.stall_s += waited
+            flight.waited_s += waited
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; None while it goes on."""
+        flight = self._flight
+        if flight is not None and flight.copy is not None:
+            flight.copy.judge_gpu()
+        return self._outcome(block=False)
+
+    def wait(self) -> Optional[Outcome]:
+        """Wait for the end of the save in flight; None where there is none."""
+        flight = self._flight
+        if flight is None:
+            return None
+        if flight.copy is not None:
+            flight.copy.wait()
+        return self._outcome(block=True)
+
+    def load(self, directory: str, state: RunState) -> Restored:
+        """Put a checkpoint back into the objects of the run, every byte compared with its checksum.
+
+        Raises:
+            Damaged: A byte is not what was written.
+            UsageError: It belongs to something else.
+        """
+        loaded = Loaded(directory)
+        try:
+            return state.restore(loaded)
+        finally:
+            loaded.close()
+
+    def close(self) -> None:
+        """Let what is in flight end, and let go of memory and processes."""
+        if self._flight is not None:
+            self.wait()
+        self._client.close()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _arena_for(self, collected: Collected) -> Arena:
+        specs = tuple(part.spec for part in collected.parts)
+        if self._arena is not None and self._arena.layout.specs == specs:
+            return self._arena
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+        self._client.forget_memory()
+        pinned = any(part.tensor.is_cuda for part in collected.parts)
+        self._arena = Arena(Layout(specs), pinned=pinned)
+        return self._arena
+
+    def _sort(self, parts: Sequence[Part], arena: Arena) -> Tuple[List[Pair], List[Pair]]:
+        """Return what is copied at once, and what may be copied during the next forward and backward."""
+        now: List[Pair] = []
+        later: List[Pair] = []
+        slots = arena.layout.slots
+        for part in parts:
+            key = part.spec.key
+            pair = Pair(key, part.tensor, arena.view(slots[part.spec.file, key]))
+            overlapped = self._background and part.steady and _group(key) not in self._at_once
+            (later if overlapped else now).append(pair)
+        return now, later
+
+    def _copied(self, flight: _Flight, error: Optional[BaseException]) -> None:
+        """Hand the snapshot to the writer (called by the copying thread, or by `begin` where there is none)."""
+        try:
+            if error is not None:
+                flight.failed = error
+            elif self._background:
+                assert self._arena is not None, "copied into it"
+                self._client.submit(flight.job, flight.text, self._arena.fd, self._arena.size)
+            else:
+                assert self._arena is not None, "copied into it"
+                flight.done = perform(self._store, flight.job, self._arena.memory(), flight.text)
+        except Exception as problem:
+            flight.failed = problem
+        finally:
+            flight.submitted.set()
+
+    def _outcome(self, *, block: bool) -> Optional[Outcome]:
+        flight = self._flight
+        if flight is None or not (block or flight.submitted.is_set()):
+            return None
+        flight.submitted.wait()
+        if flight.failed is not None:
+            self._flight, self._last = None, flight
+            return self._failure(flight, flight.failed)
+        done = flight.done or self._client.poll(block=block)
+        if done is None:
+            return None
+        self._flight, self._last = None, flight
+        self._count_deaths(done)
+        notes = (*self._notes, *done.notes)
+        self._notes.clear()
+        times = flight.stall_s, flight.waited_s, done.durable_s
+        return Outcome(flight.request, done.checkpoint(), done.failure(), *times, notes)
+
+    def _failure(self, flight: _Flight, error: BaseException) -> Outcome:
+        if isinstance(error, Torn):
+            self._at_once.update(_group(name) for name in error.names)
+            self._notes.append(f"{error}; from now on it is copied on the training thread")
+        notes = tuple(self._notes)
+        self._notes.clear()
+        return Outcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)
+
+    def _count_deaths(self, done: Done) -> None:
+        """Do without a writer that dies again and again (no memory for it, a container that forbids it, …)."""
+        died = done.error is not None and done.error[0] == DIED
+        self._deaths = self._deaths + 1 if died else 0
+        if self._deaths == _MOST_DEATHS:
+            self._without_writer(f"it died {self._deaths} times in a row")
+
+    def _without_writer(self, why: object) -> None:
+        self._background = False
+        self._notes.append(f"no writer process ({why}): from now on the training waits for each save")
+
+
+def _group(key: str) -> str:
+    """Return what is copied in one way: an EMA, an optimizer, the weights of a model."""
+    return key.split("/", 1)[0] if "/" in key else "weights"
+
+
+def hook(optimizers: Sequence[Any], before: Callable[[], None]) -> Tuple[List[Any], List[str]]:
+    """Let every optimizer call `before` before it changes anything.
+
+    Returns:
+        The handles by which the hooks are removed, and the classes that have no such hook.
+    """
+    handles: List[Any] = []
+    without: List[str] = []
+    for optimizer in optimizers:
+        register = getattr(optimizer, "register_step_pre_hook", None)
+        if register is None:
+            without.append(type(optimizer).__name__)
+        else:
+            handles.append(register(lambda *_: before()))
+    return handles, without
+
+
+__all__ = ["ArenaPersister", "hook"]

@@ -1,0 +1,67 @@
+"""The state of a step taken apart: tensors with their places, and everything else as one JSON document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Dict, List
+
+import torch
+
+from rgt_train import tree
+from rgt_train.layout import Spec, spec_of
+
+MODEL_FILE = "model.safetensors"
+"""Weights and buffers of the models."""
+TRAINER_FILE = "trainer.safetensors"
+"""Tensors of everything else: moments, EMA, gradients of a half-done accumulation."""
+STATE_FILE = "state.json"
+"""All that is not a tensor, and which tensor belongs where."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One tensor of the state.
+
+    Attributes:
+        spec: Its file, name, dtype and shape.
+        tensor: The live tensor.
+        steady: Whether it changes only inside ``optimizer.step()``.
+    """
+
+    spec: Spec
+    tensor: torch.Tensor
+    steady: bool
+
+
+@dataclass
+class Collected:
+    """A state as it is being collected.
+
+    Attributes:
+        parts: Its tensors.
+        document: Everything else.
+    """
+
+    parts: List[Part] = field(default_factory=list)
+    document: Dict[str, Any] = field(default_factory=dict)
+
+    def put(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
+        """Take in a tensor; return its name.
+
+        Raises:
+            CannotStore: It is not a plain dense tensor.
+        """
+        if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor).__name__ == "DTensor":
+            kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
+            raise tree.CannotStore(f"{key} is a {kind} tensor, which cannot be stored by a single process")
+        self.parts.append(Part(spec_of(file, key, tensor), tensor, steady))
+        return key
+
+    def size(self) -> int:
+        """Return the bytes of all tensors."""
+        return sum(part.tensor.numel() * part.tensor.element_size() for part in self.parts)
+
+    def text(self) -> bytes:
+        """Return the document as the content of `STATE_FILE`."""
+        return json.dumps(self.document, separators=(",", ":")).encode()

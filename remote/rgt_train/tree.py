@@ -1,0 +1,142 @@
+"""A state as JSON: nested plain values, with tensors named and kept elsewhere.
+
+This is what makes a checkpoint safe to load: reading it back can only ever make the kinds of values listed here,
+nothing is unpickled. JSON keeps numbers exactly (Python writes floats so that they read back with the same bits).
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections import OrderedDict
+from typing import Any, Callable, Dict, List, Tuple
+
+import torch
+
+_TAG = "$"
+Put = Callable[[str, torch.Tensor], str]
+"""Takes a path in the state and the tensor there, returns the name under which it is kept."""
+Get = Callable[[str], torch.Tensor]
+"""Returns the tensor kept under a name."""
+
+DTYPES: Dict[str, torch.dtype] = {
+    str(kind).split(".", 1)[1]: kind
+    for kind in (getattr(torch, name) for name in dir(torch))
+    if isinstance(kind, torch.dtype)
+}
+"""Every dtype of this torch by its name (aliases such as ``half`` share one: ``float16``)."""
+
+
+class CannotStore(TypeError):
+    """The state holds something that could not be read back; the text says where and what."""
+
+
+def encode(value: Any, put: Put, path: str = "") -> Any:
+    """Return `value` as something that `json.dumps` takes; each tensor in it goes to `put`.
+
+    Raises:
+        CannotStore: It holds an object that is neither a tensor nor plain.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if type(value) is int or type(value) is float:
+        return value
+    if isinstance(value, torch.Tensor):
+        name = put(path, value)
+        facts = {_TAG: "tensor", "of": name}
+        if isinstance(value, torch.nn.Parameter):
+            facts["parameter"] = "grad" if value.requires_grad else "frozen"
+        return facts
+    if isinstance(value, dict):
+        return _encode_dict(value, put, path)
+    if isinstance(value, (list, tuple)) and type(value) in _SEQUENCES:
+        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(value)]
+        return items if type(value) is list else {_TAG: _SEQUENCES[type(value)], "of": items}
+    if isinstance(value, (set, frozenset)):
+        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(sorted(value, key=repr))]
+        return {_TAG: type(value).__name__, "of": items}
+    return _encode_rare(value, put, path)
+
+
+def decode(value: Any, get: Get) -> Any:
+    """Return what `encode` was given.
+
+    Raises:
+        ValueError: A tag that this version does not know.
+    """
+    if isinstance(value, list):
+        return [decode(item, get) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TAG not in value:
+        return {key: decode(item, get) for key, item in value.items()}
+    kind, content = value[_TAG], value["of"]
+    if kind == "tensor":
+        tensor = get(content)
+        if "parameter" in value:
+            return torch.nn.Parameter(tensor, requires_grad=value["parameter"] == "grad")
+        return tensor
+    if kind in _DECODERS:
+        return _DECODERS[kind](content, get)
+    raise ValueError(f"unknown kind of value {kind!r}: written by a newer version?")
+
+
+def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
+    if type(value) not in (dict, OrderedDict) and not hasattr(value, "default_factory"):
+        raise CannotStore(f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored")
+    plain = type(value) is not OrderedDict and all(type(key) is str for key in value) and _TAG not in value
+    if plain:
+        return {key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()}
+    pairs: List[Tuple[Any, Any]] = []
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float, bool, tuple, type(None))):
+            raise CannotStore(
+                f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
+            )
+        pairs.append((encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key))))
+    return {_TAG: "ordered" if type(value) is OrderedDict else "dict", "of": pairs}
+
+
+def _encode_rare(value: Any, put: Put, path: str) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return {_TAG: "bytes", "of": base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, complex):
+        return {_TAG: "complex", "of": [value.real, value.imag]}
+    if isinstance(value, torch.dtype):
+        return {_TAG: "dtype", "of": str(value).split(".", 1)[1]}
+    if isinstance(value, torch.device):
+        return {_TAG: "device", "of": str(value)}
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
+        return {_TAG: "numpy", "of": encode(torch.from_numpy(value.copy()), put, path)}
+    if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufc":
+        return {_TAG: "scalar", "of": [value.dtype.str, value.item() if value.dtype.kind != "c" else None]}
+    if isinstance(value, (int, float)):  # an IntEnum or the like: its number is what counts
+        return int(value) if isinstance(value, int) else float(value)
+    raise CannotStore(
+        f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}; only tensors, "
+        "numbers, text and containers of them can be stored safely"
+    )
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+_SEQUENCES = {list: "list", tuple: "tuple", torch.Size: "size"}
+_DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
+    "tuple": lambda items, get: tuple(decode(item, get) for item in items),
+    "size": lambda items, get: torch.Size(items),
+    "set": lambda items, get: {decode(item, get) for item in items},
+    "frozenset": lambda items, get: frozenset(decode(item, get) for item in items),
+    "dict": lambda pairs, get: {decode(key, get): decode(item, get) for key, item in pairs},
+    "ordered": lambda pairs, get: OrderedDict((decode(key, get), decode(item, get)) for key, item in pairs),
+    "bytes": lambda text, get: base64.b64decode(text),
+    "complex": lambda parts, get: complex(*parts),
+    "dtype": lambda name, get: DTYPES[name],
+    "device": lambda name, get: torch.device(name),
+    "numpy": lambda content, get: decode(content, get).numpy(),
+    "scalar": lambda content, get: _numpy().dtype(content[0]).type(content[1]),
+}

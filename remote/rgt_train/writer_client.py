@@ -1,0 +1,104 @@
+"""The trainer's side of the writer process: start it, hand it a snapshot, hear how that went."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any, Callable, Dict, Optional, Sequence
+
+from rgt_train import wire
+from rgt_train.helper import Helper
+from rgt_train.retention import Policy
+from rgt_train.writing import Done, Job
+
+DIED = "WriterDied"
+"""Name of the failure of a save during which the writer process ended; the next save starts another one."""
+
+
+class WriterClient:
+    """Keeps one writer process running.
+
+    Args:
+        out: The run directory.
+        attempt: Number of this incarnation.
+        policy: Which checkpoints stay.
+        keep: Descriptors the process holds while it lives (the lock of the run).
+        started: Called with the process id of each one that is started.
+    """
+
+    def __init__(
+        self, out: str, attempt: int, policy: Policy, keep: Sequence[int], started: Callable[[int], None]
+    ) -> None:
+        self._facts: Dict[str, Any] = {
+            "do": "store", "out": out, "attempt": attempt, "last": policy.last, "hours": policy.hours,
+        }  # fmt: skip
+        self._keep, self._started = keep, started
+        self._helper: Optional[Helper] = None
+        self._memory: Optional[int] = None
+
+    def start(self) -> None:
+        """Start the process if it is not running.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        if self._helper is not None and self._helper.ended() is None:
+            return
+        self._forget()
+        self._helper = Helper("rgt_train.writer", self._keep)
+        self._memory = None
+        self._started(self._helper.pid)
+        wire.send(self._helper.sock, self._facts)
+
+    def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
+        """Hand over a snapshot.
+
+        Args:
+            job: What to make of it.
+            inline: The file that is not in the memory.
+            fd: The memory.
+            size: Its length in bytes.
+
+        Raises:
+            OSError: There is no process to hand it to.
+        """
+        self.start()
+        assert self._helper is not None, "just started"
+        if self._memory != fd:
+            wire.send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
+            self._memory = fd
+        wire.send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
+
+    def poll(self, *, block: bool) -> Optional[Done]:
+        """Return how the job ended; None while it goes on."""
+        assert self._helper is not None, "polled after a submit"
+        try:
+            message = self._helper.reader.read(block=block)
+        except wire.Closed:
+            code = self._end()
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return Done(error=(DIED, None, f"the writer process died ({how})", None))
+        if message is None:
+            return None
+        fields = message[0]
+        return Done(**{**fields, "notes": tuple(fields["notes"])})
+
+    def forget_memory(self) -> None:
+        """Say that the memory given so far is gone; a descriptor of the same number will be another one."""
+        self._memory = None
+
+    def close(self) -> None:
+        """Let it finish what it does, and end it."""
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+
+    def _end(self) -> int:
+        helper, self._helper = self._helper, None
+        assert helper is not None, "there was one"
+        helper.close(kill=True)
+        return helper.ended() or 0
+
+    def _forget(self) -> None:
+        if self._helper is not None:
+            self._helper.close(kill=True)
+            self._helper = None

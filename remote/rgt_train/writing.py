@@ -1,0 +1,156 @@
+"""Making one checkpoint from memory. Runs in the writer process; in the trainer itself only where there is none.
+
+Standard library only: the writer process never imports torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from rgt_train import digest
+from rgt_train.commit import Draft
+from rgt_train.direct import write_region
+from rgt_train.durable import replace_file, write_file
+from rgt_train.store import Checkpoint, Store
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+_OVERHEAD = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """One checkpoint to make.
+
+    Attributes:
+        kind: ``step`` or ``best``.
+        step: Optimizer steps done.
+        about: Facts for the manifest.
+        regions: (file name, offset in the memory, length) of each file that is copied from the memory.
+        inline: Name of the file whose content comes with the job, last of all.
+        begun: When the save was asked for, seconds of the monotonic clock (which processes of one machine share).
+        give_up: Whether older checkpoints may be given up where there is no room; what is worthless always goes.
+    """
+
+    kind: str
+    step: int
+    about: Mapping[str, Any]
+    regions: List[Tuple[str, int, int]] = field(default_factory=list)
+    inline: str = "state.json"
+    begun: float = 0.0
+    give_up: bool = False
+
+    def as_plain(self) -> Dict[str, Any]:
+        """Return it as JSON takes it."""
+        return asdict(self)
+
+    def needs(self, inline_bytes: int) -> Tuple[int, int]:
+        """Return the bytes and inodes it takes: files, manifest, directory, pointer."""
+        return sum(size for _, _, size in self.regions) + inline_bytes + _OVERHEAD, len(self.regions) + 4
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a job ended.
+
+    Attributes:
+        path: Where it was published; None where it failed.
+        size: Its bytes.
+        facts: Its manifest.
+        error: (class, errno, text, file name) of the failure.
+        notes: Lines for a person.
+        durable_s: Seconds from `Job.begun` until the last fsync.
+    """
+
+    path: Optional[str] = None
+    size: int = 0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    error: Optional[Tuple[str, Optional[int], str, Optional[str]]] = None
+    notes: Tuple[str, ...] = ()
+    durable_s: float = 0.0
+
+    def checkpoint(self) -> Optional[Checkpoint]:
+        """Return what was published."""
+        if self.path is None:
+            return None
+        return Checkpoint(self.path, int(self.facts["step"]), self.size, self.facts)
+
+    def failure(self) -> Optional[BaseException]:
+        """Return the failure as an exception."""
+        if self.error is None:
+            return None
+        kind, number, text, name = self.error
+        if number is None:
+            return RuntimeError(f"{kind}: {text}")
+        return OSError(number, text, name) if name else OSError(number, text)
+
+
+def perform(store: Store, job: Job, memory: memoryview, inline: bytes) -> Done:
+    """Make, publish, then prune. Where the disk is full, what is worth less goes first.
+
+    Args:
+        store: Where to.
+        job: What.
+        memory: What `Job.regions` refer to.
+        inline: Content of the file `Job.inline`.
+    """
+    notes: List[str] = []
+    while True:
+        try:
+            made = _make(store, job, memory, inline)
+            durable = time.monotonic() - job.begun
+            if job.kind == "step":
+                store.prune()
+            return Done(made.path, made.size, made.manifest, None, tuple(notes), durable)
+        except OSError as error:
+            given_up = store.make_room(valuable=job.give_up) if error.errno in FULL else None
+            if given_up is None:
+                text = (type(error).__name__, error.errno, str(error.strerror), _name_of(error))
+                return Done(error=text, notes=tuple(notes))
+            notes.append(f"no room for step {job.step}: gave up {given_up}")
+        except Exception as error:
+            return Done(error=(type(error).__name__, None, str(error), None), notes=tuple(notes))
+
+
+def _make(store: Store, job: Job, memory: memoryview, inline: bytes) -> Checkpoint:
+    draft = Draft.create(store, job.kind, job.step, *job.needs(len(inline)))
+    try:
+        files: Dict[str, Dict[str, Any]] = {}
+        hashing = threading.Thread(target=_hash, args=(job, memory, inline, files), daemon=True)
+        hashing.start()
+        try:
+            for name, offset, size in job.regions:
+                write_region(os.path.join(draft.path, name), memory[offset:], size)
+            write_file(os.path.join(draft.path, job.inline), inline)
+        finally:
+            hashing.join()
+        draft.seal(files, job.about)
+        made = draft.publish()
+    except BaseException:
+        draft.drop()
+        raise
+    if job.kind == "best":
+        body = (json.dumps(job.about["best"]) + "\n").encode()
+        replace_file(os.path.join(store.out, "best.json"), body)
+    return made
+
+
+def _hash(job: Job, memory: memoryview, inline: bytes, files: Dict[str, Dict[str, Any]]) -> None:
+    """Fill in the facts of the files while they are being written.
+
+    ``best`` is what leaves the machine, so it alone gets the SHA-256 that copies are compared by: for each step it
+    would be the dearest part of a save.
+    """
+    sha256 = job.kind == "best"
+    for name, offset, size in job.regions:
+        files[name] = digest.facts(memory[offset : offset + size], sha256=sha256)
+    files[job.inline] = digest.facts(memoryview(inline), sha256=sha256)
+
+
+def _name_of(error: OSError) -> Optional[str]:
+    return None if error.filename is None else os.fsdecode(error.filename)

@@ -1,0 +1,107 @@
+"""How often to save, and how often failures are expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rgt_train.cadence import CEILING_S, FLOOR_S, Cadence, Failures, daly
+from rgt_train.ledger import Ledger
+from rgt_train.prior import PRIORS, prior_of
+
+RARE = Failures(4 * 3600.0)
+
+
+@pytest.mark.parametrize(("mtbf_min", "minutes"), [(24 * 60, 117), (6 * 60, 57), (15, 9.1)])
+def test_figures_of_daly(mtbf_min: float, minutes: float) -> None:
+    found = daly(5 * 60, mtbf_min * 60) / 60
+    assert found == pytest.approx(minutes, abs=0.5 if minutes > 10 else 0.05)
+
+
+def test_limits() -> None:
+    assert daly(100, 40) == 40
+    with pytest.raises(ValueError, match="positive"):
+        daly(0, 1)
+
+
+def test_fixed_steps_are_multiples() -> None:
+    cadence = Cadence(10, RARE)
+    assert [step for step in range(1, 41) if cadence.due(step, 0)] == [10, 20, 30, 40]
+
+
+def test_chosen_from_what_the_training_feels() -> None:
+    cadence = Cadence(0, RARE)
+    assert cadence.choice().steps == 10
+    cadence.measured_step(0.5)
+    cadence.measured_save(2.0, durable_s=5.0)
+    choice = cadence.choice()
+    assert choice.steps == round(daly(2.0, 4 * 3600) / 0.5)
+    assert "2000 ms" in choice.reason
+    assert not cadence.due(choice.steps, 1)
+    assert cadence.due(choice.steps + 1, 1)
+
+
+def test_slower_steps_during_a_write_count_and_a_wait_counts_once() -> None:
+    cadence = Cadence(0, RARE)
+    for _ in range(9):
+        cadence.measured_step(0.5)
+    for _ in range(4):
+        cadence.measured_step(0.75, saving=True)  # one second in all, 0.3 of it waiting for the copy
+    cadence.measured_save(0.4, durable_s=3.0, waited_s=0.3)
+    assert cadence.choice().steps == round(daly(0.1 + 1.0, 4 * 3600) / 0.5)
+    cadence.measured_save(0.4, waited_s=0.3)  # nothing is left over for the next one
+    assert "750 ms" in cadence.choice().reason
+
+
+@pytest.mark.parametrize(
+    ("cost", "mtbf", "write", "seconds", "word"),
+    [
+        (1e-5, 60.0, 0.0, FLOOR_S, "floor"),
+        (900.0, 48 * 3600.0, 0.0, CEILING_S, "ceiling"),
+        (0.1, 60.0, 25.0, 25.0, "a write takes 25 s"),
+    ],
+)
+def test_floor_and_ceiling(cost: float, mtbf: float, write: float, seconds: float, word: str) -> None:
+    cadence = Cadence(0, Failures(mtbf))
+    cadence.measured_step(0.1)
+    cadence.measured_save(cost, write)
+    assert cadence.choice().steps == round(seconds / 0.1)
+    assert word in cadence.choice().reason
+
+
+class TestLedger:
+    def test_tells_the_end_of_the_last(self, tmp_path: Path) -> None:
+        first = Ledger(tmp_path)
+        assert (first.attempt, first.past.cause) == (1, None)
+        first.start(0)
+        first.alive(10)
+        second = Ledger(tmp_path)
+        assert (second.attempt, second.past.cause) == (2, "killed")
+        second.start(10)
+        second.end(20, "SIGTERM")
+        (tmp_path / "ledger.jsonl").open("a").write("torn {\n[1]\n")
+        assert Ledger(tmp_path).past.cause == "SIGTERM"
+
+    def test_failures_weigh_against_the_prior(self, tmp_path: Path) -> None:
+        prior = PRIORS["rented"]
+        nothing = Ledger(tmp_path).past.expect(prior)
+        assert nothing.mtbf_s == 3600 * prior.hours
+        assert "assumed" in nothing.source
+        lines = [
+            '{"event": "start", "time": 0}', '{"event": "alive", "time": 7200}',
+            '{"event": "start", "time": 8000, "nodes": 4}', '{"event": "end", "time": 11600, "cause": "SIGTERM"}',
+            '{"event": "start", "time": 12000}', '{"event": "end", "time": 15600, "cause": "left early"}',
+        ]  # fmt: skip
+        (tmp_path / "ledger.jsonl").write_text("\n".join(lines) + "\n")
+        past = Ledger(tmp_path).past
+        assert (past.up_s, past.failures) == (7200 + 4 * 3600 + 3600, 2)
+        expected = (3600 * prior.hours + past.up_s) / 3
+        assert past.expect(prior).mtbf_s == pytest.approx(expected)
+        assert past.expect(prior, nodes=8).mtbf_s == pytest.approx(expected / 8)
+
+    def test_the_prior_follows_the_platform(self) -> None:
+        assert prior_of("spot") is PRIORS["spot"]
+        assert prior_of("", {"SLURM_JOB_ID": "7"}) is PRIORS["batch"]
+        assert prior_of("", {}) is PRIORS["unknown"]
+        with pytest.raises(ValueError, match="known are spot"):
+            prior_of("moon")

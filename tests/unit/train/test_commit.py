@@ -1,0 +1,171 @@
+"""Publishing, keeping and giving up checkpoints; no torch is needed for any of it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rgt_train import commit, direct, manifest, retention, writing
+from rgt_train.exits import UsageError
+from rgt_train.retention import Item, Policy
+from rgt_train.store import Store, verified
+from rgt_train.writing import Job, perform
+
+
+def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> writing.Done:
+    about = {"best": {"step": step, "metric": "m", "value": 1.0}} if kind == "best" else {}
+    job = Job(kind, step, about, [("a", 0, len(data))], begun=time.monotonic(), **more)
+    return perform(store, job, memoryview(data), b"{}")
+
+
+def names(store: Store) -> list[str]:
+    return sorted(name for name in os.listdir(store.root) if name != "latest")
+
+
+def test_keeps_the_last_k_and_best(tmp_path: Path) -> None:
+    store = Store(tmp_path, 3)
+    for step in (5, 10, 15, 20):
+        assert save(store, step, b"x" * step).error is None
+    for data in (b"best", b"better"):
+        save(store, 10, data, "best")
+    assert store.steps() == [15, 20]
+    assert names(store) == ["step-00000015-a3", "step-00000020-a3"]
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "step-00000020-a3\n"
+    assert (tmp_path / "best" / "a").read_bytes() == b"better"
+    assert manifest.verify(tmp_path / "best")["step"] == 10
+
+
+def test_a_published_directory_is_never_written_again(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1)
+    for data in (b"old", b"new"):
+        save(store, 7, data)
+    assert names(store) == ["step-00000007-a1", "step-00000007-a1.1"]
+    assert (tmp_path / "checkpoints/step-00000007-a1/a").read_bytes() == b"old"
+    newest, complaints = Store(tmp_path, 2).newest_good(verified)
+    assert newest is not None
+    assert (Path(newest.path).name, complaints) == ("step-00000007-a1.1", [])
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path, 1)
+    save(store, 1)
+
+    def refuse(path: str, *_: Any) -> None:
+        Path(path).touch()
+        raise OSError(errno.EIO, "Input/output error", path)
+
+    monkeypatch.setattr(writing, "write_region", refuse)
+    done = save(store, 2)
+    failure = done.failure()
+    assert isinstance(failure, OSError)
+    assert (failure.errno, Path(str(failure.filename)).name) == (errno.EIO, "a")
+    assert names(store) == ["step-00000001-a1"]
+
+
+def test_a_pointer_that_cannot_be_moved_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path, 1)
+    save(store, 1)
+
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(commit, "replace_file", refuse)
+    assert save(store, 2).error is None
+    assert not (tmp_path / "checkpoints" / "latest").exists()
+
+
+def test_every_bit_counts(tmp_path: Path) -> None:
+    save(Store(tmp_path, 1), 7, os.urandom(300))
+    path = tmp_path / "checkpoints/step-00000007-a1"
+    for name in ("manifest.json", "a", "state.json"):
+        raw = (path / name).read_bytes()
+        for bit in range(0, 8 * len(raw), 7):
+            data = bytearray(raw)
+            data[bit // 8] ^= 1 << bit % 8
+            (path / name).write_bytes(data)
+            with pytest.raises(manifest.Damaged, match=name):
+                manifest.verify(path)
+        (path / name).write_bytes(raw)
+    assert manifest.verify(path)["step"] == 7
+
+
+def test_another_format_is_an_error_not_damage(tmp_path: Path) -> None:
+    path = tmp_path / "checkpoints" / "step-00000020"
+    path.mkdir(parents=True)
+    (path / "model.pt").write_bytes(b"weights")
+    body = manifest.encode(20, {}, {})
+    old = manifest.FORMAT
+    try:
+        manifest.FORMAT = 1
+        body = manifest.encode(20, {}, {})
+    finally:
+        manifest.FORMAT = old
+    (path / "manifest.json").write_bytes(body)
+    with pytest.raises(UsageError, match="format 1, this version reads format 2"):
+        Store(tmp_path, 1).newest_good(verified)
+    assert path.exists()
+
+
+class TestFullDisk:
+    def test_worthless_things_go_first_and_the_newest_never(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = Store(tmp_path, 1, Policy(3))
+        for step in (1, 2, 3):
+            save(store, step)
+        (tmp_path / "checkpoints" / ".damaged-step-00000009-a1-1").mkdir()
+        real = direct.write_region
+        needed = [4]
+
+        def full(path: str, view: memoryview, size: int) -> None:
+            if len(os.listdir(store.root)) > needed[0]:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            real(path, view, size)
+
+        monkeypatch.setattr(writing, "write_region", full)
+        # The directory holds latest, the damaged one, three good ones and the temporary: six.
+        timid = save(store, 4)
+        assert timid.error is not None
+        assert timid.notes == ("no room for step 4: gave up .damaged-step-00000009-a1-1",)
+        assert names(store) == [f"step-0000000{n}-a1" for n in (1, 2, 3)]
+        bold = save(store, 4, give_up=True)
+        assert bold.error is None
+        assert [note.rsplit(" ", 1)[1] for note in bold.notes] == ["step-00000001-a1"]
+        needed[0] = 0
+        hopeless = save(store, 5, give_up=True)
+        assert hopeless.error is not None
+        assert names(store) == ["step-00000004-a1"]
+
+
+def items() -> st.SearchStrategy[list[Item]]:
+    one = st.tuples(st.integers(0, 50), st.integers(1, 3), st.integers(0, 1), st.floats(0, 1e6))
+    return st.lists(one, max_size=12, unique_by=lambda fields: fields[:3]).map(
+        lambda found: [Item(*f[:3], f"{f[0]}-{f[1]}-{f[2]}", f[3]) for f in found]
+    )
+
+
+@given(items(), st.integers(1, 5), st.sampled_from([0.0, 0.5, 24.0]))
+def test_retention_keeps_what_it_promises(found: list[Item], last: int, hours: float) -> None:
+    policy = Policy(last, hours)
+    gone = retention.doomed(found, policy)
+    stays = [item for item in sorted(found) if item not in gone]
+    assert stays[-last:] == sorted(found)[-last:]
+    if hours:
+        buckets = {int(item.at // (3600 * hours)) for item in found}
+        assert {int(item.at // (3600 * hours)) for item in stays} == buckets
+        assert len(stays) <= last + len(buckets)
+    else:
+        assert len(stays) == min(last, len(found))
+    assert retention.doomed(stays, policy) == [], "keeping is stable"
+    order = retention.by_value(found, policy)
+    assert {item.name for item in order} == {item.name for item in sorted(found)[:-1]}, "all but the newest"
+    assert len(order) == max(0, len(found) - 1)
+    assert order[: len(gone)] == gone, "what nobody keeps is worth least"
