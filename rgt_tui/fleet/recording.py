@@ -53,7 +53,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     retry_at: float | None = None
     meter: Meter | None = None
     limited: tuple[str, ...] | None = None
-    interval: float | None = None
+    interval: float | msgspec.UnsetType | None = msgspec.UNSET
+    """As `BoxState.interval`."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,19 +128,12 @@ def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
         retry_at=new.retry_at if link else None,
         meter=new.meter if new.meter != before.meter else None,
         limited=new.limited if new.limited != before.limited else None,
-        interval=_interval(before, new),
+        interval=new.interval if new.interval != before.interval else msgspec.UNSET,
     )
     if found == Change():
         return None
     when = new.since if link and before.link is not new.link else at
     return _encode(Entry(box=new.spec.name, at=when, set=found)) + b"\n"
-
-
-def _interval(old: BoxState, new: BoxState) -> float | None:
-    """Return the interval that was asked for since the last greeting of the box, if it is another now."""
-    if old.hello is None or new.hello is None or old.hello.pid != new.hello.pid:
-        return None
-    return new.hello.interval if new.hello.interval != old.hello.interval else None
 
 
 def read_header(line: bytes, name: str) -> Header:
@@ -209,6 +203,6 @@ def changed(state: BoxState, what: Change) -> BoxState:
         state = _replace(state, meter=what.meter)
     if what.limited is not None:
         state = _replace(state, limited=what.limited)
-    if what.interval is not None and state.hello is not None:
-        state = _replace(state, hello=_replace(state.hello, interval=what.interval))
+    if what.interval is not msgspec.UNSET:
+        state = _replace(state, interval=what.interval)
     return state

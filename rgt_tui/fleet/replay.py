@@ -11,10 +11,11 @@ from pathlib import Path
 from rgt_tui.fleet import recording
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.intake import Intake
 from rgt_tui.fleet.observe import Observer
 from rgt_tui.fleet.playback import PlaybackClock
 from rgt_tui.fleet.recording import Entry
-from rgt_tui.fleet.reduce import apply, replace
+from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.tape import Skipped, Tape
 from rgt_tui.lifecycle import evaluate
@@ -39,9 +40,10 @@ NO_ACTION = "this is a replay: nothing can be done to its boxes"
 class _Box:
     """One box of the recording."""
 
-    def __init__(self, spec: BoxSpec, started: float) -> None:
+    def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
         self.state = self.published = BoxState(spec=spec, since=started)
         self._reader = FrameReader()
+        self._intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
         """Take in an entry."""
@@ -58,7 +60,10 @@ class _Box:
             return
         if isinstance(frame, Hello):
             self._reader = FrameReader()  # a channel of its own begins
-        self.state = apply(self.state, frame, entry.at)
+        try:
+            self.state = self._intake.take(self.state, frame, entry.at)
+        except Exception:  # as a session does: it is left out and counted
+            self.state = self._intake.give_up(self.state, frame)
 
 
 class ReplayFleet:
@@ -230,7 +235,9 @@ class ReplayFleet:
         header = self._tape.header
         self.skipped = []
         self._alerting = Alerting(AlertSettings(), clock=self._clock.now)  # nobody is told of what was
-        self._boxes = {spec.name: _Box(spec, header.started) for spec in header.boxes}
+        self._boxes = {
+            spec.name: _Box(spec, self._profiles[spec.name], header.started) for spec in header.boxes
+        }
         self._clock.jump(header.started)
         self._state = FleetState(boxes=tuple(b.published for b in self._boxes.values()), at=header.started)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -88,14 +89,13 @@ async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
 
 
 async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
-    greeting = Hello(proto=1, agent="0", boot="b", host="h", python="3", pid=1, at=START)
-    before = BoxState(spec=SPEC, link=Link.LIVE, hello=greeting)
-    line = recording.change(before, replace(before, hello=replace(greeting, interval=5.0)), START + 1)
-    assert line is not None
-    fleet = await played(written(tmp_path / "r", hello(), line))
-    found = fleet.state.boxes[0].hello
-    assert found is not None
-    assert found.interval == 5.0
+    one = BoxState(spec=SPEC, link=Link.LIVE)
+    states = [one, replace(one, interval=5.0), replace(one, interval=None)]
+    pairs = itertools.pairwise(states)
+    lines = [recording.change(old, new, START + 1) or b"" for old, new in pairs]
+    for count, interval in ((1, 5.0), (2, None)):
+        fleet = await played(written(tmp_path / f"r{count}", hello(), *lines[:count]))
+        assert fleet.state.boxes[0].interval == interval
 
 
 async def test_a_line_of_the_wire_that_was_no_frame_counts_as_it_did(tmp_path: Path) -> None:
