@@ -20,7 +20,7 @@ def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
     if kind.told:
         return None
     key = alert.id.partition(":")[2]
-    title = kind.title[0].lower() + kind.title[1:] if kind.title[1:2].islower() else kind.title
+    title = kind.title[0].lower() + kind.title[1:]
     return FleetEvent(at=now, box=box, text=f"over: {title}{f' ({key})' if key else ''}")
 
 

@@ -1,0 +1,306 @@
+"""The fleet's alerts as a whole: books, mutes, the file, and sinks that fail; with the real engine at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts.settings import parse
+from rgt_tui.alerts.sinks import delivery
+from rgt_tui.alerts.sinks.base import SinkError
+from rgt_tui.alerts.statefile import load
+from rgt_tui.fleet.alerting import EVERY_S, Alerting
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from tests.contract.alerts.conftest import Receiver
+from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
+
+replace = msgspec.structs.replace
+CALM = box()
+FULL = sample(ROOT, replace(DATA, inodes_used=4000))
+SPEC = box().spec
+KEY = "vast-demo@127.0.0.1"
+STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="Vast.ai")
+
+
+class Ear:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[AlertEvent] = []
+        self.broken = False
+        self.spoken = asyncio.Event()
+
+    async def send(self, event: AlertEvent) -> None:
+        if self.broken:
+            raise SinkError("ear answered 500")
+        self.heard.append(event)
+        self.spoken.set()
+        self.spoken.clear()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class World:
+    """One rgt's alerting with a clock of its own."""
+
+    def __init__(self, path: Path | None = None, now: float = NOW, **sink: Any) -> None:
+        self.now = now
+        self.ear = Ear()
+        self.woken = 0
+        settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
+        self.alerting = Alerting(
+            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0)
+        )
+        self.state = box()
+        self.events: list[FleetEvent] = []
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def see(self, seconds: float = 2.0, **over: Any) -> BoxState:
+        """Let the engine look at a box that says `over` from now on."""
+        self.now += seconds
+        base: dict[str, Any] = {"runs": (run(progressed_at=self.now - 1),)}
+        if over.get("link", Link.LIVE) is Link.LIVE:
+            base["sample_at"] = self.now
+        before = {"alerts": self.state.alerts, "alerts_kept": self.state.alerts_kept}
+        kept = replace(CALM, **{**base, **over, **before})
+        self.state, events = self.alerting.judged(kept, self.now)
+        self.events += events
+        return self.state
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not true():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.ear.spoken.wait(), 0.02)
+
+
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[World]:
+    await world.alerting.open([SPEC], world.wake)
+    try:
+        yield world
+    finally:
+        await world.alerting.close()
+
+
+async def test_a_box_gets_its_alerts_and_the_fleet_its_words() -> None:
+    async with opened(World()) as world:
+        assert world.see().alerts_kept
+        assert world.see(sample=FULL).alerts[0].id == "inodes:/workspace"
+        world.see(60, sample=sample())
+        world.see(60, sample=sample())
+        assert world.state.alerts == ()
+    assert [(event.level, event.text) for event in world.events] == [
+        ("error", "/workspace 97 % of its inodes used (4,000 of 4,096)"),
+        ("info", "over: a mount runs out of inodes (/workspace)"),
+    ]
+
+
+async def test_what_the_fleet_tells_anyway_is_not_told_twice() -> None:
+    async with opened(World()) as world:
+        world.see(queues=(queue(cell(state="failed", exit_code=1)),))
+        assert [alert.id for alert in world.state.alerts] == ["failed:lstm-b"]
+        assert world.events == []
+
+
+async def test_a_box_is_not_judged_again_within_a_second_unless_it_matters() -> None:
+    async with opened(World()) as world:
+        world.see()
+        assert world.see(0.5, sample=FULL).alerts == ()
+        assert world.alerting.waits(world.now)
+        assert world.see(0.6, sample=FULL).alerts != ()
+        assert not world.alerting.waits(world.now)
+        failed = (queue(cell(state="failed", exit_code=1)),)
+        assert len(world.see(0.1, sample=FULL, queues=failed).alerts) == 2
+
+
+async def test_a_box_that_does_not_change_is_judged_now_and_then() -> None:
+    async with opened(World()) as world:
+        world.see()
+        assert world.alerting.late(world.now + EVERY_S - 0.1) == frozenset()
+        assert world.alerting.late(world.now + EVERY_S + 1.0) == {"vast-demo"}
+        assert world.alerting.late(world.now + EVERY_S + 1.5) == frozenset(), "looks once a second"
+
+
+async def test_a_sink_is_told_once_and_a_restart_does_not_tell_again(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see(sample=FULL)
+        await world.until(lambda: bool(world.ear.heard))
+        since = world.state.alerts[0].since
+    (event,) = world.ear.heard
+    assert (event.title, event.level) == ("vast-demo: inodes", "error")
+    async with opened(World(path, now=NOW + 3600)) as later:
+        later.see(link=Link.CONNECTING, sample_at=NOW)
+        assert [alert.since for alert in later.state.alerts] == [since]
+        later.see(sample=FULL, queues=(queue(cell(state="failed", exit_code=1)),))
+        await later.until(lambda: bool(later.ear.heard))
+        assert [event.id for event in later.ear.heard] == ["failed:lstm-b"]
+        assert later.state.alerts[-1].since == since
+        assert later.events == []
+
+
+async def test_a_mute_is_quiet_everywhere_and_outlives_rgt(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see()
+        world.alerting.mute("vast-demo", "inodes", 3600)
+        assert world.woken
+        assert world.alerting.late(world.now) == {"vast-demo"}
+        assert [alert.muted for alert in world.see(sample=FULL).alerts] == [True]
+    assert (world.events, world.ear.heard) == ([], [])
+    async with opened(World(path, now=NOW + 1800)) as later:
+        assert [alert.muted for alert in later.see(sample=FULL).alerts] == [True]
+        later.alerting.mute("vast-demo", "inodes", 0)
+        assert [alert.muted for alert in later.see(0.1, sample=FULL).alerts] == [False]
+        await later.until(lambda: bool(later.ear.heard))
+    async with opened(World(path, now=NOW + 7200)) as third:
+        assert third.see(sample=FULL).alerts[0].muted is False
+
+
+async def test_a_mute_expires_by_itself() -> None:
+    async with opened(World()) as world:
+        world.see(sample=FULL)
+        world.alerting.mute("vast-demo", "inodes:/workspace", 60)
+        assert world.see(10, sample=FULL).alerts[0].muted
+        assert not world.see(60, sample=FULL).alerts[0].muted
+
+
+async def test_a_mute_until_it_is_over_ends_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see(sample=FULL)
+        world.alerting.mute("vast-demo", "inodes:/workspace", None)
+        assert world.see(3600, sample=FULL).alerts[0].muted
+        for _ in range(3):
+            world.see(60, sample=sample())
+        assert not world.see(60, sample=FULL).alerts[0].muted
+    assert load(path).mutes == ()
+
+
+async def test_done_but_billing_speaks_again_after_a_day() -> None:
+    done: dict[str, Any] = {
+        "queues": (queue(cell(state="done"), done=True, runner_alive=False),),
+        "runs": (),
+        "sample": sample(procs=()),
+    }
+    async with opened(World()) as world:
+        world.see(**done)
+        world.alerting.mute("vast-demo", "done-billing", None)
+        assert world.see(3600, **done).alerts[0].muted
+        assert not world.see(86400, **done).alerts[0].muted
+
+
+async def test_a_stop_from_here_is_no_surprise_also_for_the_next_rgt(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+
+    async def steps() -> AsyncIterator[StopProgress]:
+        yield StopProgress(StopPhase.REQUESTED, NOW, "requested")
+
+    async with opened(World(path)) as world:
+        world.see()
+        assert [step.phase async for step in world.alerting.watching("vast-demo", Verb.PARK, steps())]
+    async with opened(World(path)) as later:
+        later.see(link=Link.UNREACHABLE, meter=STOPPED)
+        assert not later.state.alerts
+        later.see(link=Link.UNREACHABLE, meter=replace(STOPPED, lifecycle=Lifecycle.GONE))
+        assert [alert.id for alert in later.state.alerts] == ["gone"]
+
+
+async def test_a_stop_while_rgt_was_off_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see()
+    async with opened(World(path, now=NOW + 86400)) as later:
+        later.see(link=Link.UNREACHABLE, meter=STOPPED)
+        assert [alert.id for alert in later.state.alerts] == ["stopped"]
+
+
+async def test_a_sink_that_fails_is_an_alert_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "FIRST_RETRY_S", 0.01)
+    async with opened(World()) as world:
+        world.ear.broken = True
+        world.see(sample=FULL)
+        await world.until(lambda: bool(world.alerting.alerts))
+        alert = world.alerting.alerts[0]
+        assert (alert.id, alert.text) == ("sink:ear", "sink ear: ear answered 500")
+        world.ear.broken = False
+        await world.until(lambda: not world.alerting.alerts)
+        assert [event.text for event in world.alerting.news()] == [
+            "sink ear: ear answered 500",
+            "sink ear works again",
+        ]
+        assert world.alerting.news() == []
+        assert [event.id for event in world.ear.heard] == ["inodes:/workspace"]
+
+
+async def test_a_file_that_cannot_be_kept_costs_nothing_but_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with opened(World(tmp_path / "file" / "alerts.json")) as world:
+        assert [alert.id for alert in world.alerting.alerts] == ["alerts-file"]
+        world.see(sample=FULL)
+        await world.until(lambda: bool(world.ear.heard))
+        world.alerting.mute("vast-demo", "inodes", 60)
+        assert world.see(sample=FULL).alerts[0].muted
+        assert len(world.ear.heard) == 1
+
+
+async def test_two_fleets_with_a_box_of_one_name_do_not_mix(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see(sample=FULL)
+        await world.until(lambda: bool(world.ear.heard))
+    other = World(path)
+    await other.alerting.open([replace(SPEC, host="10.0.0.9")], other.wake)
+    other.see(sample=FULL)
+    await other.until(lambda: bool(other.ear.heard))
+    await other.alerting.close()
+    assert set(load(path).boxes) == {KEY, "vast-demo@10.0.0.9"}
+
+
+async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, receiver: Receiver) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    spec = BoxSpec(name="lost", host="127.0.0.1", port=port, user="nobody", ssh_config="none")
+    settings = parse({"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}])
+    path = tmp_path / "alerts.json"
+    alerting = Alerting(settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0))
+    fleet = Fleet([spec], audit=tmp_path / "audit.jsonl", alerting=alerting)
+    seen: asyncio.Queue[FleetState] = asyncio.Queue()
+    fleet.subscribe(seen.put_nowait)
+    await fleet.start()
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                state = await seen.get()
+                lost = state.boxes[0]
+                if lost.alerts:
+                    break
+            assert [alert.id for alert in lost.alerts] == ["unreachable"]
+            assert lost.alerts_kept
+            fleet.mute("lost", "unreachable", None)
+            while not (await seen.get()).boxes[0].alerts[0].muted:
+                pass
+            await asyncio.to_thread(receiver.came.wait, 20)
+        assert any(event.text.startswith("unreachable for ") for event in fleet.state.events)
+    finally:
+        await fleet.stop()
+    assert receiver.requests[0].json["id"] == "unreachable"
+    assert load(path).mutes[0].what == "unreachable"

@@ -1,0 +1,68 @@
+"""docs/alerts.md has the table as it is; ``RGT_UPDATE_DOCS=1`` writes it."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from rgt_tui.alerts.kind import Kind
+from rgt_tui.alerts.rules import KINDS
+from rgt_tui.alerts.settings import SINKS
+from rgt_tui.lifecycle.table import CHECKS
+from rgt_tui.model.alert import SinkSettings
+from rgt_tui.profiles.readings import age
+from rgt_tui.triage.handbook import HANDBOOK
+
+PAGE = Path(__file__).parents[3] / "docs" / "alerts.md"
+HEAD = "| kind | what | raised → cleared | lasts | over for | what to do | more |\n|---|---|---|---|---|---|---|\n"
+
+
+def limits(kind: Kind) -> str:
+    if kind.rises:
+        return f"{kind.rungs[0].level}: {kind.unit}"
+    if kind.unit == "yes":
+        return kind.rungs[0].level if kind.id != "finding" else "as the finding"
+    sign, back = ("≤", ">") if kind.below else ("≥", "<")
+    parts = [f"{rung.level} {sign} {rung.at:g} → {back} {rung.clear:g}" for rung in kind.rungs]
+    return f"{'; '.join(parts)} {kind.unit}"
+
+
+def row(kind: Kind) -> str:
+    calls = " **!**" if kind.escalates else ""
+    lasts, over = (age(seconds) if seconds else "–" for seconds in (kind.hold_s, kind.quiet_s))
+    see = kind.see.replace("triage", "[triage](triage.md)").replace("platform", "[profiles](profiles.md)")
+    return (
+        f"| `{kind.id}`{calls} | {kind.title} | {limits(kind)} | {lasts} | {over} | {kind.advice} | {see} |\n"
+    )
+
+
+def between(text: str, name: str) -> str:
+    found = re.search(rf"<!-- {name} -->\n(.*?)<!-- /{name} -->", text, re.DOTALL)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_page_has_the_table() -> None:
+    table = HEAD + "".join(row(kind) for kind in KINDS)
+    text = PAGE.read_text(encoding="utf-8")
+    if os.environ.get("RGT_UPDATE_DOCS"):
+        old = f"<!-- kinds -->\n{between(text, 'kinds')}<!-- /kinds -->"
+        text = text.replace(old, f"<!-- kinds -->\n{table}<!-- /kinds -->")
+        PAGE.write_text(text, encoding="utf-8")
+    assert between(text, "kinds") == table
+
+
+def test_every_sink_and_every_key_is_described() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert [name for name in (*SINKS, *SinkSettings.__struct_fields__) if f"`{name}`" not in text] == []
+
+
+def test_what_a_row_refers_to_is_there() -> None:
+    """Ids are those of the handbook, of the lifecycle, or of the notes that the handbook's ids come from."""
+    words = {word for kind in KINDS for word in kind.see.split()}
+    checks = {check.id for check in CHECKS}
+    notes = re.compile(r"(?:U|P|C|PA|SP|G|T|MP|SSH-[TKWP])\d+")
+    other = words - checks - set(HANDBOOK) - {"triage", "platform"}
+    assert [word for word in other if not notes.fullmatch(word)] == []
+    assert [word for word in words if "." in word and word not in checks] == []
