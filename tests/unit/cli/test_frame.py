@@ -45,7 +45,7 @@ LINES = {
     "": (), "init": ("init",), "add": ("add", "a", "b"), "import": ("import",), "status": ("status", "a"),
     "watch": ("watch",), "patrol": ("patrol",), "logs": ("logs", "a"), "doctor": ("doctor",), "metrics": ("metrics",),
     "scalars": ("scalars", "x"), "demo": ("demo",), "agent": ("agent", "build", "--out", "x"),
-    "completion": ("completion", "bash"), "record": ("record", "x"), "replay": ("replay", "x"),
+    "completion": ("completion", "bash"), "record": ("record", "--out", "x"), "replay": ("replay", "x"),
 }  # fmt: skip
 
 
@@ -80,7 +80,10 @@ def test_every_command_is_in_every_table() -> None:
 
 def test_the_documents_have_every_command_and_every_exit_status() -> None:
     text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    rows = {match[1]: match[0] for match in re.finditer(r"^\| `rgt ?([a-z]*)[^\n]*$", text, re.MULTILINE)}
+    rows = {
+        match[1] or "": match[0]
+        for match in re.finditer(r"^\| `rgt(?: ([a-z]+))?[ `][^\n]*$", text, re.MULTILINE)
+    }
     for command in ("rgt", *COMMANDS):
         row = rows["" if command == "rgt" else command]
         cell = row.rstrip(" |").rpartition("|")[2]

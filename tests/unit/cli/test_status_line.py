@@ -1,0 +1,172 @@
+"""The line of `rgt status --json`, and the text, made of states."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts import Assessment, assess
+from rgt_tui.cli.patrol import exit_code as patrol_code
+from rgt_tui.cli.status import exit_code as status_code
+from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, verdict
+from rgt_tui.cli.status_text import text_line
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.protocol import Cell, Disk, Gpu, Hello, Memory, QueueState, Sample
+from rgt_tui.model.run import RunState, Series
+
+NOW = 1_000_000.0
+PROMISED = ("box", "state", "reason", "age_s", "sample", "runs", "alerts", "meter")
+
+
+def box(**fields: Any) -> BoxState:
+    hello = Hello(proto=1, agent="a", boot="b", host="h", python="3", pid=1, at=NOW)
+    sample = Sample(
+        boot="b", seq=1, at=NOW,
+        gpus=(Gpu(index=0, name="A100", util=97.0),),
+        mem=Memory(used=50, limit=100, cache=0),
+        disks=(Disk(mount="/", bytes_total=100, bytes_used=30, bytes_free=70, inodes_total=10, inodes_used=6),),
+    )  # fmt: skip
+    state = BoxState(
+        spec=BoxSpec(name="lab", host="h"), link=Link.LIVE, hello=hello, sample=sample, sample_at=NOW - 1.5
+    )
+    return msgspec.structs.replace(state, **fields)
+
+
+def line(state: BoxState) -> StatusLine:
+    return status_line(state, assess(state, NOW), NOW)
+
+
+def decoded(state: BoxState) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(encode(line(state)))
+    return found
+
+
+def test_the_first_keys_are_the_promised_ones() -> None:
+    assert StatusLine.__struct_fields__[:8] == PROMISED
+    assert tuple(decoded(box()))[:8] == PROMISED
+
+
+def test_a_box_that_was_never_reached_has_nulls_and_no_zeros() -> None:
+    found = decoded(
+        BoxState(spec=BoxSpec(name="lab", host="h"), link=Link.UNREACHABLE, reason="ssh: refused")
+    )
+    assert (found["state"], found["age_s"], found["sample"], found["runs"]) == ("unreachable", None, None, [])
+    assert (found["meter"]["kind"], found["meter"]["per_hour"], found["meter"]["age_s"]) == (
+        "unknown",
+        None,
+        None,
+    )
+    assert found["verdict"] == "unknown"
+
+
+def test_runs_are_the_queue_s_cells_and_what_was_found_beside_them() -> None:
+    cells = (
+        Cell(name="a", cfg="a", task="lm", state="done", best=1.5, durable="verified"),
+        Cell(name="b", cfg="b", task="lm", state="running", attempts=2),
+        Cell(name="c", cfg="c", task="lm"),
+    )
+    runs = (
+        RunState(
+            name="b", step=10, total_steps=20, loss=math.nan, progressed_at=NOW - 3,
+            series={"loss": Series([1], [2])},
+        ),
+        RunState(name="alone", step=5, loss=math.inf),
+    )  # fmt: skip
+    found = decoded(box(queues=(QueueState(path="q", at=NOW, cells=cells),), runs=runs))["runs"]
+    assert [(run["name"], run["state"]) for run in found] == [
+        ("a", "done"), ("b", "running"), ("c", "waiting"), ("alone", None),
+    ]  # fmt: skip
+    assert (found[0]["best"], found[0]["durable"], found[0]["step"]) == (1.5, "verified", None)
+    assert (found[1]["loss"], found[1]["progress_age_s"], found[1]["attempts"]) == ("nan", 3.0, 2)
+    assert found[3]["loss"] == "inf"
+    assert all("series" not in run for run in found)
+
+
+def test_nothing_that_a_terminal_obeys_is_in_a_line() -> None:
+    evil = "a\x1b]0;owned\x07b\x9b31mc\u202ed\nE"
+    state = box(link=Link.UNREACHABLE, reason=evil, runs=(RunState(name=evil, step=1),))
+    for text in (encode(line(state)).decode(), text_line(line(state)) + "\n"):
+        assert text.count("\n") == 1
+        assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(text)
+        assert "owned" not in text
+
+
+def test_the_text_says_what_matters() -> None:
+    meter = Meter(
+        kind=MeterKind.COMPUTE_AND_STORAGE, lifecycle=Lifecycle.RUNNING, per_hour=1.89, spent=12.5, at=NOW,
+        source="runpod",
+    )  # fmt: skip
+    runs = (RunState(name="gpt", step=1200, total_steps=5000, loss=2.34567, progressed_at=NOW),)
+    text = text_line(line(box(meter=meter, runs=runs)))
+    for part in (
+        "lab",
+        "1s old",
+        "gpu 97 %",
+        "mem 50",
+        "inodes / 60",
+        "gpt",
+        "1,200",
+        "2.346",
+        "1.89/h",
+        "12.5",
+    ):
+        assert part in text, text
+
+
+def assessment(health: Health, *alerts: Alert) -> Assessment:
+    return Assessment(
+        health=health, word="", why="", alerts=alerts, progress_age=None, sample_age=None, stale=False,
+        rank=(0, 0, 0, 0.0, ""),
+    )  # fmt: skip
+
+
+ERROR, WARN, CALLS = (
+    Alert("bytes:/", "error", "t"),
+    Alert("bytes:/", "warn", "t"),
+    Alert("idle-gpu", "warn", "t"),
+)
+MUTED = msgspec.structs.replace(ERROR, muted=True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (assessment(Health.RUNNING), Verdict.HEALTHY),
+        (assessment(Health.STOPPED), Verdict.HEALTHY),
+        (assessment(Health.GONE), Verdict.ESCALATE),
+        (assessment(Health.WARN, WARN), Verdict.HEALTHY),
+        (assessment(Health.WARN, CALLS), Verdict.ESCALATE),
+        (assessment(Health.TROUBLE, ERROR), Verdict.ESCALATE),
+        (assessment(Health.RUNNING, MUTED), Verdict.HEALTHY),
+        (assessment(Health.UNREACHABLE), Verdict.UNKNOWN),
+        (assessment(Health.UNREACHABLE, MUTED), Verdict.UNKNOWN),
+        (assessment(Health.UNREACHABLE, ERROR), Verdict.ESCALATE),
+        (assessment(Health.CONNECTING), Verdict.UNKNOWN),
+        (assessment(Health.STALE), Verdict.UNKNOWN),
+    ],
+)
+def test_verdicts(seen: Assessment, expected: Verdict) -> None:
+    assert verdict(seen) is expected
+
+
+def test_every_state_has_a_verdict() -> None:
+    assert {verdict(assessment(health)) for health in Health} == set(Verdict)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "status", "patrol"),
+    [
+        ([], 0, 0),
+        ([Verdict.HEALTHY], 0, 0),
+        ([Verdict.HEALTHY, Verdict.UNKNOWN], 3, 2),
+        ([Verdict.UNKNOWN, Verdict.ESCALATE], 1, 1),
+    ],
+)
+def test_exit_codes(verdicts: list[Verdict], status: int, patrol: int) -> None:
+    assert (status_code(verdicts), patrol_code(verdicts)) == (status, patrol)
