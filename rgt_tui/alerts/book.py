@@ -243,8 +243,16 @@ def instant(box: BoxState, now: float) -> tuple[View, tuple[Alert, ...]]:
     return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
 
 
-def resumed(alerts: Iterable[Alert], memory: Memory) -> Book:
-    """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew."""
+def resumed(alerts: Iterable[Alert], memory: Memory, now: float) -> Book:
+    """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew.
+
+    Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
+
+    Args:
+        alerts: What it showed last.
+        memory: What it remembered.
+        now: Client clock.
+    """
     machines: dict[str, dict[str, Machine]] = {}
     for alert in alerts:
         kind = BY_ID.get(alert.kind)
@@ -252,6 +260,8 @@ def resumed(alerts: Iterable[Alert], memory: Memory) -> Book:
             continue
         levels = [rung.level for rung in kind.rungs]
         rung = levels.index(alert.level) + 1 if alert.level in levels else 1
+        over = max(0.0, now - (alert.since or 0.0)) if kind.rises else math.inf
         key = alert.id.partition(":")[2]
-        machines.setdefault(kind.id, {})[key] = Machine(rung=rung, alert=replace(alert, muted=False))
+        kept = replace(alert, muted=False)
+        machines.setdefault(kind.id, {})[key] = Machine(rung=rung, down_s=over, alert=kept)
     return Book(machines=machines, memory=memory)

@@ -112,7 +112,7 @@ class Alerting:
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
-                self._books[name] = resumed(kept, Memory(past=notes.past))
+                self._books[name] = resumed(kept, Memory(past=notes.past), self._clock())
                 self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
         self._tasks = [asyncio.create_task(one.run(), name="sink") for one in self._deliveries]
         self._tasks.append(asyncio.create_task(self._file.run(), name="alerts-file"))

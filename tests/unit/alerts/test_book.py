@@ -412,7 +412,7 @@ def test_what_an_earlier_rgt_said_goes_on() -> None:
     first = Watch()
     first.see(5, sample=sample(ROOT, full()))
     kept = listed(first.book, ())
-    later = Watch(resumed(kept, Memory()), now=NOW + 86400)
+    later = Watch(resumed(kept, Memory(), NOW + 86400), now=NOW + 86400)
     assert [alert.id for alert in listed(later.book, ())] == ["inodes:/workspace"]
     later.see(5, **LOST)
     later.see(5, sample=sample(ROOT, full()))
@@ -420,6 +420,21 @@ def test_what_an_earlier_rgt_said_goes_on() -> None:
     assert later.alert("inodes:/workspace").since == kept[0].since
     later.see(40, sample=sample(ROOT, DATA))
     assert later.cleared == ["inodes:/workspace"]
+
+
+def test_what_an_earlier_rgt_said_is_over_at_the_first_look_that_shows_it() -> None:
+    full_once, killed = Watch(), Watch()
+    full_once.see(5, sample=sample(ROOT, full()))
+    killed.see(5, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=2)))
+    killed.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
+    later = Watch(resumed(listed(full_once.book, ()), Memory(), NOW + 99), now=NOW + 99)
+    later.see(1, sample=sample(ROOT, DATA))
+    assert (later.ids, later.cleared) == ([], ["inodes:/workspace"])
+    for after, ids in ((99, ["oom-kill"]), (999, [])):
+        book = resumed(listed(killed.book, ()), Memory(), NOW + after)
+        later = Watch(book, now=NOW + after)
+        later.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
+        assert later.ids == ids
 
 
 def test_text_from_a_box_is_made_harmless() -> None:
