@@ -8,6 +8,7 @@ from typing import ClassVar, cast
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from rgt_tui.alerts import advice
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
 from rgt_tui.ui.format import clean
@@ -44,7 +45,7 @@ class AlertsScreen(FleetAwareScreen):
     def target_box(self) -> str | None:
         """The box of the selected alert."""
         picked = self.alert_list.picked
-        return self.box_name if picked is None else picked.box
+        return self.box_name if picked is None else picked.box or None
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the alerts that hold now."""
@@ -52,7 +53,13 @@ class AlertsScreen(FleetAwareScreen):
 
     def _rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
-        rows = [AlertRow(box.spec.name, alert) for box in boxes for alert in self.verdict(box).alerts]
+        rows = [
+            AlertRow(box.spec.name, alert, advice(alert))
+            for box in boxes
+            for alert in self.verdict(box).alerts
+        ]
+        if self.box_name is None:
+            rows += [AlertRow("", alert, advice(alert)) for alert in state.alerts]
         return sorted(rows, key=lambda row: (row.alert.muted, ORDER.get(row.alert.level, 2), row.box))
 
     def on_row_chosen(self, message: RowChosen) -> None:
@@ -63,13 +70,13 @@ class AlertsScreen(FleetAwareScreen):
     def action_open(self) -> None:
         """Open the box of the selected alert."""
         picked = self.alert_list.picked
-        if picked is not None:
+        if picked is not None and picked.box:
             cast("BoxOpener", self.app).open_screen("box", picked.box)
 
     def action_mute(self, seconds: int) -> None:
         """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""
         picked = self.alert_list.picked
-        if picked is None:
+        if picked is None or not picked.box:
             self.hint("nothing to mute")
             return
         until = None if seconds == UNTIL_OVER else float(seconds)
