@@ -64,6 +64,7 @@ def make_kept_fleet(
     specs: Sequence[BoxSpec],
     alerts: AlertSettings,
     *,
+    history: bool = True,
     asks: bool = False,
     accept_new_host_keys: bool = False,
     clock: Callable[[], float] = time.time,
@@ -74,6 +75,7 @@ def make_kept_fleet(
     Args:
         specs: The boxes.
         alerts: What the fleet file says of alerts.
+        history: Keep the history on disk, where ``RGT_HISTORY`` does not say otherwise.
         asks: Somebody answers questions.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
         clock: Epoch seconds.
@@ -84,7 +86,7 @@ def make_kept_fleet(
     """
     _hush()
     log = audit.default_path(os.environ)
-    path = history_path(os.environ)
+    path = history_path(os.environ) if history else None
     memory = None if path is None else Memory(History(path, clock=clock, audit=log), clock=clock)
     return Fleet(
         specs,

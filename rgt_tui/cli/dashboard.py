@@ -22,6 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
     def make() -> FleetSource:
         from rgt_tui.cli.composing import make_kept_fleet
 
-        return make_kept_fleet(config.boxes, config.alerts, asks=True)
+        return make_kept_fleet(
+            config.boxes, config.alerts, asks=True, history=not getattr(arguments, "no_history", False)
+        )
 
     return show(make, title=f"rgt {config.path.name}", hint=None, farewell=None)

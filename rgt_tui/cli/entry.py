@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from rgt_tui import __version__
 from rgt_tui.cli import exits
+from rgt_tui.cli.options import history_option
 from rgt_tui.cli.table import COMMANDS, module_of
 
 VALUED = ("--fleet",)
@@ -33,6 +34,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         "--fleet", metavar="FILE",
         help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
     )  # fmt: skip
+    history_option(parser)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in names:
         module_of(name).add_parser(commands)

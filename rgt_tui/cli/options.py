@@ -76,6 +76,14 @@ def host_key_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def history_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--no-history``; it may also stand before the command."""
+    parser.add_argument(
+        "--no-history", action="store_true", default=argparse.SUPPRESS,
+        help="neither show nor keep what was seen before (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)",
+    )  # fmt: skip
+
+
 def positive_seconds(text: str) -> float:
     """Parse a time in seconds.
 

@@ -13,6 +13,7 @@ from rgt_tui.cli.options import (
     boxes_argument,
     command,
     fleet_option,
+    history_option,
     host_key_option,
     json_option,
     positive_seconds,
@@ -41,6 +42,7 @@ def add_parser(commands: Commands) -> None:
         "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
     )
     host_key_option(parser)
+    history_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -71,7 +73,11 @@ async def _watch(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: arg
     running.until_signalled(over)
     watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
     fleet = make_kept_fleet(
-        specs, alerts, accept_new_host_keys=arguments.accept_new_host_key, observers=[watcher]
+        specs,
+        alerts,
+        history=not getattr(arguments, "no_history", False),
+        accept_new_host_keys=arguments.accept_new_host_key,
+        observers=[watcher],
     )
     await fleet.start()
     waiting = asyncio.create_task(over.wait())

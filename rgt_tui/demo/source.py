@@ -10,9 +10,11 @@ from collections.abc import AsyncIterator, Callable
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director
 from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.memory import Memory
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
+from rgt_tui.store.history import History
 
 METER_SECONDS = 5.0
 log = logging.getLogger("rgt.demo")
@@ -96,11 +98,15 @@ class DemoFleet:
         try:
             await self.embedded.start()
             assert self.embedded.workspace is not None
+            folder = self.embedded.workspace.path
+            # A history of its own: it goes with the demo, and the person's own never hears of it.
+            memory = Memory(History(folder / "history.db"))
             self._fleet = Fleet(
                 self.embedded.specs,
-                audit=self.embedded.workspace.path / "audit.jsonl",
+                audit=folder / "audit.jsonl",
                 env=self.embedded.env,
                 meter_seconds=METER_SECONDS,
+                observers=(memory,),
             )
             self._fleet.subscribe(self._pass_on)
             await self._fleet.start()
