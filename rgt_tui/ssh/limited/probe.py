@@ -70,9 +70,9 @@ class Probe:
         self._seq = 0
         self._boot = ""
         self._at: float | None = None
-        shell.on_line = self._line
         self._task = asyncio.create_task(self._run(), name="probe")
         shell.ended.add_done_callback(lambda _: self._task.cancel())
+        shell.listen(self._line)
 
     def send(self, control: Control) -> None:
         """Change the interval; what only the agent can do is left."""

@@ -19,12 +19,13 @@ from rgt_tui.ssh.limited.cksum import cksum
 
 START = (
     'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
-    'printf "RGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
+    'printf "\\nRGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
     'RGT-ACK) printf "RGT%s\\n" +ack;; RGT-END*) c=${l#RGT-END }; break;; *) s="$s$l$n";; esac; done; '
     'x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; '
-    'if [ "$x" = "$c" ]; then printf "RGT%s\\n" +run; eval "$s"; else printf "RGT%s\\n" +damaged; fi\''
+    'if [ "$x" = "$c" ]; then printf "\\nRGT%s\\n" +run; eval "$s"; else printf "\\nRGT%s\\n" +damaged; fi\''
 )
-"""No line of the script's output can be mistaken for an echo of this one: the marks are put together when run."""
+"""No line of the script's output can be mistaken for an echo of this one: the marks are put together when run. Each
+begins on a line of its own, since a shell may print its prompt after it has read this line."""
 READY, ACK, RUN, DAMAGED = "RGT+ready", "RGT+ack", "RGT+run", "RGT+damaged"
 STEP_SECONDS = 15.0
 TRIES = 3
@@ -42,7 +43,9 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = loop.create_future()
         self.said: list[str] = []
-        self.on_line: Callable[[str], None] | None = None
+        self._on_line: Callable[[str], None] | None = None
+        self._early: list[str] | None = None
+        """What the script has said before anyone listens; None = it does not run yet."""
         self._marks: asyncio.Queue[str] = asyncio.Queue()
         self._lines = LineSplitter(MOST_LINE)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
@@ -59,10 +62,21 @@ class Shell(asyncssh.SSHClientSession[bytes]):
             mark = line.rpartition("\r")[2]
             if mark in (READY, ACK, RUN, DAMAGED):
                 self._marks.put_nowait(mark)
-            elif self.on_line is not None:
-                self.on_line(line)
+                if mark == RUN:
+                    self._early = []
+            elif self._on_line is not None:
+                self._on_line(line)
+            elif self._early is not None:
+                self._early.append(line)
             elif line.strip() and len(self.said) < WORDS:
                 self.said.append(clean(line)[:200])
+
+    def listen(self, on_line: Callable[[str], None]) -> None:
+        """Hand every line of the script to `on_line`, from its first."""
+        self._on_line = on_line
+        early, self._early = self._early or [], []
+        for line in early:
+            on_line(line)
 
     def exit_status_received(self, status: int) -> None:
         """Keep how it ended."""

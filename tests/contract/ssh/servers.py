@@ -102,8 +102,12 @@ class _Server(asyncssh.SSHServer):
 async def terminal_only(folder: Path, shell: tuple[str, ...], greeting: bytes = b"") -> AsyncIterator[int]:
     """Serve like a proxied SSH: an error for every command, a real shell on a real terminal, no subsystem."""
     make_keys(folder)
+    running: set[asyncio.Task[None]] = set()
 
-    async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        running.add(asyncio.create_task(terminal(process)))
+
+    async def terminal(process: asyncssh.SSHServerProcess[bytes]) -> None:
         if not process.term_type or process.command is not None:
             process.stdout.write(b"Error: Your SSH client doesn't support PTY\n")
             process.exit(1)
@@ -128,6 +132,9 @@ async def terminal_only(folder: Path, shell: tuple[str, ...], greeting: bytes = 
     finally:
         server.close()
         await server.wait_closed()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 async def _terminal(process: asyncssh.SSHServerProcess[bytes], shell: tuple[str, ...]) -> None:

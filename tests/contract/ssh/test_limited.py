@@ -189,6 +189,18 @@ async def test_a_garbled_script_is_not_run(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "ran").exists()
 
 
+async def test_nothing_that_a_script_says_is_lost_however_late_one_listens(tmp_path: Path) -> None:
+    with sshd(tmp_path) as port:
+        connection = await connect(spec_of(tmp_path, port))
+        shell = await open_shell(connection, "echo first; echo second\n", terminal=False)
+        async with asyncio.timeout(SECONDS):
+            await shell.ended
+        lines: list[str] = []
+        shell.listen(lines.append)
+        assert lines == ["first", "second"]
+        connection.abort()
+
+
 async def test_a_probe_that_ends_tells_why(tmp_path: Path) -> None:
     with sshd(tmp_path) as port:
         connection = await connect(spec_of(tmp_path, port))
