@@ -79,7 +79,9 @@ class Providers:
             return runpod_key(self._env, key_env=ref.key_env, default_env=KEY_ENV, home=home, console=console)
 
         account = RunPodAccount(
-            Account(base_url, key, console=console, clock=self._clock, timeout_s=self._timeout_s), self._clock
+            Account(base_url, key, console=console, clock=self._clock, timeout_s=self._timeout_s),
+            self._clock,
+            tells_balance=base_url == VENDOR,
         )
         self._accounts[base_url, ref.key_env] = account
         return account

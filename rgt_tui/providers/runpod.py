@@ -96,6 +96,7 @@ class RunPod:
         if any(pod.networks for pod in pods):
             await self._account.learn_volumes()
         await self._account.learn_spend(pods)
+        await self._account.learn_balance()
         return tuple(
             Instance(
                 id=pod.id,

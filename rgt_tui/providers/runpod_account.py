@@ -14,6 +14,7 @@ import msgspec
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers.base import BadAnswer, ProviderError
 from rgt_tui.providers.http import Account
+from rgt_tui.providers.runpod_balance import AGE_S, RETRY_S, Balance, read_balance
 from rgt_tui.providers.runpod_pod import Pod, network_per_hour, number, parse_pod
 
 SPEND_AGE = 60.0
@@ -34,8 +35,17 @@ class Spend(msgspec.Struct, frozen=True):
 class RunPodAccount:
     """Reads; remembers the last good sight of every pod, which is what tells *gone* from *never there*."""
 
-    def __init__(self, http: Account, clock: Callable[[], float]) -> None:
+    def __init__(self, http: Account, clock: Callable[[], float], *, tells_balance: bool = False) -> None:
+        """Wrap an account.
+
+        Args:
+            http: Its connections and key.
+            clock: Epoch seconds.
+            tells_balance: The server is RunPod's own, which has an API for the balance.
+        """
         self.http = http
+        self._balance: Balance | None = None
+        self._balance_due = 0.0 if tells_balance else float("inf")
         self._clock = clock
         self._seen: dict[str, Pod] = {}
         self._spend: dict[str, Spend] = {}
@@ -115,6 +125,16 @@ class RunPodAccount:
                 if amount is not None:
                     self._spend[pod.id] = Spend(amount=amount, at=now)
 
+    async def learn_balance(self) -> None:
+        """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
+        now = self._clock()
+        if now < self._balance_due:
+            return
+        self._balance, self._balance_due = None, now + RETRY_S
+        with contextlib.suppress(ProviderError):
+            self._balance = await read_balance(self.http)
+            self._balance_due = now + AGE_S
+
     def spent_known(self, pod: Pod) -> float | None:
         """Return the last spend figure without asking."""
         known = self._spend.get(pod.id)
@@ -189,6 +209,8 @@ class RunPodAccount:
             source=source,
             native_status=pod.status + (" (locked)" if pod.locked else ""),
             actions=pod.actions,
+            balance=self._balance.amount if self._balance is not None else None,
+            burn_per_hour=self._balance.per_hour if self._balance is not None else None,
             ssh_host=pod.host if on else None,
             ssh_port=pod.port if on else None,
         )

@@ -50,6 +50,8 @@ class Api:
     ) -> None:
         self.pods: dict[str, LocalPod] = {}
         self.volumes: dict[str, NetworkVolume] = {}
+        self.balance: float | None = None
+        """What the account has left; None = there is no API that tells it."""
         self._settle_s = settle_s
         self._clock = clock
         self._sleep = sleep
@@ -74,6 +76,8 @@ class Api:
         }.get(request.path)
         if fixed is not None:
             return fixed(request, now) if request.method == "GET" else problem(405, "only GET is taken here")
+        if request.path == "/graphql" and self.balance is not None:
+            return self._myself(request, now)
         match = _POD.fullmatch(request.path)
         pod = self.pods.get(match[1]) if match else None
         if match is None or pod is None or pod.status == "TERMINATED":
@@ -103,6 +107,14 @@ class Api:
             "uniquePodCount": len(records),
         }
         return Response(200, {"records": records, "metadata": metadata})
+
+    def _myself(self, request: Request, now: float) -> Response:
+        """Answer as GraphQL does: what is wrong with a query comes with status 200."""
+        if request.method != "POST" or b"clientBalance" not in request.body:
+            return Response(200, {"errors": [{"message": "the query is not understood"}]})
+        costs = [pod.json(now)["cost"] for pod in self.pods.values()]
+        burn = sum(cost for cost in costs if isinstance(cost, float))
+        return Response(200, {"data": {"myself": {"clientBalance": self.balance, "currentSpendPerHr": burn}}})
 
     def _volumes(self, request: Request, now: float) -> Response:
         items = [

@@ -76,6 +76,10 @@ class LocalProvider:
         """Add a network volume of `size` GB, which pods may mount by its id."""
         self._api.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
 
+    def set_balance(self, amount: float | None) -> None:
+        """Set what the account has left; None = nothing tells it."""
+        self._api.balance = amount
+
     def inject(self, *faults: Fault) -> None:
         """Let the next matching requests go wrong."""
         self._faults.extend(faults)
