@@ -14,7 +14,7 @@ import torch
 
 from rgt_train.direct import ALIGN, padded
 
-_NAMES = {
+NAMES = {
     "float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
     "int16": "I16", "int8": "I8", "uint8": "U8", "uint16": "U16", "uint32": "U32", "uint64": "U64", "bool": "BOOL",
     "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "complex64": "C64",
@@ -85,11 +85,11 @@ class Layout:
             name = str(spec.dtype).split(".", 1)[1]
             shape = list(spec.shape)
             if (
-                name not in _NAMES
+                name not in NAMES
             ):  # no name in the format: kept as bytes, and told in the metadata what they are
                 other[spec.key] = json.dumps([name, shape])
                 name, shape = "uint8", [end - begin]
-            entries[spec.key] = {"dtype": _NAMES[name], "shape": shape, "data_offsets": [begin, end]}
+            entries[spec.key] = {"dtype": NAMES[name], "shape": shape, "data_offsets": [begin, end]}
             ends.append((spec, begin, end))
         header = _header(entries, other)
         offset = self.total
@@ -112,7 +112,7 @@ def read(view: memoryview) -> Dict[str, torch.Tensor]:
         raise ValueError("its header is cut off")
     header: Mapping[str, Any] = json.loads(bytes(view[8 : 8 + length]))
     other = json.loads(header.get("__metadata__", {}).get(_OTHER, "{}"))
-    kinds = {short: getattr(torch, name) for name, short in _NAMES.items() if hasattr(torch, name)}
+    kinds = {short: getattr(torch, name) for name, short in NAMES.items() if hasattr(torch, name)}
     found: Dict[str, torch.Tensor] = {}
     for key, entry in header.items():
         if key == "__metadata__":

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import torch
 
@@ -71,9 +70,10 @@ class Setup:
         if self.ema is not None:
             self.ema.update()
 
-    def judged(self) -> ContextManager[Any]:
-        """Return a block in which the model has the weights that are to be judged: the averaged ones, if any."""
-        return self.ema.applied() if self.ema is not None else nullcontext()
+    @property
+    def judged(self) -> torch.nn.Module:
+        """The model that is validated: the one with the averaged weights, if there is one."""
+        return self.model if self.ema is None else self.ema.module
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
@@ -150,11 +150,11 @@ def _epoch(run: Run, setup: Setup) -> None:
 def validate(run: Run, setup: Setup) -> None:
     """Measure the validation loss, ready to stop between two batches."""
     total = count = 0.0
-    with run.evaluating(), setup.judged():
-        for losses, number in setup.task.validation(setup.model, setup.device):
+    with run.evaluating():
+        for losses, number in setup.task.validation(setup.judged, setup.device):
             total, count = total + losses, count + number
             run.check()
-        scores = scores_of(setup.task, setup.model, setup.device)
+        scores = scores_of(setup.task, setup.judged, setup.device)
     run.validated(total / count, scores=scores)
 
 
@@ -180,8 +180,8 @@ def smoke(config: Config, steps: int) -> int:
             return exits.FAILED
         setup.apply(setup.lr(step), norm)
     setup.model.eval()
-    with torch.no_grad(), setup.judged():
-        judged, count = next(iter(setup.task.validation(setup.model, setup.device)))
+    with torch.no_grad():
+        judged, count = next(iter(setup.task.validation(setup.judged, setup.device)))
     if not (math.isfinite(judged) and count > 0):
         say(f"smoke: the validation is not finite: {judged} over {count}")
         return exits.FAILED

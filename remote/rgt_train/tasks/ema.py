@@ -2,63 +2,52 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator
+import copy
+from typing import Any, Dict
 
 import torch
 
 
 class Ema:
-    """An exponential moving average of the weights and buffers of a model.
+    """An exponential moving average of the weights and buffers of a model, as a model of its own.
 
     The average warms up: after n updates its decay is at most (1 + n) / (10 + n), so that a short run is not judged by
-    its initial weights.
+    its initial weights. It is never swapped into the model that trains: a save may be reading that one.
 
     Args:
         model: The model that is trained.
         decay: Share of the average that stays in an update.
+
+    Attributes:
+        module: The model with the averaged weights, in evaluation mode.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         self._model, self._decay, self._updates = model, decay, 0
-        self.average: Dict[str, torch.Tensor] = {
-            name: tensor.detach().clone() for name, tensor in model.state_dict().items()
-        }
+        self.module = copy.deepcopy(model).eval().requires_grad_(False)
 
     @torch.no_grad()
     def update(self) -> None:
         """Take in the weights after an optimizer step."""
         self._updates += 1
         decay = min(self._decay, (1 + self._updates) / (10 + self._updates))
+        averages = self.module.state_dict()
         for name, tensor in self._model.state_dict().items():
-            average = self.average[name]
+            average = averages[name]
             if average.is_floating_point():
                 average.lerp_(tensor, 1 - decay)
             else:
                 average.copy_(tensor)  # counters, such as batch norm's
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Give the model the averaged weights for the time of a block."""
-        raw = {name: tensor.detach().clone() for name, tensor in self._model.state_dict().items()}
-        self._model.load_state_dict(self.average)
-        try:
-            yield
-        finally:
-            self._model.load_state_dict(raw)
-
     def state_dict(self) -> Dict[str, Any]:
         """Return the average and the number of updates."""
-        return {"updates": self._updates, "average": dict(self.average)}
+        return {"updates": self._updates, "average": self.module.state_dict()}
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """Take over what `state_dict` returned.
 
         Raises:
-            KeyError: It belongs to a model with other weights.
+            RuntimeError: It belongs to a model with other weights.
         """
-        if set(state_dict["average"]) != set(self.average):
-            raise KeyError("the averaged weights have other names than the model's")
-        for name, tensor in state_dict["average"].items():
-            self.average[name].copy_(tensor)
+        self.module.load_state_dict(state_dict["average"])
         self._updates = int(state_dict["updates"])

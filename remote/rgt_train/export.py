@@ -1,0 +1,142 @@
+"""``python -m rgt_train export``: the weights of a run as one safetensors file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from rgt_train import exits
+from rgt_train.manifest import Damaged
+from rgt_train.report import say
+from rgt_train.resume import result_path
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    result = argparse.ArgumentParser(
+        prog="python -m rgt_train export",
+        description="Writes the weights of the newest checkpoint of a run, every byte verified, as a safetensors file.",
+        epilog="Exit codes: 0 written, 1 there is no good checkpoint or it cannot be written, 2 not understood.",
+        allow_abbrev=False,
+    )
+    result.add_argument("out", metavar="OUT", help="the run directory")
+    result.add_argument(
+        "--to", metavar="F.safetensors", required=True, help="the file; replaced when it is complete"
+    )
+    result.add_argument("--best", action="store_true", help="the best checkpoint instead of the newest")
+    result.add_argument(
+        "--raw", action="store_true", help="the weights that were trained, where the run keeps averaged ones"
+    )
+    return result
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command and return its exit code."""
+    options = parser().parse_args(argv)
+    try:
+        line = export(options.out, options.to, best=options.best, raw=options.raw)
+    except exits.UsageError as error:
+        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
+        return exits.USAGE
+    except (Damaged, OSError, ValueError) as error:
+        print(f"rgt_train: not exported: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
+    say(line)
+    return exits.DONE
+
+
+def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
+    """Write the weights of the run in `out` to the file `to`; return what was done, in words.
+
+    A checkpoint that is damaged is passed over for the one before, with a line that says so; nothing in `out` is
+    changed, so this may be done while the run goes on.
+
+    Raises:
+        Damaged: No checkpoint is whole.
+        UsageError: `out` is no run directory, or its checkpoints are sharded over ranks.
+        OSError: The file could not be written; one that was there is untouched.
+    """
+    from rgt_train import safetensors
+
+    if not os.path.isdir(out):
+        raise exits.UsageError(f"{out} is no run directory")
+    path, loaded = _newest(out, best)
+    try:
+        tensors, kind = _weights(loaded, raw)
+        step = int(loaded.manifest["step"])
+        about = {
+            "format": "pt",
+            "step": str(step),
+            "run": os.path.basename(os.path.abspath(out)),
+            "weights": kind,
+        }
+        count, size = safetensors.write(to, tensors, about)
+    finally:
+        loaded.close()
+    state = "the run had finished" if _finished(out, step) else "the run had not finished then"
+    which = "best" if best else "newest"
+    return (
+        f"exported {count} tensors ({size:,} bytes, {kind}) of step {step} to {to}: "
+        f"the {which} checkpoint {path}; {state}"
+    )
+
+
+def _newest(out: str, best: bool) -> Tuple[str, Any]:
+    from rgt_train.loaded import Loaded
+    from rgt_train.store import Store
+
+    store = Store(out, 0)
+    places = [store.best] if best else [path for _, path in reversed(store.places())] + [store.best]
+    complaints: List[str] = []
+    for path in places:
+        if not os.path.isdir(path):
+            continue
+        try:
+            return path, Loaded(path)
+        except Damaged as damage:
+            complaints.append(f"{path} is damaged: {damage}")
+            say(f"passed over: {complaints[-1]}")
+    what = "best checkpoint" if best else "checkpoint"
+    raise Damaged("; ".join(complaints) or f"{out} has no {what} yet")
+
+
+def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str]:
+    """Return name → tensor, and which kind of weights they are."""
+    from rgt_train.collected import MODEL_FILE, TRAINER_FILE
+
+    document: Mapping[str, Any] = loaded.document
+    if "ema" in document["objects"] and not raw:
+        found = _averages(loaded.value(document["objects"]["ema"], TRAINER_FILE))
+        if found is not None:
+            return found, "averaged weights"
+    models = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
+    return _flat(models), "weights"
+
+
+def _averages(state: Any) -> Optional[Dict[str, Any]]:
+    """Return the averaged weights in an EMA's state: ours, or that of `torch.optim.swa_utils.AveragedModel`."""
+    if not isinstance(state, Mapping):
+        return None
+    if isinstance(state.get("average"), Mapping):
+        return dict(state["average"])
+    prefix = "module."
+    found = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
+    return found or None
+
+
+def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:
+    """Return the tensors of all models; those of a single one keep its own names."""
+    if len(models) == 1:
+        return dict(next(iter(models.values())))
+    return {f"{model}.{key}": tensor for model, state in models.items() for key, tensor in state.items()}
+
+
+def _finished(out: str, step: int) -> bool:
+    try:
+        with open(result_path(out), encoding="utf-8") as file:
+            return int(json.load(file)["step"]) >= step
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
