@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from typing import Any
 
 import msgspec
@@ -50,7 +51,7 @@ JUMP = run(losses=[2.0 + 0.01 * (i % 5) for i in range(60)] + [9.0] * 3)
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
 RAN = Memory(past=Past(existed=True, ran=True))
 PACE = 19_400_000_000 / 7300.0
-GROWN = tuple((60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i)) for i in range(-28, 1))
+GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
 
@@ -78,7 +79,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "filling": (
         {"memory": GROWS},
         "/workspace runs out of bytes in 2h",
-        {"memory": Memory(trends={"bytes:/workspace": Trend(GROWN[:8])})},
+        {"memory": Memory(trends={"bytes:/workspace": Trend(GROWN[:16])})},
     ),
     "mount": ({"sample": sample(replace(DATA, error="stale handle"))}, "/workspace cannot be read: stale handle", {}),
     "memory": (
