@@ -36,7 +36,9 @@ def script(mounts: tuple[str, ...]) -> str:
     """Return what the shell runs."""
     disks = "; ".join(f"r_disk {place} {shlex.quote(mount)}" for place, mount in enumerate(mounts))
     head = f"r_columns={','.join(GPU_COLUMNS)}\nr_disks() {{ {disks}; }}\n"
-    return head + files("rgt_tui.ssh.limited").joinpath("probe.sh").read_text(encoding="utf-8")
+    body = files("rgt_tui.ssh.limited").joinpath("probe.sh").read_text(encoding="utf-8")
+    lines = (line.strip() for line in body.splitlines())
+    return head + "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
 
 
 def wanted_mounts(config: WatchConfig) -> tuple[str, ...]:

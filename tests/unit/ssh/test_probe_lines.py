@@ -1,0 +1,117 @@
+"""The probe's lines into samples, and its script's checksum."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.protocol import WatchConfig
+from rgt_tui.ssh.limited.cksum import cksum
+from rgt_tui.ssh.limited.parse import greeting, sample
+from rgt_tui.ssh.limited.probe import script, wanted_mounts
+
+V2 = """\
+RGT { 7 1795271381
+RGT h 24684100 23247016 1000 400
+RGT m 2 168812544 max 259424256 33140736 3 4096 max
+RGT m 2 2793996288 8589934592 7549779968 670412800 5 8192 1073741824
+RGT l 2.67
+RGT q max 100000
+RGT q 150000 100000
+RGT u 13320.66
+somebody else writes to this terminal
+RGT db 0 overlay rw overlay             264212084 26427744  79963168      25% /
+RGT di 0 overlay       16777216 470482 16306734    3% /
+RGT de 1 there is no such directory
+RGT db 2 nfs4 ro server:/a share 1000 900 100 90% /mnt/a share
+RGT di 2 server:/a share 0 0 0 - /mnt/a share
+RGT g 0, NVIDIA A100-SXM4-80GB, 97, 40536, 81920, 61, 312.45, 400.00, 1410, [N/A], 00000000:07:00.0
+RGT g 1, broken line""".splitlines()
+
+
+def test_a_reading_of_version_2() -> None:
+    found = sample(V2, "sh-x", 9, 8, ("/", "/nope", "/mnt/a share", "/unread"))
+    assert (found.boot, found.seq, found.at) == ("sh-x", 9, 1795271381.0)
+    assert found.mem.cgroup == 2
+    assert (found.mem.used, found.mem.limit, found.mem.oom_kills) == (2793996288, 8589934592, 5)
+    assert found.mem.swap_limit == 1073741824
+    assert found.mem.host_used == (24684100 - 23247016) * 1024
+    assert found.mem.host_swap_used == 600 * 1024
+    assert (found.cpu.quota, found.cpu.cores, found.cpu.usable, found.cpu.load1) == (1.5, 8, 1.5, 2.67)
+    root, nope, share, unread = found.disks
+    assert (root.bytes_total, root.bytes_free, root.inodes_used) == (
+        264212084 * 1024,
+        79963168 * 1024,
+        470482,
+    )
+    assert nope.error == "there is no such directory"
+    assert (share.bytes_used, share.inodes_total, share.read_only, share.kind) == (
+        900 * 1024,
+        None,
+        True,
+        "nfs4",
+    )
+    assert unread.error == "not read"
+    (gpu,) = found.gpus
+    assert (gpu.util, gpu.vram_used, gpu.power_w, gpu.clock_max_mhz) == (97.0, 40536 << 20, 312.45, None)
+    assert gpu.bus == "00000000:07:00.0"
+
+
+def test_no_limit_of_version_1_is_none() -> None:
+    lines = ["RGT { 1 5", "RGT m 1 100 9223372036854771712 200 50 0 - -"]
+    found = sample(lines, "b", 1, None, ())
+    assert (found.mem.cgroup, found.mem.used, found.mem.limit) == (1, 100, None)
+
+
+def test_a_driver_that_fails_is_said() -> None:
+    lines = ["RGT { 1 5", "RGT ge NVIDIA-SMI has failed\x1b[31m because", "RGT ge it could not"]
+    (gpu,) = sample(lines, "b", 1, None, ()).gpus
+    assert gpu.error == "NVIDIA-SMI has failed because"
+
+
+def test_what_is_missing_is_unknown_never_zero() -> None:
+    found = sample(["RGT { 1 5", "RGT h - - - -", "RGT l -", "RGT u -"], "b", 1, None, ("/",))
+    assert found.mem.host_total is None
+    assert found.cpu.load1 is None
+    assert found.session.uptime_s is None
+    assert found.disks[0].bytes_total is None
+
+
+@given(st.lists(st.text(max_size=40).map(lambda text: f"RGT {text}"), max_size=12))
+def test_garbage_is_a_reading_or_an_error(lines: list[str]) -> None:
+    with contextlib.suppress(ValueError):
+        sample(["RGT { 1 5", *lines], "b", 1, None, ("/",))
+
+
+def test_a_reading_without_a_time_is_none() -> None:
+    with pytest.raises(ValueError, match="time"):
+        sample(["RGT { 1 -"], "b", 1, None, ())
+
+
+def test_the_greeting() -> None:
+    hello = greeting("RGT hello eb41-88\x1b[m 2 v\x07m 123")
+    assert (hello.boot, hello.cores, hello.host, hello.pid) == ("sh-eb41-88m", 2, "vm", 123)
+    with pytest.raises(ValueError, match="greet"):
+        greeting("hello")
+
+
+@given(st.binary(max_size=300))
+def test_the_checksum_is_that_of_cksum(data: bytes) -> None:
+    said = subprocess.run(["cksum"], input=data, capture_output=True, check=True).stdout.split()
+    assert (int(said[0]), int(said[1])) == (cksum(data), len(data))
+
+
+@pytest.mark.parametrize("shell", [("dash", "-n"), ("bash", "--posix", "-n"), ("busybox", "sh", "-n")])
+def test_the_script_is_one_for_every_shell(shell: tuple[str, ...]) -> None:
+    mounts = wanted_mounts(WatchConfig(mounts=("/a b", "/it's", "relative", "/bad\nname", "/")))
+    assert mounts == ("/", "/a b", "/it's")
+    text = script(mounts)
+    assert text.isascii()
+    assert "\t" not in text
+    assert max(map(len, text.splitlines())) < 900
+    done = subprocess.run(shell, input=text, text=True, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
