@@ -254,7 +254,10 @@ class Saver:
             f"checkpoint {saved.step} → {saved.path}  {space.human(saved.size)}  "
             f"on disk after {outcome.durable_s:.2f} s, stalled {1000 * outcome.stall_s:.0f} ms"
         )
-        self._report.event("checkpoint", saved.step, path=saved.path, bytes=saved.size)
+        self._report.event(
+            "checkpoint", saved.step, path=saved.path, bytes=saved.size,
+            stall_s=round(outcome.stall_s, 6), durable_s=round(outcome.durable_s, 6),
+        )  # fmt: skip
         if self.failing:
             self.failing = False
             self._report.say(f"checkpoint saved again at step {saved.step}")

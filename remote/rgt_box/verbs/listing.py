@@ -73,8 +73,20 @@ def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
     listed = content.get("files")
     if not isinstance(listed, dict):
         return  # some other program's manifest.json
+    # The trainer's steps have checksums of their own; only what leaves the box (`best`) has the digest compared here.
+    listed = {
+        name: facts
+        for name, facts in listed.items()
+        if not (isinstance(facts, dict) and _has_only_crc(facts))
+    }
+    if not listed:
+        return
     listing.found = True
     base = path[: -len(CHECKPOINT)]
     for name, facts in listed.items():
         known = facts if isinstance(facts, dict) else {}
         listing.add(base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path))
+
+
+def _has_only_crc(facts: dict[str, Any]) -> bool:
+    return "crc32" in facts and "sha256" not in facts
