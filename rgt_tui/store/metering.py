@@ -17,7 +17,10 @@ AWAKE_SECONDS = 60.0
 
 def price(box: BoxState, now: float) -> tuple[float, str] | None:
     """Return what an hour of `box` costs at `now`, and the currency; None where nobody can say."""
-    meter = box.meter
+    meter, spec = box.meter, box.spec
+    if meter.at is None and spec.provider is None and spec.per_hour is not None:
+        # A price that a person wrote down counts while the box answers: then, at least, it is there.
+        return (spec.per_hour, spec.currency) if box.link is Link.LIVE and _sane(spec.per_hour) else None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
     fresh = -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS

@@ -105,6 +105,14 @@ def test_a_price_that_may_not_be_charged_any_more_counts_nothing() -> None:
     assert cost((box(meter=unsure), 0), (box(meter=unsure), 5)) == (0.0, 0.0)
 
 
+def test_a_price_of_the_fleet_file_counts_while_the_box_answers() -> None:
+    spec = BoxSpec(name="a", host="h", per_hour=3600.0, currency="CNY")
+    live = box(spec=spec, meter=Meter())
+    assert cost((live, 0), (live, 5))[0] == 5.0
+    gone = replace(live, link=Link.UNREACHABLE)
+    assert cost((gone, 0), (gone, 5))[0] == 0.0
+
+
 def test_idle_needs_a_box_that_says_so() -> None:
     assert alive(box(), NOON) is False
     assert alive(box(link=Link.UNREACHABLE), NOON) is None

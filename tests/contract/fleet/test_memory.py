@@ -1,0 +1,196 @@
+"""rgt is started again: what it knew is there at once, and the box's own stream goes on where the curves end."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import memory
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.memory import Memory
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.store import worker
+from rgt_tui.store.history import History
+from tests.contract.fleet.test_record import Job, has, until
+from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import real_sshd as real_sshd
+
+replace = msgspec.structs.replace
+
+
+class Rgt:
+    """One start of rgt, with what came over the wire."""
+
+    def __init__(self, spec: BoxSpec, folder: Path) -> None:
+        self.points = 0
+        self.memory = Memory(History(folder / "history.db"), seconds=0.1)
+        self.fleet = Fleet(
+            [spec],
+            audit=folder / "audit",
+            remember=self.memory.remember,
+            observers=[self.memory],
+            tap=self.tap,
+        )
+
+    def tap(self, box: str, at: float, line: bytes) -> None:
+        frame = json.loads(line)
+        if frame["t"] == "scalar" and frame["run"] == "run":
+            self.points += len(frame["points"])
+
+
+def steps(state: FleetState) -> list[int]:
+    run = next((run for run in state.boxes[0].runs if run.name == "run"), None)
+    return [] if run is None else [step for step, _ in run.series["loss"]]
+
+
+def described(real: RealSshd, job: Job) -> BoxSpec:
+    return replace(
+        real.spec, interval=0.2, runs=(str(job.out),), logs=(str(job.log),), per_hour=3600.0, currency="EUR"
+    )
+
+
+async def test_a_restart_shows_what_was_and_nothing_is_doubled(
+    real_sshd: RealSshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "SPEND_SECONDS", 0.0)
+    job = Job(tmp_path)
+    spec = described(real_sshd, job)
+    job.grow(600)
+    first = Rgt(spec, tmp_path)
+    await first.fleet.start()
+    await until(first.fleet, has(600))
+    spent = await until(first.fleet, lambda state: bool(state.spend and state.spend.today))
+    await first.fleet.stop()
+    assert first.points == 600
+    assert spent.spend is not None
+    assert spent.spend.today[0][0] == "EUR"
+
+    job.grow(7)
+    second = Rgt(spec, tmp_path)
+    seen: list[FleetState] = []
+    second.fleet.subscribe(seen.append)
+    await second.fleet.start()
+    shown = seen[0].boxes[0]
+    assert shown.link is Link.CONNECTING
+    assert "by an earlier rgt" in shown.reason
+    assert shown.sample is not None
+    assert shown.remembered_at is not None
+    assert steps(seen[0]) == list(range(1, 601))
+    await until(second.fleet, has(607))
+    again = await until(second.fleet, lambda state: bool(state.spend and state.spend.today))
+    live = second.fleet.state.boxes[0]
+    await second.fleet.stop()
+    assert steps(second.fleet.state) == list(range(1, 608))
+    assert second.points == 7  # only what is new came over the wire
+    assert live.remembered_at is None
+    assert again.spend is not None
+    assert again.spend.today[0][1] >= spent.spend.today[0][1] > 0
+
+
+async def test_a_metrics_file_that_was_replaced_meanwhile_takes_the_place_of_what_is_shown(
+    real_sshd: RealSshd, tmp_path: Path
+) -> None:
+    job = Job(tmp_path)
+    spec = described(real_sshd, job)
+    job.grow(50)
+    first = Rgt(spec, tmp_path)
+    await first.fleet.start()
+    await until(first.fleet, has(50))
+    await first.fleet.stop()
+    (job.out / "metrics.jsonl").rename(job.out / "old.bak")
+    job.step = 0
+    job.grow(9)
+    second = Rgt(spec, tmp_path)
+    await second.fleet.start()
+    await until(second.fleet, has(9))
+    await second.fleet.stop()
+    assert steps(second.fleet.state) == list(range(1, 10))
+
+
+async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(real_sshd: RealSshd, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    spec = described(real_sshd, job)
+    job.grow(100)
+    program = """
+        import asyncio, sys
+        import msgspec
+        from pathlib import Path
+        from rgt_tui.fleet import memory
+        from rgt_tui.fleet.engine import Fleet
+        from rgt_tui.model.box import BoxSpec
+        from rgt_tui.store.history import History
+        memory.STATE_SECONDS = 0.2
+
+        async def main():
+            spec = msgspec.json.decode(sys.argv[1], type=BoxSpec)
+            kept = memory.Memory(History(Path(sys.argv[2]) / "history.db"), seconds=0.1)
+            fleet = Fleet([spec], audit=Path(sys.argv[2]) / "audit", remember=kept.remember, observers=[kept])
+            await fleet.start()
+            while True:
+                found = await History(Path(sys.argv[2]) / "history.db").recall([spec])
+                box = found.get(spec.name)
+                run = next((r for r in box.runs if r.name == "run"), None) if box else None
+                if run is not None:
+                    print(len(run.series["loss"]), flush=True)
+                await asyncio.sleep(0.1)
+
+        asyncio.run(main())
+    """
+    arguments = [msgspec.json.encode(spec).decode(), str(tmp_path)]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", textwrap.dedent(program), *arguments, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        saved = 0
+        async with asyncio.timeout(60):
+            while saved < 100:
+                saved = int(await process.stdout.readline())
+    finally:
+        process.kill()
+        await process.wait()
+    job.grow(5)
+    second = Rgt(spec, tmp_path)
+    await second.fleet.start()
+    await until(second.fleet, has(105))
+    await second.fleet.stop()
+    assert steps(second.fleet.state) == list(range(1, 106))
+    assert second.points == 5
+
+
+async def test_a_history_that_hangs_holds_nothing_up(real_sshd: RealSshd, tmp_path: Path) -> None:
+    job = Job(tmp_path)
+    spec = described(real_sshd, job)
+    job.grow(3)
+    with (tmp_path / "history.db.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # opening the history waits for this
+        one = Rgt(spec, tmp_path)
+        await one.fleet.start()
+        await until(one.fleet, has(3))
+        assert one.fleet.state.boxes[0].link is Link.LIVE
+    await one.fleet.stop()
+    assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
+
+
+def test_a_state_of_an_earlier_rgt_is_not_saved_as_one_of_this() -> None:
+    """Or its age would begin anew with each start."""
+
+    class Kept(History):
+        batches: list[object]
+
+        def adopt(self, specs: object) -> None: ...
+
+    kept = Kept(Path("/nowhere/history.db"))
+    one = memory.Memory(kept)
+    spec = BoxSpec(name="a", host="h")
+    one._newest = {"a": BoxState(spec=spec, remembered_at=5.0), "b": BoxState(spec=replace(spec, name="b"))}
+    assert set(one._batch(None).boxes) == {"b"}
