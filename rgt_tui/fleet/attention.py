@@ -31,12 +31,21 @@ class Size(NamedTuple):
     """Lines that are kept of it while the box is not the one on the screen."""
     stretches: int
     """How many stretches of a box's past are kept."""
+    look: float
+    """Seconds between two looks for findings and alerts, at the least, where nothing is urgent."""
 
 
 SIZES = (
-    Size(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, stretches=720),
-    Size(100, {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0}, tail=200, lines=500, stretches=240),
-    Size(float("inf"), {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0}, tail=100, lines=100, stretches=240),
+    Size(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, stretches=720, look=0.9),
+    Size(100, {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0}, tail=200, lines=500, stretches=240, look=0.9),
+    Size(
+        float("inf"),
+        {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
+        tail=100,
+        lines=100,
+        stretches=240,
+        look=3.0,
+    ),
 )
 SLOWEST_SECONDS = 15.0
 """Nothing is slowed down beyond this: an alert must not come minutes late because nobody looked."""

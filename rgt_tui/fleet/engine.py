@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
+from rgt_tui.fleet import waking
 from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.attention import attention, interval
+from rgt_tui.fleet.board import Board
+from rgt_tui.fleet.collector import collect_less
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.observe import Keeper, Observer, Remember, Tap
+from rgt_tui.fleet.observe import Observer, Remember, Tap
 from rgt_tui.fleet.questions import Questions
-from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
 from rgt_tui.fleet.turns import Turns
 from rgt_tui.lifecycle import evaluate
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.answers import Answers
-from rgt_tui.triage import diagnose
 
-PUBLISH_SECONDS = 0.1
-EVENTS = 200
 METER_SECONDS = 20.0
 RECALL_SECONDS = 3.0
 """The past is waited for no longer than this."""
-SLOW_FACTOR = 5
-"""Boxes that are not on the screen are sampled this much more slowly, in a fleet of more than `FEW_BOXES`."""
-FEW_BOXES = 12
-LOOK_SECONDS = 1.0
-"""So often it is asked which boxes have to be judged again although nothing came from them."""
+CLOCK_SECONDS = 2.0
+"""Between two looks at the computer's own clocks."""
+STOP_SECONDS = 5.0
+"""What has not ended by then is left behind."""
+CLOSE_SECONDS = 10.0
+"""For what is held to be written down."""
+
+log = logging.getLogger("rgt.fleet")
 
 
 class Fleet:
@@ -85,7 +88,7 @@ class Fleet:
         self._remember = remember
         self._alerting = alerting if alerting is not None else Alerting(clock=clock)
         self._observers = tuple(observers)
-        self._keepers = tuple(item for item in self._observers if isinstance(item, Keeper))
+        self._board = Board(clock, self._questions, self._alerting, observers)
         self._sessions = {
             spec.name: BoxSession(
                 spec,
@@ -93,7 +96,7 @@ class Fleet:
                 bundle,
                 turns,
                 clock,
-                self._touched,
+                self._board.touched,
                 ask=self._questions.ask if asks else None,
                 tap=tap,
                 answers=answers,
@@ -104,16 +107,18 @@ class Fleet:
         }
         self._meters = Meters(self._sessions, seconds=meter_seconds, clock=clock, env=env)
         self._teardown = Teardown(self._sessions, self._profiles, self._meters, audit, clock)
-        self._published = {name: session.state for name, session in self._sessions.items()}
-        self._state = FleetState(boxes=tuple(self._published.values()), at=clock())
-        self._subscribers: list[Callable[[FleetState], None]] = []
-        self._dirty = asyncio.Event()
+        self._board.fill(self._sessions)
+        self._focus: str | None = None
+        self._looking = True
+        self._chosen: dict[str, float] = {}
+        """Box → seconds between samples that a person asked for."""
         self._tasks: list[asyncio.Task[None]] = []
+        self._collect_again: Callable[[], None] | None = None
 
     @property
     def state(self) -> FleetState:
         """The newest published state."""
-        return self._state
+        return self._board.state
 
     def now(self) -> float:
         """The client clock."""
@@ -121,8 +126,7 @@ class Fleet:
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
         """Call `callback` with every new state; return the way to stop."""
-        self._subscribers.append(callback)
-        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+        return self._board.subscribe(callback)
 
     def profile(self, box: str) -> Profile:
         """The profile of a box."""
@@ -134,9 +138,22 @@ class Fleet:
 
     def focus(self, box: str | None) -> None:
         """Sample the box on screen fast, and, in a large fleet, the others slowly."""
+        if box != self._focus:
+            self._focus = box
+            self._set_intervals()
+
+    def look(self, looking: bool) -> None:
+        """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
+        if looking != self._looking:
+            self._looking = looking
+            self._set_intervals()
+
+    def _set_intervals(self) -> None:
         for name, session in self._sessions.items():
-            slow = box is not None and name != box and len(self._sessions) > FEW_BOXES
-            session.set_interval(session.state.spec.interval * (SLOW_FACTOR if slow else 1))
+            paid = attention(name, self._focus, self._looking)
+            session.intake.focused = name == self._focus
+            slowed = interval(session.state.spec.interval, paid, len(self._sessions))
+            session.set_interval(self._chosen.get(name, slowed))
 
     def follow(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
@@ -151,9 +168,12 @@ class Fleet:
         self._sessions[box].retry_now()
 
     def set_interval(self, box: str, seconds: float | None) -> None:
-        """Sample a box every so many seconds from now on; None = as its description says."""
-        session = self._sessions[box]
-        session.set_interval(seconds if seconds is not None else session.state.spec.interval)
+        """Sample a box every so many seconds from now on; None = as its description says, and who looks."""
+        if seconds is None:
+            self._chosen.pop(box, None)
+        else:
+            self._chosen[box] = seconds
+        self._set_intervals()
 
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
         """Be quiet about an alert, or speak of it again."""
@@ -176,10 +196,15 @@ class Fleet:
         """Show what an earlier rgt knew, and begin to connect."""
         await self._recall()
         await self._alerting.open([session.state.spec for session in self._sessions.values()], self._wake)
-        for session in self._sessions.values():
-            self._tasks.append(asyncio.create_task(session.run(), name=f"box:{session.state.spec.name}"))
-        self._tasks.append(asyncio.create_task(self._meters.run(), name="meters"))
-        self._tasks.append(asyncio.create_task(self._publish(), name="publish"))
+        self._collect_again = collect_less(len(self._sessions))
+        for name, session in self._sessions.items():
+            self._tasks.append(asyncio.create_task(session.run(), name=f"box:{name}"))
+        for name, work in (
+            ("meters", self._meters.run()),
+            ("publish", self._board.run()),
+            ("clock", self._clocks()),
+        ):
+            self._tasks.append(asyncio.create_task(work, name=name))
 
     async def _recall(self) -> None:
         """Take over what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
@@ -190,77 +215,48 @@ class Fleet:
                 known = await self._remember([session.state.spec for session in self._sessions.values()])
             for name, state in known.items():
                 self._sessions[name].recall(state)
-                self._published[name] = state
+            self._board.restart()
             self.publish()
 
     async def stop(self) -> None:
-        """Disconnect. What runs on the boxes goes on."""
+        """Disconnect, within seconds whatever hangs. What runs on the boxes goes on."""
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self._meters.close()
         self._questions.close()
-        await self._alerting.close()
-        for observer in self._observers:
-            await observer.close()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in stuck:
+                log.warning("%s does not end and is left behind", task.get_name())
+        closers = (self._meters.close, self._alerting.close, *(one.close for one in self._observers))
+        await asyncio.gather(*(self._closed(close) for close in closers))
+        if self._collect_again is not None:
+            self._collect_again()
+            self._collect_again = None
 
-    def _wake(self) -> None:
-        self._dirty.set()
-
-    def _touched(self, box: str) -> None:
-        self._dirty.set()
-
-    async def _publish(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._dirty.wait()
-            if not self._dirty.is_set() and not self._alerting.waits(self._clock()):
-                continue
-            self._dirty.clear()
-            self.publish()
-            await asyncio.sleep(PUBLISH_SECONDS)
+    async def _closed(self, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await close()
+        except Exception:
+            log.exception("%s did not close", getattr(close, "__qualname__", close))
 
     def publish(self) -> None:
-        """Diagnose what changed and hand the new state to everyone."""
-        now = self._clock()
-        events: list[FleetEvent] = []
-        changed: list[tuple[BoxState, BoxState]] = []
-        for keeper in self._keepers:
-            events += keeper.news()
-        events += self._alerting.news()
-        late = self._alerting.late(now)
-        for name, session in self._sessions.items():
-            old = self._published[name]
-            if session.state is old and name not in late:
-                continue
-            seen = old if session.state is old else self._diagnosed(session, old, now)
-            new, told = self._alerting.judged(seen, now)
-            if new is old:
-                continue
-            session.state = new
-            events += [*between(old, new, now), *told]
-            changed.append((old, new))
-            self._published[name] = new
-        self._state = FleetState(
-            boxes=tuple(self._published.values()),
-            events=(*self._state.events, *events)[-EVENTS:],
-            at=now,
-            questions=self._questions.open,
-            alerts=self._alerting.alerts,
-            spend=next((keeper.spend for keeper in self._keepers), None),
-        )
-        for observer in self._observers:
-            observer.published(self._state, tuple(changed))
-            if events:
-                observer.happened(tuple(events))
-        for callback in list(self._subscribers):
-            with contextlib.suppress(Exception):
-                callback(self._state)
+        """Publish what has changed now, without waiting for the next time."""
+        self._board.publish()
 
-    def _diagnosed(self, session: BoxSession, old: BoxState, now: float) -> BoxState:
-        findings = diagnose(session.state, now, old.findings)
-        if findings != session.state.findings:
-            session.state = replace(session.state, findings=findings)
-        return session.state
+    def _wake(self) -> None:
+        self._board.wake()
+
+    async def _clocks(self) -> None:
+        """Notice that the computer slept or its clock was set, and put right what follows from it."""
+        before = waking.read(self._clock())
+        while True:
+            await asyncio.sleep(CLOCK_SECONDS)
+            after = waking.read(self._clock())
+            jump = waking.jump(before, after)
+            before = after
+            if jump is not None:
+                self._board.say(jump.words, "warn")
+                for session in self._sessions.values():
+                    session.woke(jump.moved)

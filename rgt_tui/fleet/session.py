@@ -17,6 +17,7 @@ from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.waking import shifted
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
@@ -138,13 +139,17 @@ class BoxSession:
         if not self._paused:
             self._nudge.give()
 
-    def woke(self) -> None:
-        """The computer slept, or its clock was set: connect at once, and see whether a connection still lives."""
+    def woke(self, moved: float = 0.0) -> None:
+        """The computer slept, or its clock was set: connect at once, and see whether a connection still lives.
+
+        Args:
+            moved: By how many seconds the clock was set.
+        """
+        self._set(shifted(self.state, moved))
         self.retry_now()
         if self._channel is not None:
             self._send(Control(op="ping", id=1))
-            heard = self._heard
-            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._cut_unless_heard, heard)
+            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._cut_unless_heard, self._heard)
 
     def _cut_unless_heard(self, heard: float) -> None:
         if self._connection is not None and self._heard == heard:
