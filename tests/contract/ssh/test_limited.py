@@ -20,6 +20,7 @@ from rgt_tui.ssh.deploy import CANDIDATES
 from rgt_tui.ssh.errors import NoCommands, ProbeFailed
 from rgt_tui.ssh.limited import shell as shells
 from rgt_tui.ssh.limited.probe import Probe
+from rgt_tui.ssh.limited.sftp import has_sftp
 from rgt_tui.ssh.limited.shell import open_shell
 from rgt_tui.ssh.watching import Watching, watch
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
@@ -207,4 +208,16 @@ async def test_a_probe_that_ends_tells_why(tmp_path: Path) -> None:
         shell = await open_shell(connection, "exit 3\n", terminal=False)
         async with asyncio.timeout(SECONDS):
             assert await shell.ended == "the shell on the box ended with 3"
+        connection.abort()
+
+
+async def test_a_box_without_sftp_is_told_from_one_with_it(tmp_path: Path) -> None:
+    for options, expected in (("", False), ("Subsystem sftp internal-sftp\n", True)):
+        with sshd(tmp_path, options) as port:
+            connection = await connect(spec_of(tmp_path, port))
+            assert await has_sftp(connection) is expected
+            connection.abort()
+    async with terminal_only(tmp_path, SHELLS["dash"]) as port:
+        connection = await connect(spec_of(tmp_path, port))
+        assert not await has_sftp(connection)
         connection.abort()

@@ -136,7 +136,7 @@ def test_the_profile_s_user_counts_behind_the_file_s(tmp_path: Path) -> None:
 
 
 def test_only_the_first_jump_s_own_way_counts(tmp_path: Path) -> None:
-    text = "Host box\n ProxyJump a,b\nHost a\n ProxyJump z\nHost b\n ProxyJump x\n ProxyCommand nothing\n"
+    text = "Host box\n ProxyJump a,b\nHost a\n ProxyJump z\nHost b\n ProxyCommand nothing\n"
     around = surroundings(str(config(tmp_path, text)))
     hops = route(Wanted("box"), around)
     assert [hop.alias for hop in hops] == ["z", "a", "b", "box"]
