@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rgt_tui.store.errors import Refused, judged
+from rgt_tui.store.errors import Damaged, Refused, judged
 from rgt_tui.store.locked import locked
 from rgt_tui.store.steps import STEPS, Step
 
@@ -51,6 +51,8 @@ def connect(path: Path, steps: Sequence[Step] = STEPS) -> sqlite3.Connection:
 def _prepare(con: sqlite3.Connection, path: Path, steps: Sequence[Step]) -> None:
     version, kind = _number(con, "user_version"), _number(con, "application_id")
     empty = _number(con, "page_count") == 0
+    if empty and path.stat().st_size:
+        raise Damaged(f"{path} is cut off: too short for a database")
     if not empty and kind != APPLICATION_ID:
         raise Refused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
     if version > steps[-1].version:

@@ -266,12 +266,11 @@ class HistoryFile:
         return self._con
 
     def close(self) -> None:
-        """Close the file; what a process knows of its rows is forgotten with it."""
+        """Close the file. What is known of runs stays: their stamps tell whether it still holds."""
         con, self._con = self._con, None
         self._names = None
         self._proved = False
         self._numbers.clear()
-        self._books.clear()
         if con is not None:
             with contextlib.suppress(sqlite3.Error):
                 con.close()
