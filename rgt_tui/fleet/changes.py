@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rgt_tui.fleet.priced import SOURCE
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.protocol import Cell
@@ -24,17 +25,25 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
     return [FleetEvent(at=now, box=name, text=text, level=level) for text, level in found]
 
 
+_LINKS = {
+    Link.UNREACHABLE: ("unreachable: {}", "warn"),
+    Link.REFUSED_KEY: ("{}", "error"),
+    Link.REFUSED_LOGIN: ("{}", "error"),
+    Link.ASKING: ("{}", "warn"),
+    Link.PAUSED: ("{}", "info"),
+}
+"""What is said when the link takes a value; the reason stands in the braces."""
+
+
 def _link(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
     if old.link is new.link:
         return
     if new.link is Link.LIVE:
-        again = new.counters.connects > 1
-        away = f" after {new.since - old.since:.0f} s" if again else ""
-        yield ("back" + away if again else "connected", "info")
-    elif new.link is Link.UNREACHABLE:
-        yield (f"unreachable: {new.reason}", "warn")
-    elif new.link is Link.REFUSED_KEY:
-        yield (new.reason, "error")
+        again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
+        yield (f"back after {new.since - old.since:.0f} s" if again else "connected", "info")
+    elif new.link in _LINKS:
+        words, level = _LINKS[new.link]
+        yield (words.format(new.reason), level)
 
 
 def _cells(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
@@ -78,5 +87,7 @@ def _findings(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
 
 
 def _meter(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
-    if old.meter.lifecycle is not new.meter.lifecycle and old.meter.at is not None:
+    # What the fleet file says of a price follows from the link, which has been told already.
+    same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == SOURCE
+    if not same and old.meter.at is not None:
         yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn")

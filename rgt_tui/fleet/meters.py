@@ -1,14 +1,24 @@
-"""Read the meters of all boxes that have a control plane, every few seconds, and never let it disturb the rest."""
+"""Read the meters of all boxes, every few seconds, and never let it disturb the rest.
+
+Of a box that has a control plane the provider is asked; of one whose price the fleet file tells, what was seen counts.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 
+from rgt_tui.fleet.priced import is_priced, metered
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.model.money import Meter
 from rgt_tui.providers.base import Provider, keep_last_good
 from rgt_tui.providers.registry import Providers
+
+COUNT_SECONDS = 5.0
+"""Between two looks at the boxes whose price the fleet file tells."""
+
+log = logging.getLogger("rgt.fleet")
 
 
 class Meters:
@@ -23,6 +33,7 @@ class Meters:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._sessions = [session for session in sessions.values() if session.state.spec.provider is not None]
+        self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
         self._seconds = seconds
         self._clock = clock
         self._providers = Providers(clock=clock, env=env)
@@ -40,13 +51,39 @@ class Meters:
         return shown
 
     async def run(self) -> None:
-        """Poll until cancelled."""
+        """Read until cancelled."""
+        async with asyncio.TaskGroup() as both:
+            both.create_task(self._counting(), name="prices")
+            both.create_task(self._asking(), name="providers")
+
+    async def _counting(self) -> None:
+        while self._priced:
+            self.count()
+            await asyncio.sleep(COUNT_SECONDS)
+
+    async def _asking(self) -> None:
         while self._sessions:
-            await self.read_all()
+            try:
+                await self.read_all()
+            except Exception as error:
+                log.exception("the meters could not be read")
+                words = f"rgt: {type(error).__name__}: {error}; this is a fault of rgt"
+                for session in self._sessions:
+                    self.put(session, Meter(at=self._clock(), error=words))
             await asyncio.sleep(self._seconds)
 
+    def count(self) -> None:
+        """Bring the meters of the boxes up to date whose price the fleet file tells."""
+        now = self._clock()
+        for session in self._priced:
+            meter = metered(session.state, now)
+            if meter is not session.state.meter:
+                session.set_meter(meter)
+
     async def read_all(self) -> None:
-        """Read every box's meter once."""
+        """Ask the providers once, if there are any."""
+        if not self._sessions:
+            return
         refs = [session.state.spec.provider for session in self._sessions]
         try:
             meters = await self._providers.poll(ref for ref in refs if ref is not None)

@@ -52,7 +52,9 @@ def disk_of(disks: tuple[Disk, ...], path: str) -> Disk | None:
 
 
 def interval(box: BoxState) -> float:
-    """Return the seconds between samples that may be expected of `box`."""
+    """Return the seconds between samples that may be expected of `box`: what was asked for last, if anything was."""
+    if box.interval is not None:
+        return max(box.interval, _MIN_INTERVAL)
     agreed = box.hello.interval if box.hello is not None else 0.0
     return max(box.spec.interval, agreed, _MIN_INTERVAL)
 

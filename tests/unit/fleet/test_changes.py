@@ -36,6 +36,23 @@ def test_unreachable_says_who_says_so() -> None:
     assert texts(BASE, link=Link.UNREACHABLE, reason="ssh: refused") == ["unreachable: ssh: refused"]
 
 
+def test_a_refusal_a_question_and_a_pause_are_said_in_their_own_words() -> None:
+    for link in (Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.ASKING, Link.PAUSED):
+        assert texts(BASE, link=link, reason="words {0}") == ["words {0}"]
+
+
+def test_after_a_pause_a_box_is_connected_not_back_after_a_moment() -> None:
+    paused = msgspec.structs.replace(BASE, link=Link.CONNECTING, counters=Counters(connects=4))
+    assert texts(paused, link=Link.LIVE, since=109.0, counters=Counters(connects=5)) == ["connected"]
+
+
+def test_the_fleet_file_s_own_price_is_no_word_of_a_provider() -> None:
+    known = msgspec.structs.replace(
+        BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0, source="fleet file")
+    )
+    assert texts(known, meter=Meter(source="fleet file", at=2.0)) == []
+
+
 def test_cells_tell_their_changes_but_not_their_first_sight() -> None:
     assert texts(BASE, queues=queue("running")) == []
     waiting = msgspec.structs.replace(BASE, queues=queue("waiting"))
