@@ -131,6 +131,7 @@ class Run:
         self._state.steady = {*self._optimizers, *_named({"ema": ema})}
         self._hooks: List[Any] = []
         self._rng: Optional[Dict[str, Any]] = None
+        self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._seeded = False
         result = resume.finished(self.out, self.total_steps)
         self.finished = result is not None
@@ -166,8 +167,9 @@ class Run:
         """Return what is left of this epoch as a batch sampler: it yields lists of sample indices."""
         p = self.progress
         return BatchPlan(
-            self.sampler, p.epoch, p.done_steps, self.restore_rng, self._left_out(), seeded=self._seeded
-        )
+            self.sampler, p.epoch, p.done_steps, self.restore_rng, self._left_out(), seeded=self._seeded,
+            skip=p.micro,
+        )  # fmt: skip
 
     def seeded(self, dataset: Any) -> Seeded:
         """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
@@ -186,7 +188,7 @@ class Run:
         if self._stream is None:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
         p, a = self.progress, self.sampler.accumulate
-        left = (self.sampler.steps_per_epoch - p.done_steps) * a
+        left = (self.sampler.steps_per_epoch - p.done_steps) * a - p.micro
         return self._stream.batches(left, self.restore_rng)
 
     def sample_seed(self, index: int) -> int:
@@ -199,6 +201,9 @@ class Run:
             for missing in rng.restore(self._rng):
                 self._report.say(f"resume: not restored: {missing}; bits may differ")
             self._rng = None
+        if self._grads:
+            self._state.give_grads(self._grads)
+            self._grads = {}
 
     def healthy(self, loss: float, grad_norm: float = 0.0) -> bool:
         """Say whether this step may be applied; ask before clipping and ``optimizer.step()``.
@@ -208,6 +213,22 @@ class Run:
             Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch goes back (75).
         """
         return self._guard.healthy(loss, grad_norm)
+
+    def micro(self) -> bool:
+        """End one batch of a gradient accumulation; True when the optimizer is to step (then call `step`).
+
+        Calling it is what lets a signal in between two batches of one step: the gradients so far are saved with
+        everything else, and the next launch goes on with the next batch.
+
+        Raises:
+            Stop: A signal asked for the end (exit code 75).
+        """
+        p = self.progress
+        p.micro += 1
+        if p.micro >= self.sampler.window:
+            return True
+        self.check()
+        return False
 
     def step(self, loss: float, **values: float) -> None:
         """End one optimizer step: count, log, save if due, stop if asked to.
@@ -353,6 +374,7 @@ class Run:
             self._report.say(f"going back: checkpoints of the steps {gone} are given up")
         loaded, restored = resume.load_latest(store, self._persister, self._state, self._report)
         self._rng = restored.rng if restored else None
+        self._grads = dict(restored.grads) if restored else {}
         p = self.progress
         p.left_out = merged(p.left_out, rollback.read(self.out).steps)
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
@@ -428,9 +450,9 @@ class Run:
         if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
             self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
-            if p.step == 0:
+            if p.step == 0 and not p.micro:
                 self._report.say("nothing to save yet")
-            elif not self._saver.save(p.step):
+            elif not self._saver.save(p.step, force=p.micro > 0):
                 self._report.say(
                     f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
                 )

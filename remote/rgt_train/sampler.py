@@ -64,6 +64,8 @@ class EpochSampler:
                 f"steps_per_epoch is {steps_per_epoch}, but {samples} samples give 1 to {available}"
             )
         self.steps_per_epoch = steps_per_epoch or available
+        self.window = min(accumulate, -(-samples // batch_size))
+        """Batches of one step."""
 
     def order(self, epoch: int) -> torch.Tensor:
         """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
@@ -128,6 +130,7 @@ class BatchPlan:
         world: How many ranks there are.
         pad: Whether all ranks get the same number of samples.
         seeded: Whether the indices carry the seeds of their samples (`SampleIndex`).
+        skip: Batches of the next step that are done: it was left in the middle of its accumulation.
     """
 
     def __init__(
@@ -142,12 +145,13 @@ class BatchPlan:
         world: int = 1,
         pad: bool = True,
         seeded: bool = False,
+        skip: int = 0,
     ) -> None:
         self._sampler, self._epoch, self._done = sampler, epoch, done_steps
         self._before_first, self._seeded = before_first, seeded
         self._left_out = {step for step in left_out if done_steps <= step < sampler.steps_per_epoch}
         self._rank, self._world, self._pad = rank, world, pad
-        self._numbers = sampler.numbers(done_steps, self._left_out)
+        self._numbers = sampler.numbers(done_steps, self._left_out)[skip:]
 
     def __len__(self) -> int:
         """Return the number of batches left."""

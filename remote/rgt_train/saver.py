@@ -123,18 +123,19 @@ class Saver:
         ):
             self.hold(step)
 
-    def save(self, step: int, *, loud: bool = True) -> bool:
+    def save(self, step: int, *, loud: bool = True, force: bool = False) -> bool:
         """Save `step` and wait for it; True if it is on disk.
 
         Args:
             step: The current step.
             loud: Whether a failure is told again where the one before was told already.
+            force: Save although the step is on disk (work on the next one has begun).
         """
         self._collect(self._persister.wait())
         self._telling.loud = loud or not self.failing
         if self._best is not None and not self._finish(step):
             return False
-        if self.last_good == step and not self.only_best:
+        if self.last_good == step and not self.only_best and not force:
             return True
         return self._finish(step)
 

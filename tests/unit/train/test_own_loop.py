@@ -116,6 +116,56 @@ def test_workers_accumulation_and_ema(trainers: Zygote, tmp_path: Path) -> None:
     assert_same(left[1]["objects"], right[1]["objects"])
 
 
+ACCUMULATED = """
+import os, signal
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from rgt_train import Options, Run
+
+torch.manual_seed(1)
+data = TensorDataset(torch.randn(96, 4))
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+run = Run(
+    "run", model=model, optimizer=optimizer, samples=96, batch_size=4, epochs=2, accumulate=4,
+    options=Options(save_every=2),
+)
+batches = 0
+with run:
+    for epoch in run.epochs():
+        optimizer.zero_grad()
+        for (batch,) in DataLoader(data, batch_sampler=run.batches()):
+            loss = (model(batch) ** 2).mean()
+            loss.backward()
+            batches += 1
+            if batches == SIGNAL_AT:
+                os.kill(os.getpid(), signal.SIGTERM)
+            if run.micro():
+                optimizer.step()
+                optimizer.zero_grad()
+                run.step(loss.item())
+"""
+
+
+@pytest.mark.parametrize("at", [3, 18, 31])
+def test_stopped_in_the_middle_of_an_accumulation(trainers: Zygote, tmp_path: Path, at: int) -> None:
+    for name, where in (("plain", 0), ("stopped", at)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "train.py").write_text(ACCUMULATED.replace("SIGNAL_AT", str(where)))
+    plain, stopped = tmp_path / "plain", tmp_path / "stopped"
+    assert trainers.launch_script(plain / "train.py").wait() == 0
+    first = trainers.launch_script(stopped / "train.py")
+    assert first.wait() == 75, first.text()
+    (stopped / "train.py").write_text(ACCUMULATED.replace("SIGNAL_AT", "0"))
+    again = trainers.launch_script(stopped / "train.py")
+    assert again.wait() == 0, again.text()
+    assert f"gradients of {at % 4} batches" in again.text()
+    assert losses(stopped / "run") == losses(plain / "run")
+    left, right = (final_state(place / "run", 12) for place in (stopped, plain))
+    assert_same(left[0], right[0])
+    assert_same(left[1]["objects"], right[1]["objects"])
+
+
 def small_run(out: Path, **more: object) -> tuple[Run, torch.nn.Linear]:
     torch.manual_seed(0)
     model = torch.nn.Linear(2, 1)
