@@ -8,7 +8,7 @@ import stat
 import time
 
 from rgt_box.found.claims import is_below
-from rgt_box.metrics.discover import GENTLE, Finder, Source, run_name
+from rgt_box.metrics.discover import GENTLE, Finder, Source, preference, run_name
 from rgt_box.metrics.discover_kinds import candidates, identify
 
 TYPE_CHECKING = False
@@ -34,6 +34,7 @@ class RunSources:
         claims: Who owns which file.
 
     Attributes:
+        reads_consoles: Also read what it prints where there are files of metrics: they say nothing.
         cut: Directories of which only a part was searched.
         own: Files of rgt's own format (run below it → path); they are followed as they are.
     """
@@ -43,6 +44,7 @@ class RunSources:
         self._walks: dict[str, tuple[Finder, float, list[Source]]] = {}
         self._kinds: dict[str, tuple[tuple[int, int], str | None]] = {}
         self.consoles: list[str] = []
+        self.reads_consoles = False
         self.cut: set[str] = set()
         self.own: dict[str, str] = {}
         self.paths: list[str] = []
@@ -72,7 +74,9 @@ class RunSources:
         whole = {source.path for source in found.values() if source.kind == "tensorboard_dir"}
         sources = _renamed([source for path, source in found.items() if os.path.dirname(path) not in whole])
         self.own = {source.run: source.path for source in sources if source.kind == "rgt"}
-        for path in self.consoles:
+        # What is printed says the same, less exactly, and is dear to read.
+        better = any(preference(source.kind) < preference("console") for source in sources)
+        for path in self.consoles if self.reads_consoles or not better else ():
             kind = self._kind(path, ("console",))
             if kind is not None:
                 sources.append(Source(path, kind[0], "", kind[1]))

@@ -74,6 +74,17 @@ class Curve:
         """Return (x, y, wall time) of every point, x increasing."""
         return [point for part in self.parts for point in zip(part.xs, part.ys, part.ats)]  # noqa: B905 (3.10)
 
+    def columns(self) -> tuple[list[float], list[float], list[float | None]]:
+        """Return the same as three lists of its own."""
+        xs: list[float] = []
+        ys: list[float] = []
+        ats: list[float | None] = []
+        for part in self.parts:
+            xs += part.xs
+            ys += part.ys
+            ats += part.ats
+        return xs, ys, ats
+
     def breaks(self) -> list[float]:
         """Return every x at which a segment begins, but for the first point."""
         found = {x for part in self.parts for x in part.breaks}

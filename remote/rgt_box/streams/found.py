@@ -34,7 +34,7 @@ BATCHES = 8
 """Reads per look, each of some thousand points: what is longer is caught up with by and by."""
 
 POINTS = 500
-PATIENCE = 50.0
+PATIENCE = 200.0
 """Curves are laid over each other anew at most this many times as long after as that takes."""
 
 OURS = ("rgt", "console:rgt")
@@ -93,26 +93,33 @@ class SentCurve:
 
     def __init__(self, cursor: tuple[int, int] | None) -> None:
         self._cursor = cursor
-        self._sent: list[tuple[float, float]] = []
+        self._xs: list[float] = []
+        self._ys: list[float] = []
 
     def news(self, curve: Curve) -> tuple[int, int, list[tuple[float, float, float | None]], bool]:
         """Return (mark, how many points stay, those that follow, whether a segment begins at the first of them)."""
         mark = mark_of(curve)
+        xs, ys, ats = curve.columns()
         if self._cursor is not None:
             known, count = self._cursor
             self._cursor = None
-            points = curve.points()
-            if known == mark and count <= len(points):
-                self._sent = [(x, y) for x, y, _ in points[:count]]
-        found = News(self._sent, curve)
-        self._sent = self._sent[: found.keep] + [(x, y) for x, y, _ in found.points]
-        return mark, found.keep, found.points, found.resumes
+            if known == mark and count <= len(xs):
+                self._xs, self._ys = xs[:count], ys[:count]
+        keep = len(self._xs)
+        if xs[:keep] == self._xs and ys[:keep] == self._ys:  # as nearly always: points were only added
+            points = list(zip(xs[keep:], ys[keep:], ats[keep:]))  # noqa: B905 (3.10)
+            resumes = 0 < keep < len(xs) and xs[keep] in curve.breaks()
+        else:
+            found = News(list(zip(self._xs, self._ys)), curve)  # noqa: B905 (3.10)
+            keep, points, resumes = found.keep, found.points, found.resumes
+        self._xs, self._ys = xs, ys
+        return mark, keep, points, resumes
 
 
 def mark_of(curve: Curve) -> int:
     """Return a number that stays while points are only added to a curve."""
-    first = curve.points()[0]
-    return 1 + zlib.crc32(repr((first[:1], curve.x_kind, curve.breaks())).encode("ascii", "replace"))
+    first = (curve.parts[0].xs[0],)
+    return 1 + zlib.crc32(repr((first, curve.x_kind, curve.breaks())).encode("ascii", "replace"))
 
 
 class FoundScalars:
@@ -146,6 +153,8 @@ class FoundScalars:
         self._scanned = float("-inf")
         self._due = 0.0
         self._changed = False
+        self.is_read_exactly = False
+        """Whether its leading curve comes from a file of metrics, not from what was printed."""
 
     def poll(self) -> list[dict[str, Any]]:
         """Return ``scalar`` frames for what is new."""
@@ -203,6 +212,8 @@ class FoundScalars:
             lead = next(metric for metric in WIRED if metric in curves) if set(WIRED) & set(curves) else None
             if lead is None:
                 continue
+            if not run:
+                self.is_read_exactly = preference(curves[lead].source.kind) < preference("console")
             for metric in WIRED:
                 if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
                     frames += self._frames_of(run, metric, curves[metric], metric == lead)

@@ -28,8 +28,10 @@ else:
 
     Log = namedtuple("Log", "path shown")
 
-QUIET = 60.0
-"""Seconds after its end in which a training's files are still looked at: what it wrote last may come late."""
+EXACT_WITHIN = 15.0
+"""Seconds after which what is printed is read, too, where files of metrics hold no curve."""
+EVERY = 2.0
+"""Seconds between two looks at the metrics."""
 MAX_NAMED = 20
 """Sources and notes told of one run."""
 
@@ -51,6 +53,7 @@ class Training:
         self._sources = RunSources(run, claims)
         self._curves: FoundScalars | None = None
         self._own: dict[str, ScalarFollower] = {}
+        self._since = time.monotonic()
 
     def update(self, run: Run) -> None:
         """Take over what is known of the run now."""
@@ -89,6 +92,8 @@ class Training:
                 since=self.run.since - 1.0,
             )
         frames = self._curves.poll()
+        if time.monotonic() - self._since > EXACT_WITHIN:
+            self._sources.reads_consoles = not self._curves.is_read_exactly
         own = self._sources.own
         if not own:
             return frames
@@ -164,6 +169,7 @@ class Trainings:
         self._all: dict[str, Training] = {}
         self._boot = ""
         self._sent: list[dict[str, Any]] | None = None
+        self._looked = float("-inf")
 
     def take(self, report: dict[str, Any]) -> None:
         """Take over what the recorder says."""
@@ -177,6 +183,7 @@ class Trainings:
                 self._all[run.name] = Training(run, self._claims, self._cursors)
             self._all[run.name].update(run)
         self._all = {run.name: self._all[run.name] for run in runs}
+        self._looked = float("-inf")
 
     def logs(self) -> list[Log]:
         """Return the logs to be followed."""
@@ -188,6 +195,10 @@ class Trainings:
         Args:
             taken: Directories that are followed under another name.
         """
+        now = time.monotonic()
+        if now - self._looked < EVERY:
+            return []
+        self._looked = now
         self._claims.update([training.run for training in self._all.values()], taken)
         frames: list[dict[str, Any]] = []
         for training in self._all.values():

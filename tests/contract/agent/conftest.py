@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,12 +24,13 @@ def exp(tmp_path: Path) -> Iterator[Place]:
 
 @pytest.fixture
 def lab(real_sshd: RealSshd) -> Iterator[RealSshd]:
-    """A box whose recorder ends with the test."""
+    """A box whose recorder ends with the test, and forgets."""
     yield real_sshd
     home = real_sshd.folder / "home"
     env = dict(os.environ, HOME=str(home), XDG_CACHE_HOME=str(home / ".cache"))
     for file in (home / ".cache" / "rgt").glob("*.pyz"):
         words = [sys.executable, "-I", "-S", str(file), "record", "--stop"]
         subprocess.run(words, env=env, check=True, stdout=subprocess.DEVNULL)
-    for left in (home / ".cache" / "rgt").glob("*.json"):
-        left.unlink()
+    for left in (home / ".cache" / "rgt").iterdir():
+        if left.suffix != ".pyz":
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
