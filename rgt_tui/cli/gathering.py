@@ -12,9 +12,14 @@ from rgt_tui.fleet.engine import Fleet
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.run import RunState
 
 QUIET_SECONDS = 1.0
 """What a box tells at first (queue, logs, curves) is over when nothing of it has come for so long."""
+LONGEST_SECONDS = 3.0
+"""A box that trains goes on telling: after so long its news count as news, and not as what it tells at first."""
+BEHIND_SECONDS = 30.0
+"""A curve whose newest point is older than this and that still grows is being caught up with."""
 LOOK_SECONDS = 0.1
 STOP_SECONDS = 8.0
 """The history takes up to five to be written."""
@@ -32,28 +37,53 @@ class Settling:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
         self._seen: dict[str, tuple[object, ...]] = {}
-        self._since: dict[str, float] = {}
+        self._live: dict[str, float] = {}
+        """Box → when its first sample came."""
+        self._news: dict[str, float] = {}
+        """Box → when it last told something else than a sample."""
+        self._behind: dict[str, float] = {}
+        """Box → when a curve last grew by points of long ago."""
 
     def look(self, state: FleetState) -> None:
         """Take in a new state."""
+        now = self._now()
         for box in state.boxes:
             name = box.spec.name
-            told = (box.hello, box.queues, box.runs, box.checkpoints, box.logs, box.meter.at, box.meter.error)
-            if name not in self._seen or any(
-                new is not old for new, old in zip(told, self._seen[name], strict=True)
-            ):
-                self._seen[name] = told
-                self._since[name] = self._now()
+            told = (
+                box.hello,
+                box.queues,
+                box.checkpoints,
+                box.logs,
+                box.meter.at,
+                box.meter.error,
+                *box.runs,
+            )
+            before = self._seen.get(name, ())
+            self._seen[name] = told
+            if len(before) != len(told) or any(a is not b for a, b in zip(before, told, strict=True)):
+                self._news[name] = now
+                if any(_behind(run, box, state.at) for run in box.runs if run not in before):
+                    self._behind[name] = now
+            if box.link is Link.LIVE and box.sample is not None:
+                self._live.setdefault(name, now)
 
     def settled(self, box: BoxState) -> bool:
         """Tell whether there is nothing more to wait for."""
         if box.link in ENDED:
             return True
-        if box.link is not Link.LIVE or box.sample is None or box.remembered_at is not None:
+        name, now = box.spec.name, self._now()
+        if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
             return False
         if box.spec.provider is not None and box.meter.at is None and box.meter.error is None:
             return False
-        return self._now() - self._since.get(box.spec.name, self._now()) >= QUIET_SECONDS
+        if now - self._news.get(name, now) >= QUIET_SECONDS:
+            return True
+        return now - max(self._live[name], self._behind.get(name, 0.0)) >= LONGEST_SECONDS
+
+
+def _behind(run: RunState, box: BoxState, now: float) -> bool:
+    """Tell whether the newest point of a run was written long ago."""
+    return run.last_at is not None and now + (box.clock_skew or 0.0) - run.last_at > BEHIND_SECONDS
 
 
 async def settle(fleet: Fleet, seconds: float) -> FleetState:
