@@ -152,7 +152,7 @@ class FoundScalars:
         self._cursors = cursors
         self._scanned = float("-inf")
         self._due = 0.0
-        self._changed = False
+        self._changed, self._cost = False, 0.0
         self.is_read_exactly = False
         """Whether its leading curve comes from a file of metrics, not from what was printed."""
 
@@ -173,7 +173,8 @@ class FoundScalars:
             return []
         self._changed = False
         frames = self._frames()
-        self._due = now + PATIENCE * (time.monotonic() - now)
+        cost, self._cost = self._cost, time.monotonic() - now
+        self._due = now + PATIENCE * min(cost, self._cost)  # not of the first time, which loads what it needs
         return frames
 
     def _scan(self) -> None:
