@@ -13,7 +13,8 @@ from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
 from rgt_tui.ssh.config.route import route
 from rgt_tui.ssh.config.tokens import path
 from rgt_tui.ssh.errors import Unreachable
-from rgt_tui.ssh.hop import Opener, Step
+from rgt_tui.ssh.hop import Opener
+from rgt_tui.ssh.hop_words import Step
 from rgt_tui.ssh.hostkeys.judge import Moved
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.person import Person

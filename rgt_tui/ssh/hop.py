@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import socket
 from typing import Any
@@ -12,12 +11,14 @@ import msgspec
 
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import algorithms
+from rgt_tui.ssh import hop_words as words
 from rgt_tui.ssh.config.errors import ConfigError
 from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.deadline import Deadline
 from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, Unreachable
+from rgt_tui.ssh.hop_words import Step
 from rgt_tui.ssh.hostkeys.entries import Entry
-from rgt_tui.ssh.hostkeys.judge import Moved, Offered, judge
+from rgt_tui.ssh.hostkeys.judge import Offered, judge
 from rgt_tui.ssh.hostkeys.known import Known, bare_keys, lookup, revocation_list
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.client import Login
@@ -29,15 +30,6 @@ LOGIN_SECONDS = 20.0
 KEEPALIVE_SECONDS = 10.0
 KEEPALIVE_MISSES = 3
 FAMILIES = {"any": socket.AF_UNSPEC, "inet": socket.AF_INET, "inet6": socket.AF_INET6}
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One hop, with what its messages need."""
-
-    host: Host
-    label: str
-    """How messages call it: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``."""
-    moved: Moved | None = None
 
 
 class Opener:
@@ -115,7 +107,7 @@ class Opener:
                 + (f" (see {at})" if at else "")
             )
         kind, key, *_ = login.offered.export_public_key().decode().split()
-        offered = Offered(kind, key, _bits(login.offered))
+        offered = Offered(kind, key)
         if pinned is not None:
             raise HostKeyRefused(
                 f"ssh: {step.label}: it showed one host key when it was asked about and another one just now; "
@@ -149,20 +141,22 @@ class Opener:
             raise
         except asyncssh.PermissionDenied as error:
             login.refused()
-            raise AuthFailed(_refusal(step, login)) from error
+            raise AuthFailed(words.refusal(step, login)) from error
         except asyncssh.Error as error:
             if "authentication failures" in str(error.reason):
                 login.refused()
-                raise AuthFailed(_too_many(step, login)) from error
-            raise Unreachable(await _failure(step, tunnel, proxy, clean(str(error.reason)))) from error
+                raise AuthFailed(words.too_many(step, login)) from error
+            raise Unreachable(await words.failure(step, tunnel, proxy, clean(str(error.reason)))) from error
         except TimeoutError as error:
             stage = "the login took longer than" if login.reached else "no answer within"
             seconds = LOGIN_SECONDS if login.reached else _connect_seconds(host)
-            raise Unreachable(await _failure(step, tunnel, proxy, f"{stage} {seconds:g} s")) from error
+            raise Unreachable(await words.failure(step, tunnel, proxy, f"{stage} {seconds:g} s")) from error
         except ConnectionRefusedError as error:
             raise Unreachable(f"ssh: {step.label} refused the connection") from error
         except OSError as error:
-            raise Unreachable(await _failure(step, tunnel, proxy, error.strerror or str(error))) from error
+            raise Unreachable(
+                await words.failure(step, tunnel, proxy, error.strerror or str(error))
+            ) from error
         except BoxError:
             raise
         except ValueError as error:
@@ -219,56 +213,5 @@ def _keys(entries: tuple[Entry, ...]) -> list[asyncssh.SSHKey]:
     return keys
 
 
-def _bits(key: asyncssh.SSHKey) -> int:
-    blob = base64.b64decode(key.export_public_key().decode().split()[1])
-    if key.get_algorithm() != "ssh-rsa":
-        return {"ssh-ed25519": 256, "ecdsa-sha2-nistp256": 256, "ecdsa-sha2-nistp384": 384}.get(
-            key.get_algorithm(), 0
-        )
-    rest = blob
-    for _ in range(2):
-        rest = rest[4 + int.from_bytes(rest[:4], "big") :]
-    return int.from_bytes(rest[4 : 4 + int.from_bytes(rest[:4], "big")], "big").bit_length()
-
-
 def _connect_seconds(host: Host) -> float:
     return host.connect_timeout or CONNECT_SECONDS
-
-
-async def _failure(
-    step: Step, tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None, reason: str
-) -> str:
-    if proxy is not None:
-        words = await proxy.last_words()
-        return f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} did not get there: " + (
-            words or reason
-        )
-    if tunnel is not None:
-        return f"ssh: {step.label}: not reached through {tunnel.get_extra_info('rgt_label')}: {reason}"
-    return f"ssh: {step.label}: {reason}"
-
-
-def _refusal(step: Step, login: Login) -> str:
-    methods = ", ".join(login.methods) or "no method that rgt has"
-    tried = login.keyring.tried
-    keys = f"{len(tried)} keys tried ({', '.join(tried[:5])})" if tried else "no key to try"
-    said = [f"ssh: {step.label} refused the login of {step.host.user}: it takes {methods}; {keys}"]
-    said += login.keyring.notes[:5]
-    if login.unanswered:
-        said.append(
-            f"asked for the {login.unanswered[0]}, and nobody answered: open the dashboard (rgt) and answer there, "
-            "or put a key on the box"
-        )
-    elif "publickey" in login.methods:
-        said.append(
-            "put your public key on the box (or its provider's console), or name the right `identity`"
-        )
-    return clean("; ".join(said))
-
-
-def _too_many(step: Step, login: Login) -> str:
-    tried = len(login.keyring.tried)
-    return (
-        f"ssh: {step.label} refused the login of {step.host.user}: too many keys for it ({tried} tried); name the "
-        "right one with `identity` in the fleet file, or IdentityFile and IdentitiesOnly in ssh_config"
-    )

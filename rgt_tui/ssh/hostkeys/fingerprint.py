@@ -7,11 +7,27 @@ import hashlib
 
 _CHARS = " .o+=*BOX@%&#/^SE"
 _WIDTH, _HEIGHT = 17, 9
+_BITS = {
+    "ssh-ed25519": 256,
+    "ecdsa-sha2-nistp256": 256,
+    "ecdsa-sha2-nistp384": 384,
+    "ecdsa-sha2-nistp521": 521,
+}
 
 
 def sha256(blob: bytes) -> str:
     """Return ``SHA256:…`` of a public key in wire format."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def bits(kind: str, blob: bytes) -> int:
+    """Return the size of a key; 0 = not known."""
+    if kind != "ssh-rsa":
+        return _BITS.get(kind, 0)
+    rest = blob
+    for _ in range(2):  # the type, and the exponent; the modulus is left
+        rest = rest[4 + int.from_bytes(rest[:4], "big") :]
+    return int.from_bytes(rest[4 : 4 + int.from_bytes(rest[:4], "big")], "big").bit_length()
 
 
 def art(blob: bytes, label: str) -> tuple[str, ...]:

@@ -22,7 +22,6 @@ class Offered(msgspec.Struct, frozen=True):
     type: str
     key: str
     """base64."""
-    bits: int = 0
 
     @property
     def blob(self) -> bytes:
@@ -107,10 +106,15 @@ async def _accepted(
         if path is not None
         else "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
     )
-    name = offered.type.removeprefix("ssh-").removeprefix("ecdsa-sha2-").upper()
-    lines += fingerprint.art(offered.blob, f"{name} {offered.bits}" if offered.bits else name)
+    lines += fingerprint.art(offered.blob, _caption(offered))
     answer = await person.ask(QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines))
     return answer is not None and answer.strip().lower() == "yes"
+
+
+def _caption(offered: Offered) -> str:
+    name = "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
+    bits = fingerprint.bits(offered.type, offered.blob)
+    return f"{name} {bits}" if bits else name
 
 
 def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:

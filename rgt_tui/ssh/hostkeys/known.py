@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,29 +25,61 @@ class Known(msgspec.Struct, frozen=True):
         return tuple(entry for entry in self.keys if entry.type == kind)
 
 
-def read(paths: Sequence[str]) -> tuple[Entry, ...]:
-    """Read files; one that does not exist says nothing.
+class Book:
+    """The lines of one file. Those that name servers in full are found by name: a fleet asks hundreds of times."""
+
+    def __init__(self, entries: tuple[Entry, ...]) -> None:
+        self.entries = entries
+        self._named: dict[str, list[Entry]] = {}
+        self._other: list[Entry] = []
+        """Patterns and hashed names."""
+        for entry in entries:
+            if any(char in entry.hosts for char in "*?!|"):
+                self._other.append(entry)
+            else:
+                for name in entry.hosts.lower().split(","):
+                    self._named.setdefault(name, []).append(entry)
+
+    def about(self, names: Sequence[str]) -> list[Entry]:
+        """Return the lines about a server that has these names, in their order."""
+        found = [entry for entry in self._other if any(entry.about(name) for name in names)]
+        for name in names:
+            found += self._named.get(name.lower(), ())
+        return sorted({entry.line: entry for entry in found}.values(), key=lambda entry: entry.line)
+
+
+def books(paths: Sequence[str]) -> list[Book]:
+    """Read files, or recall them while they do not change; one that does not exist says nothing.
 
     Raises:
         HostKeyRefused: a file cannot be read: it may hold a revoked key.
     """
-    entries: tuple[Entry, ...] = ()
+    found = []
     for path in dict.fromkeys(paths):
         try:
-            text = Path(path).read_text(encoding="utf-8", errors="replace")
+            status = Path(path).stat()
+            found.append(_book(path, (status.st_ino, status.st_size, status.st_mtime_ns)))
         except FileNotFoundError:
             continue
         except OSError as error:
             raise HostKeyRefused(
                 f"ssh: {path} cannot be read ({error.strerror}), and no host key is trusted without it"
             ) from error
-        entries += parse(path, text)
-    return entries
+    return found
 
 
-def about(entries: Sequence[Entry], names: Sequence[str]) -> Known:
-    """Return what is said about a server that has these names."""
-    found = [entry for entry in entries if any(entry.about(name) for name in names)]
+@functools.lru_cache(maxsize=16)
+def _book(path: str, _stamp: tuple[int, int, int]) -> Book:
+    return Book(parse(path, Path(path).read_text(encoding="utf-8", errors="replace")))
+
+
+def about(paths: Sequence[str], names: Sequence[str]) -> Known:
+    """Return what files say about a server that has these names.
+
+    Raises:
+        HostKeyRefused: a file cannot be read.
+    """
+    found = [entry for book in books(paths) for entry in book.about(names)]
     return Known(
         keys=tuple(entry for entry in found if not entry.marker),
         authorities=tuple(entry for entry in found if entry.marker == CA),
@@ -67,11 +100,11 @@ def lookup(host: Host, also: Sequence[str] = ()) -> Known:
     Raises:
         HostKeyRefused: a file cannot be read.
     """
-    entries = read((*host.user_known_hosts, *host.global_known_hosts))
-    known = about(entries, (host.known_as, *also))
+    paths = (*host.user_known_hosts, *host.global_known_hosts)
+    known = about(paths, (host.known_as, *also))
     if host.host_key_alias is not None or host.port == 22:
         return known
-    bare = about(entries, (host.host,))
+    bare = about(paths, (host.host,))
     return Known(
         keys=known.keys,
         authorities=tuple(dict.fromkeys(known.authorities + bare.authorities)),
@@ -83,12 +116,13 @@ def bare_keys(host: Host) -> tuple[Entry, ...]:
     """Return the keys that are known by the host's name alone, for a host on another port than 22."""
     if host.host_key_alias is not None or host.port == 22:
         return ()
-    return about(read((*host.user_known_hosts, *host.global_known_hosts)), (host.host,)).keys
+    return about((*host.user_known_hosts, *host.global_known_hosts), (host.host,)).keys
 
 
 def elsewhere(host: Host, kind: str, key: str) -> tuple[Entry, ...]:
     """Return the lines that have this very key under any name."""
-    entries = read((*host.user_known_hosts, *host.global_known_hosts))
+    found = books((*host.user_known_hosts, *host.global_known_hosts))
+    entries = (entry for book in found for entry in book.entries)
     return tuple(entry for entry in entries if not entry.marker and (entry.type, entry.key) == (kind, key))
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +13,9 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.connect import Elsewhere, connect
 from rgt_tui.ssh.errors import HostKeyRefused
-from rgt_tui.ssh.hostkeys import write
 from rgt_tui.ssh.hostkeys.entries import hash_name
-from rgt_tui.ssh.hostkeys.known import lookup
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.answers import Answers
 from tests.contract.ssh.conftest import free_port, keygen
@@ -308,33 +303,3 @@ async def test_a_moved_box_with_a_new_key_is_asked_about_with_the_reason(box: Bo
     text = "\n".join(who.asked[0].lines)
     assert "RunPod says that the box has moved here; it was known as [203.0.113.7]:10341" in text
     assert box.known.read_text() == f"{box.name} {box.key}\n"
-
-
-def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None:
-    path = tmp_path / "known_hosts"
-    path.write_text("# no line feed at the end")
-    keygen(tmp_path / "key")
-    kind, key = (tmp_path / "key.pub").read_text().split()[:2]
-    program = (
-        "import sys\nfrom rgt_tui.ssh.hostkeys.write import append\n"
-        "for n in range(40):\n    append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
-    )
-    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
-    assert [writer.wait() for writer in writers] == [0, 0, 0]
-    lines = path.read_text().splitlines()
-    assert lines[0] == "# no line feed at the end"
-    assert sorted(lines[1:]) == sorted(f"host{n} {kind} {key}" for n in range(40))
-
-
-def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) -> None:
-    path = tmp_path / "known_hosts"
-    for name in ("one", "two"):
-        keygen(tmp_path / name)
-    kind, one = (tmp_path / "one.pub").read_text().split()[:2]
-    two = (tmp_path / "two.pub").read_text().split()[1]
-    entry = write.append(str(path), "host", kind, one)
-    assert (entry.line, write.append(str(path), "host", kind, one).line) == (1, 1)
-    with pytest.raises(HostKeyRefused, match=f"{path}:1"):
-        write.append(str(path), "host", kind, two)
-    known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
-    assert [entry.key for entry in known.keys] == [one]

@@ -1,0 +1,45 @@
+"""Appending to known_hosts, alone and together with others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.ssh.config.host import Host
+from rgt_tui.ssh.errors import HostKeyRefused
+from rgt_tui.ssh.hostkeys import write
+from rgt_tui.ssh.hostkeys.known import lookup
+from tests.contract.ssh.conftest import keygen
+
+
+def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    path.write_text("# no line feed at the end")
+    keygen(tmp_path / "key")
+    kind, key = (tmp_path / "key.pub").read_text().split()[:2]
+    program = (
+        "import sys\nfrom rgt_tui.ssh.hostkeys.write import append\n"
+        "for n in range(40):\n    append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    lines = path.read_text().splitlines()
+    assert lines[0] == "# no line feed at the end"
+    assert sorted(lines[1:]) == sorted(f"host{n} {kind} {key}" for n in range(40))
+
+
+def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) -> None:
+    path = tmp_path / "known_hosts"
+    for name in ("one", "two"):
+        keygen(tmp_path / name)
+    kind, one = (tmp_path / "one.pub").read_text().split()[:2]
+    two = (tmp_path / "two.pub").read_text().split()[1]
+    entry = write.append(str(path), "host", kind, one)
+    assert (entry.line, write.append(str(path), "host", kind, one).line) == (1, 1)
+    with pytest.raises(HostKeyRefused, match=f"{path}:1"):
+        write.append(str(path), "host", kind, two)
+    known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
+    assert [entry.key for entry in known.keys] == [one]
