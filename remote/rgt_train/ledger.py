@@ -18,7 +18,7 @@ from rgt_train.jsonl import Appender
 from rgt_train.prior import Prior
 
 NAME = "ledger.jsonl"
-WANTED = ("done", "left early", "SIGINT", "rollback")
+WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
 """Ends that say nothing about the machine; any other is a failure."""
 
 

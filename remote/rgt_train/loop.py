@@ -214,6 +214,9 @@ def _options(config: Config, task: Task) -> Options:
     same: Dict[str, Any] = {name: config.int(name) for name in _WHOLE}
     return Options(
         hold_limit_s=config.float("hold_limit"),
+        keep_hours=config.float("keep_hours"),
+        mirror=config.str("mirror"),
+        platform="" if config.str("platform") == "auto" else config.str("platform"),
         pace_s=config.float("pace_ms") / 1000,
         unit=unit_of(task),
         per_sample=per_sample_of(task),

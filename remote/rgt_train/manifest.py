@@ -62,6 +62,16 @@ def read(directory: StrPath) -> Dict[str, Any]:
             raw = file.read()
     except OSError as error:
         raise Damaged(f"{NAME}: {error.strerror}") from error
+    return parse(raw, os.fspath(directory))
+
+
+def parse(raw: bytes, where: str) -> Dict[str, Any]:
+    """Return the manifest in `raw`, found at `where`, after checking its own digest.
+
+    Raises:
+        Damaged: It is altered.
+        Foreign: It is intact and of another format.
+    """
     try:
         body = json.loads(raw)
         found = body.pop("digest")
@@ -73,7 +83,7 @@ def read(directory: StrPath) -> Dict[str, Any]:
         raise Damaged(f"{NAME}: its bytes are not what was written")
     if body["format"] != FORMAT:
         raise Foreign(
-            f"{os.fspath(directory)} is a checkpoint of format {body['format']}, this version reads "
+            f"{where} is a checkpoint of format {body['format']}, this version reads "
             f"format {FORMAT}. Finish the run with the version that wrote it, or give another --out"
         )
     result: Dict[str, Any] = body

@@ -14,6 +14,7 @@ class Options:
         save_every: Steps between checkpoints; 0 chooses them from the measured cost of a save.
         keep: Step checkpoints that stay: so many of the newest.
         keep_hours: One more stays for each stretch of so many hours; 0 for none.
+        mirror: Where a second copy of the checkpoints goes: an absolute path or an fsspec URL; empty for none.
         background: Whether saves are copied beside the training and written by another process.
         platform: Kind of machine, for how often it is expected to fail: ``spot``, ``rented``, ``session``, ``batch``,
             ``owned``; empty looks at the environment.
@@ -37,6 +38,7 @@ class Options:
     save_every: int = 0
     keep: int = 2
     keep_hours: float = 0.0
+    mirror: str = ""
     background: bool = True
     platform: str = ""
     max_unsaved: int = 0

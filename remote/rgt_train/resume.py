@@ -11,6 +11,7 @@ from rgt_train.durable import StrPath, remove, replace_file
 from rgt_train.exits import UsageError
 from rgt_train.ledger import Ledger
 from rgt_train.manifest import Damaged
+from rgt_train.mirror.client import Mirror
 from rgt_train.persister import Persister
 from rgt_train.progress import Progress
 from rgt_train.report import Report
@@ -36,7 +37,7 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
 
 
 def load_latest(
-    store: Store, persister: Persister, state: RunState, report: Report
+    store: Store, persister: Persister, state: RunState, report: Report, mirror: Optional[Mirror] = None
 ) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
     """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
 
@@ -50,6 +51,11 @@ def load_latest(
     if strays:
         report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
     found, complaints = store.newest_good(lambda path: (path, persister.load(path, state)))
+    if mirror is not None:
+        local = int(manifest.read(found[0])["step"]) if found else None
+        fetched = mirror.fetch_newer(local)
+        if fetched is not None:
+            found = fetched, persister.load(fetched, state)
     for complaint in complaints:
         report.say(complaint)
     remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now

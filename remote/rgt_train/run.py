@@ -22,6 +22,7 @@ from rgt_train.guard import Guard, Rules, is_left_out, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
+from rgt_train.mirror.client import Mirror
 from rgt_train.options import Options
 from rgt_train.pace import Pace
 from rgt_train.persister import Persister
@@ -41,6 +42,8 @@ BACKGROUND = "RGT_TRAIN_BACKGROUND"
 """Set to 0, the training waits for each save: for tests, and to look for the cause of trouble."""
 Parts = Union[Stateful, Mapping[str, Stateful]]
 """One object with state, or several by name."""
+MIRROR_GRACE_S = 20.0
+"""Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
 MakePersister = Callable[[Store, RunLock, Options], Persister]
 
 
@@ -130,6 +133,7 @@ class Run:
         )  # fmt: skip
         self._state.steady = {*self._optimizers, *_named({"ema": ema})}
         self._hooks: List[Any] = []
+        self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._seeded = False
@@ -250,6 +254,8 @@ class Run:
             self._saver.boundary(self.progress.step, agreed)
             self._pace.begin_step()
         self._pass_over()
+        if self._mirror is not None:
+            self._mirror.poll()
         self._obey(agreed)
         if self._ranks.world == 1:
             self._obey(ranks.STOP if self._stop.requested else 0)  # one that came while holding
@@ -335,6 +341,8 @@ class Run:
                 self._saver.finish()
             finally:
                 self._persister.close()
+            if self._mirror is not None:
+                self._mirror.close()
             self._report.close()
             self._ledger.close()
             self._lock.close()
@@ -369,10 +377,15 @@ class Run:
             self._report.say(f"ended the writer of a killed incarnation (pid {pid})")
         store = Store(self.out, self._ledger.attempt, Policy(o.keep, o.keep_hours))
         self._persister = self._make_persister(store, self._lock, o)
+        if o.mirror:
+            self._mirror = Mirror(o.mirror, store, self._report, self._lock.note_helper)
+            before = rollback.read(self.out).before
+            if before:
+                self._mirror.forget(before)
         gone = rollback.give_up(self.out, store.root, store.places())
         if gone:
             self._report.say(f"going back: checkpoints of the steps {gone} are given up")
-        loaded, restored = resume.load_latest(store, self._persister, self._state, self._report)
+        loaded, restored = resume.load_latest(store, self._persister, self._state, self._report, self._mirror)
         self._rng = restored.rng if restored else None
         self._grads = dict(restored.grads) if restored else {}
         p = self.progress
@@ -396,6 +409,8 @@ class Run:
         )  # fmt: skip
         self._saver.only_best = loaded is not None and loaded.path == store.best
         self._saver.on_saved = self._saved
+        if self._mirror is not None:
+            self._mirror.offer_all(loaded)
         self._pace.saving = lambda: self._saver.busy
         self._hook()
         self._ledger.start(p.step, self._ranks.nodes)
@@ -417,6 +432,11 @@ class Run:
 
     def _saved(self, saved: Checkpoint) -> None:
         self._ledger.alive(saved.step)
+        if self._mirror is not None:
+            self._mirror.offer(saved)
+
+    def _mirror_all(self, seconds: float, wait: Callable[[float], bool]) -> bool:
+        return self._mirror is None or self._mirror.finish(seconds, wait)
 
     def _obey(self, agreed: int) -> None:
         if agreed & ranks.STOP:
@@ -435,15 +455,28 @@ class Run:
         def kept() -> bool:
             return self._saver.save(p.step, loud=False) and self._saver.write(p.step, path, result)
 
+        if self._saver.save(p.step) and not self._mirror_all(self.options.hold_limit_s, self._stop.wait):
+            self._give_up(p.step)
         if not kept():
             self._saver.hold(p.step, kept)
-            if self._stop.requested:
-                self._leave(exits.Stop(exits.PREEMPTED, str(self._stop.name)))
-                raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
+            self._give_way()
         self._report.event("done", p.step)
         self._ledger.end(p.step, "done")
         self.finished = True
         self._report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
+
+    def _give_way(self) -> None:
+        """End here where a signal asked for it while the end of the run was being kept."""
+        if self._stop.requested:
+            self._leave(exits.Stop(exits.PREEMPTED, str(self._stop.name)))
+            raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
+
+    def _give_up(self, step: int) -> None:
+        """End without a result: the mirror has not taken the last checkpoint, and a relaunch must try again."""
+        self._give_way()
+        self._ledger.end(step, "mirror")
+        self._report.event("stop", step, reason="mirror")
+        raise exits.Stop(exits.NO_SPACE, "mirror")
 
     def _leave(self, stop: exits.Stop) -> None:
         p = self.progress
@@ -456,6 +489,7 @@ class Run:
                 self._report.say(
                     f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
                 )
+            self._mirror_all(MIRROR_GRACE_S, _sleep)
         self._report.event("stop", p.step, reason=stop.cause)
         self._ledger.end(p.step, stop.cause)
 
@@ -535,6 +569,11 @@ def _steps_of(stream: Any, accumulate: int) -> int:
         return max(1, len(stream) // accumulate)
     except TypeError:
         raise ValueError("a stream without a length needs steps_per_epoch") from None
+
+
+def _sleep(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
 
 def _arena_persister(store: Store, lock: RunLock, options: Options) -> Persister:

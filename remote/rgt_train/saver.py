@@ -57,7 +57,7 @@ class Saver:
         last_good: Step of the newest checkpoint that is on the disk.
         failing: Whether the last save failed.
         only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
-        on_saved: Called with the step of every checkpoint, when it is on the disk.
+        on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
     """
 
     def __init__(
@@ -243,6 +243,7 @@ class Saver:
             best = outcome.request.about["best"]
             path, value = outcome.checkpoint.path, best["value"]
             self._report.say(f"best {outcome.request.step} → {path}  {best['metric']} {value:.4f}")
+            self.on_saved(outcome.checkpoint)
         else:
             self._succeeded(outcome, outcome.checkpoint)
 

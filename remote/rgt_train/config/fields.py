@@ -84,6 +84,17 @@ COMMON: Tuple[Field, ...] = (
             "steps between checkpoints; 0 chooses them from the measured cost of a save",
         ),
         Field("keep", "int", 2, "step checkpoints that stay (best is kept beside them)", 1),
+        Field("keep_hours", "float", 0.0, "one more stays for each stretch of so many hours; 0 for none"),
+        Field(
+            "mirror", "str", "", "second copy of the checkpoints: an absolute path or a URL; empty for none"
+        ),
+        Field(
+            "platform",
+            "str",
+            "auto",
+            "kind of machine, for how often it is expected to fail",
+            choices=("auto", "spot", "session", "batch", "rented", "owned"),
+        ),
         Field(
             "max_unsaved",
             "int",
