@@ -23,7 +23,7 @@ from rgt_tui.alerts.statefile import Notes
 from rgt_tui.alerts.wording import beginning, ending, message
 from rgt_tui.fleet.alert_file import AlertFile
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.box import BoxSpec, BoxState, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent
 
@@ -163,7 +163,7 @@ class Alerting:
             self._file.note(self._key(name), Notes(shown, book.memory.past, now))
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True)
-        self._seen[name] = (box, now)
+        self._seen[name] = (_bare(box), now)
         events = [beginning(name, alert, now) for alert in raised if alert.id not in quiet]
         events += [ending(name, alert, now) for alert in cleared]
         return box, [event for event in events if event is not None]
@@ -244,6 +244,11 @@ class Alerting:
             since = now if old is None else old.since
             self.alerts = (*rest, Alert(id_, "warn", text, word="sink", since=since))
         self._wake()
+
+
+def _bare(box: BoxState) -> BoxState:
+    """Leave out what is not compared: a second of hundreds of boxes is held in memory."""
+    return replace(box, sample=None, rings=Rings(), past=Past(), runs=(), found=(), checkpoints=(), logs=())
 
 
 def _same(old: BoxState, new: BoxState) -> bool:

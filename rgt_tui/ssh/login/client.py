@@ -73,7 +73,8 @@ class Login(asyncssh.SSHClient):
             self._banner += msg.splitlines()[:10]
 
     def auth_completed(self) -> None:
-        """Let go of the agent."""
+        """Let go of the agent, and of the private keys."""
+        self._keys = None
         self.keyring.close()
 
     async def public_key_auth_requested(self) -> asyncssh.SSHKeyPair | None:
