@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -157,3 +158,28 @@ def test_a_reader_that_has_gone_away_is_no_traceback() -> None:
     script = f"{sys.executable} -m rgt_tui.cli.entry --help | true"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
+
+
+OPENED = """
+import json, sys
+from pathlib import Path
+from rgt_tui.cli import dashboard
+from rgt_tui.cli.entry import parse
+from rgt_tui.cli.opening import open_fleet
+open_fleet(parse(["--fleet", sys.argv[1]]))
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def test_the_dashboard_reads_its_fleet_file_without_anything_heavy(tmp_path: Path) -> None:
+    """It does so before the first frame, because what is wrong with the file is told on the terminal."""
+    fleet = tmp_path / "rgt.toml"
+    fleet.write_text('[boxes.lab]\nhost = "x"\n[boxes.twin]\nhost = "x"\n')
+    done = subprocess.run(
+        [sys.executable, "-c", OPENED, str(fleet)], capture_output=True, text=True, check=True
+    )
+    assert "twin is the same host" in done.stderr
+    assert (
+        set(json.loads(done.stdout)) & {"asyncssh", "httpx", "numpy", "textual", "asyncio", "sqlite3"}
+        == set()
+    )
