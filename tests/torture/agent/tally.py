@@ -12,6 +12,9 @@ from rgt_tui.fleet.session import BoxSession
 from rgt_tui.model import protocol
 from rgt_tui.model.box import Link
 
+CELL = "a"
+"""Name of the one cell of the boxes that are cut."""
+
 
 class Tally:
     """Where each stream must go on."""
@@ -30,7 +33,9 @@ class Tally:
                 self._fault(f"{frame.skipped} lines skipped")
             for line in frame.lines:
                 self.line = self._next("line", self.line, int(line.removeprefix("line ")))
-        elif isinstance(frame, protocol.Scalars):
+        elif (
+            isinstance(frame, protocol.Scalars) and frame.run == CELL
+        ):  # not a training that runs here beside
             for point in frame.points:
                 self.step = self._next("step", self.step, point.step)
         elif isinstance(frame, protocol.Sample) or (isinstance(frame, protocol.Event) and frame.seq):

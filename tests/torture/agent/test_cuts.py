@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import session as sessions
+from rgt_tui.fleet.turns import Turns
 from rgt_tui.profiles.loader import load_profile
 from rgt_tui.ssh import watching
 from rgt_tui.ssh.bundle import build_agent
@@ -40,7 +41,7 @@ class NoBackoff:
     def reset(self) -> None:
         pass
 
-    def wait(self) -> float:
+    def wait(self, failure: object) -> float:
         return 0.0
 
 
@@ -75,9 +76,7 @@ async def test_every_stream_goes_on_where_it_was_cut(
         )
         host_key = (real_sshd.folder / "host_key.pub").read_text()
         (tmp_path / "known").write_text(f"[127.0.0.1]:{proxy.port} {host_key}")
-        session = CutSession(
-            spec, load_profile(spec.profile), bundle, asyncio.Semaphore(1), time.time, lambda: None
-        )
+        session = CutSession(spec, load_profile(spec.profile), bundle, Turns(1), time.time, lambda name: None)
         session.tally, session.dice, session.log, session.news = Tally(), dice, log, asyncio.Event()
         running = asyncio.ensure_future(session.run())
         try:
