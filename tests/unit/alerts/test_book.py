@@ -81,7 +81,7 @@ LOST: dict[str, Any] = {"link": Link.UNREACHABLE, "reason": "ssh: connection ref
 
 def test_a_healthy_box_is_silent_for_an_hour() -> None:
     watch = Watch()
-    watch.see(3600, every=5)
+    watch.see(3600, every=20)
     assert (watch.raised, watch.ids) == ([], [])
 
 
@@ -112,7 +112,7 @@ def test_a_wait_goes_on_after_a_gap_and_counts_known_time_alone() -> None:
     watch = Watch()
     hot = sample(gpus=(Gpu(0, "H100", util=95.0, throttle=("hw_thermal",)),))
     watch.see(100, sample=hot)
-    watch.see(600, **LOST, every=5)
+    watch.see(600, **LOST, every=20)
     watch.see(15, sample=hot)
     assert "throttled:0" not in watch.raised
     watch.see(10, sample=hot)
@@ -186,7 +186,7 @@ def test_unreachable_only_after_a_grace_and_over_at_once() -> None:
 @pytest.mark.parametrize("link", [Link.PAUSED, Link.ASKING, Link.REFUSED_KEY])
 def test_a_box_that_is_left_alone_is_not_unreachable(link: Link) -> None:
     watch = Watch()
-    watch.see(600, link=link, every=5)
+    watch.see(600, link=link, every=20)
     assert "unreachable" not in watch.raised
 
 
@@ -242,7 +242,7 @@ def test_done_and_billing_says_what_it_costs() -> None:
     done: dict[str, Any] = {"queues": (DONE,), "runs": (), "sample": sample(procs=())}
     watch.see(1, **done)
     assert watch.alert("done-billing").text == "queue done, still billing $0.42/h (Vast.ai)"
-    watch.see(7200, every=5, **done)
+    watch.see(7200, every=20, **done)
     expected = "queue done 2h00 ago, still billing $0.42/h: $0.84 for nothing (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     assert watch.raised == ["done-billing"]
@@ -255,7 +255,7 @@ def test_done_and_billing_says_what_it_costs() -> None:
 def test_the_dollars_do_not_follow_a_clock_that_is_set() -> None:
     watch = Watch()
     done: dict[str, Any] = {"queues": (DONE,), "sample": sample(procs=())}
-    watch.see(3600, every=5, **done)
+    watch.see(3600, every=20, **done)
     watch.see(5, **done, clock_skew=7200.0)
     assert "1h00 ago, still billing $0.42/h: $0.42" in watch.alert("done-billing").text
 
@@ -287,24 +287,35 @@ def test_an_evaluation_or_a_pause_is_not_idle() -> None:
     assert watch.raised == []
 
 
+def test_a_long_evaluation_of_a_slow_run_is_not_idle() -> None:
+    """One step takes a hundred seconds; after five minutes without one, nothing is said until it counts as stalled."""
+    watch = Watch()
+    slow = run(losses=[2.0] * 40, last_at=NOW + 3400, progressed_at=NOW)
+    started = queue(cell(started=NOW - 600))
+    watch.see(900, sample=gpus(0.0), runs=(slow,), queues=(started,), every=20)
+    assert watch.raised == []
+    watch.see(700, sample=gpus(0.0), runs=(slow,), queues=(started,), every=20)
+    assert watch.raised == ["stalled:lstm-b", "idle-gpu:0"]
+
+
 def test_a_card_that_idles_because_the_run_stalls() -> None:
     watch = Watch()
     stuck = run(progressed_at=NOW, last_at=NOW)
-    watch.see(700, sample=gpus(0.0), runs=(stuck,), every=5)
+    watch.see(700, sample=gpus(0.0), runs=(stuck,), every=20)
     assert watch.raised == ["stalled:lstm-b", "idle-gpu:0"]
 
 
 def test_a_card_without_training_is_not_looked_at() -> None:
     watch = Watch()
     idle = replace(gpus(0.0), procs=())
-    watch.see(1200, sample=idle, queues=(), runs=(), every=5)
+    watch.see(1200, sample=idle, queues=(), runs=(), every=20)
     assert watch.raised == []
 
 
 def test_a_run_that_nobody_queued_stalls_too() -> None:
     watch = Watch()
     one: dict[str, Any] = {"queues": (), "runs": (run(progressed_at=NOW),)}
-    watch.see(590, **one, every=5)
+    watch.see(590, **one, every=20)
     assert watch.raised == []
     watch.see(20, **one)
     assert watch.raised == ["stalled:lstm-b"]
@@ -313,7 +324,7 @@ def test_a_run_that_nobody_queued_stalls_too() -> None:
 def test_no_first_step_counts_our_own_time() -> None:
     watch = Watch()
     one: dict[str, Any] = {"queues": (queue(cell(started=NOW)),), "runs": ()}
-    watch.see(590, **one, every=5)
+    watch.see(590, **one, every=20)
     assert watch.raised == []
     watch.see(20, **one)
     assert watch.raised == ["no-step:lstm-b"]
@@ -325,7 +336,7 @@ def growing(watch: Watch, minutes: int, per_minute: int, start: int = 10_000_000
     for minute in range(minutes):
         used = start + minute * per_minute
         disk = Disk("/data", 20_000_000_000, used, 20_000_000_000 - used)
-        watch.see(60, sample=sample(disk), every=5)
+        watch.see(60, sample=sample(disk), every=20)
 
 
 def test_a_disk_that_will_be_full_in_two_hours() -> None:
@@ -347,7 +358,7 @@ def test_checkpoints_that_are_kept_and_removed_are_no_trend() -> None:
     for turn in range(45):
         used = 12_000_000_000 + (turn % 3) * 1_000_000_000
         disk = Disk("/data", 20_000_000_000, used, 20_000_000_000 - used)
-        watch.see(60, sample=sample(disk), every=5)
+        watch.see(60, sample=sample(disk), every=20)
     assert watch.raised == []
 
 
@@ -357,7 +368,7 @@ def test_bad_frames() -> None:
     assert watch.raised == []
     watch.see(1, counters=Counters(bad_frames=3, gaps=1))
     assert watch.raised == ["stream"]
-    watch.see(610, counters=Counters(bad_frames=3, gaps=1), every=5)
+    watch.see(610, counters=Counters(bad_frames=3, gaps=1), every=20)
     assert watch.cleared == ["stream"]
 
 

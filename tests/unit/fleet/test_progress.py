@@ -1,0 +1,34 @@
+"""When a run last advanced, by our clock, whatever the box's clock is set to."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgt_tui.fleet.scalars import fold
+from rgt_tui.model.protocol import ScalarPoint, Scalars
+from rgt_tui.model.run import RunState
+
+NOW = 1_790_000_000.0
+
+
+def point(run: RunState, step: int, at: float | None, now: float, skew: float = 0.0) -> RunState:
+    points = (ScalarPoint(step, at, None, {"loss": 1.0}),)
+    return fold(run, Scalars("a", "/m.jsonl", 1, step, step + 1, points), now, skew)
+
+
+@pytest.mark.parametrize("jump", [3600.0, -3600.0])
+def test_a_clock_that_is_set_does_not_make_a_run_look_stalled(jump: float) -> None:
+    """The point comes before the news that the clock was set."""
+    run = point(RunState("a"), 1, NOW, NOW)
+    after = point(run, 2, NOW + 1 + jump, NOW + 1)
+    assert after.progressed_at is not None
+    assert NOW <= after.progressed_at <= NOW + 1
+
+
+def test_what_happened_while_nobody_looked_has_its_own_time() -> None:
+    assert point(RunState("a"), 1, NOW - 7200, NOW).progressed_at == NOW - 7200
+    assert point(RunState("a"), 1, NOW - 7200, NOW, skew=-3600.0).progressed_at == NOW - 3600
+
+
+def test_a_point_without_a_time_is_of_now() -> None:
+    assert point(RunState("a"), 1, None, NOW).progressed_at == NOW
