@@ -258,6 +258,8 @@ class ReplayFleet:
                     if item.at < shown_from:
                         self._clock.jump(max(item.at, self._clock.now()))
                     else:
+                        if self._waits(item.at):
+                            self._show()
                         await self._clock.reach(item.at)
                     group = max(group, item.at)
                 self._boxes[item.box].take(item)
@@ -297,10 +299,17 @@ class ReplayFleet:
             if events:
                 observer.happened(tuple(events))
         if show or time.monotonic() - self._shown_at >= SHOW_SECONDS:
-            self._shown_at = time.monotonic()
-            for callback in list(self._subscribers):
-                with contextlib.suppress(Exception):
-                    callback(self._state)
+            self._show()
+
+    def _waits(self, until: float) -> bool:
+        """Tell whether nothing will be shown for a while: then what was published last must be seen."""
+        return self._clock.held or (until - self._clock.now()) / self._clock.speed > SHOW_SECONDS
+
+    def _show(self) -> None:
+        self._shown_at = time.monotonic()
+        for callback in list(self._subscribers):
+            with contextlib.suppress(Exception):
+                callback(self._state)
 
 
 def _profile(spec: BoxSpec) -> Profile:

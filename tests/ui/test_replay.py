@@ -1,0 +1,54 @@
+"""The screens on a recording: what was, with its own clock."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from rgt_tui.fleet.playback import FULL
+from rgt_tui.fleet.replay import ReplayFleet
+from rgt_tui.ui.app import RgtApp
+from tests.ui.snap import screen_text, settle
+
+THREE = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
+
+
+async def test_the_fleet_screen_shows_what_was_recorded() -> None:
+    fleet = ReplayFleet(THREE, speed=FULL)
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(160, 40)) as pilot:
+        await settle(pilot)
+        await asyncio.wait_for(fleet.over.wait(), 60)
+        app.tick(force=True)
+        await settle(pilot)
+        text = screen_text(app)
+        for words in ("autodl-demo", "runpod-demo", "vast-demo", "inodes", "SIM"):
+            assert words in text
+        await pilot.press("enter")
+        await settle(pilot)
+        text = screen_text(app)
+        assert "vast-demo" in text  # the one in trouble comes first
+        assert "/workspace" in text
+
+
+async def test_a_replay_that_is_held_stands_still() -> None:
+    fleet = ReplayFleet(THREE, speed=1.0, skip=30.0)
+    fleet.hold(True)
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        reached = asyncio.Event()
+        fleet.subscribe(lambda state: reached.set() if fleet.position > 29 else None)
+        await asyncio.wait_for(reached.wait(), 60)
+        app.tick(force=True)
+        await settle(pilot)
+        first, position = screen_text(app), fleet.position
+        app.tick(force=True)
+        await settle(pilot)
+        assert screen_text(app) == first
+        assert (fleet.position, fleet.held) == (position, True)
+        fleet.set_speed(FULL)
+        fleet.hold(False)
+        await asyncio.wait_for(fleet.over.wait(), 60)
+        app.tick(force=True)
+        await settle(pilot)
+        assert screen_text(app) != first
