@@ -72,7 +72,7 @@ class CharLM:
         for start in range(0, len(self._held_out), _BATCH):
             rows = self._held_out.at(range(start, min(start + _BATCH, len(self._held_out))))
             nll, count, _ = score(model, rows.to(device))
-            yield float(nll), count
+            yield nll.item(), count
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
         """Return the perplexity of a long text, read in windows that overlap by half and count nothing twice."""

@@ -144,7 +144,7 @@ class Diffusion:
             level = torch.arange(len(clean), device=device) % self.schedule.levels
             kinds = self._held_kinds[start : start + 256].to(device)
             errors = self._errors(model, clean.to(device), kinds, noise, level)
-            yield float(errors.mean(dim=1).sum()), len(clean)
+            yield errors.mean(dim=1).sum().item(), len(clean)
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
         """Return how good samples are, which the loss does not tell.

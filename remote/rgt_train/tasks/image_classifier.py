@@ -110,7 +110,7 @@ class ImageClassifier:
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
         """Yield sum and count of the plain cross entropies of images that are not trained on and not augmented."""
         for logits, labels in self._held_out(model, device):
-            yield float(functional.cross_entropy(logits, labels, reduction="sum")), len(labels)
+            yield functional.cross_entropy(logits, labels, reduction="sum").item(), len(labels)
 
     def scores(self, model: nn.Module, device: torch.device) -> Dict[str, float]:
         """Return the accuracy, and the mean of the classes' own accuracies, which a rare class moves as much."""
