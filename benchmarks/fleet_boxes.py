@@ -29,7 +29,8 @@ from benchmarks.fleet_recording import Recording
 START_FREE, START_RATE, START_FULL = 10, 0.3, 100
 """sshd's default MaxStartups."""
 BACKLOG, TAIL = 120, 200
-"""What the real agent sends of the past to a client that knows nothing of the box: samples, lines of a log."""
+"""What the real agent sends of the past to a client that knows nothing of the box: samples, and lines of a log
+unless it is asked for another number of them."""
 NEWS_EVERY = 5
 """A line of the log and a point of the metrics come with one sample in so many."""
 
@@ -178,11 +179,13 @@ class Box(asyncssh.SSHServerSession[bytes]):
         """Send what a real agent sends to a client that comes for the first time."""
         self._started = True
         Box.numbers += 1
+        self._number = Box.numbers
         self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
         self._interval = float(str(config.get("interval", 1.0)))
         self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval))
-        log = self._recording.log(TAIL, 0, 0)
-        self._step, self._offset = TAIL, len(log)
+        tail = int(str(config.get("tail", TAIL)))
+        log = self._recording.log(self._number, tail, 0, 0)
+        self._step, self._offset = tail, len(log)
         now = time.time()
         past = [self._recording.sample(n, n + 1, now - BACKLOG + n) for n in range(BACKLOG)]
         self._seq = BACKLOG
@@ -197,7 +200,7 @@ class Box(asyncssh.SSHServerSession[bytes]):
         data = self._recording.sample(self._seq - 1, self._seq, time.time())
         if self._seq % NEWS_EVERY == 0:
             self._step += 1
-            data += self._recording.log(1, self._step, self._offset) + self._recording.scalar(
+            data += self._recording.log(self._number, 1, self._step, self._offset) + self._recording.scalar(
                 self._step, self._offset
             )
             self._offset += 100

@@ -119,9 +119,10 @@ class Recording:
         """A sample that is not a difference, for who asks for one at a time."""
         return self.sample(0, seq, time.time())
 
-    def log(self, lines: int, first: int, offset: int) -> bytes:
-        """So many lines of a log."""
-        text = tuple(LOG_LINE % (first + n, 3.0 - (first + n) / 1e5) for n in range(lines))
+    def log(self, box: int, lines: int, first: int, offset: int) -> bytes:
+        """So many lines of a log, unlike those of any other box."""
+        loss = 2.0 + box / 1000
+        text = tuple(LOG_LINE % (first + n, loss - (first + n) / 1e5) for n in range(lines))
         end = offset + sum(len(line) + 1 for line in text)
         return _line({**self._log, "start": offset, "end": end, "lines": text})
 
