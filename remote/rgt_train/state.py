@@ -144,12 +144,12 @@ class RunState:
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
         prefix = "" if len(self.models) == 1 else f"{name}."
-        still = {p.data_ptr() for p in model.parameters()} if self.hooked else set()
+        still = {_address(p) for p in model.parameters()} if self.hooked else set()
         names = keys.bare_names(model)
         state = {names[key]: value for key, value in model.state_dict().items()}
 
         def put(path: str, tensor: torch.Tensor) -> str:
-            return found.put(MODEL_FILE, prefix + path, tensor, tensor.data_ptr() in still)
+            return found.put(MODEL_FILE, prefix + path, tensor, _address(tensor) in still)
 
         return {key: tree.encode(value, put, key) for key, value in state.items()}
 
@@ -215,6 +215,13 @@ class Restored:
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
         return guarantee(self._old, self._new, ", ".join(self.not_restored))
+
+
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0  # it has no memory of its own (a sparse one): refused later, by its name
 
 
 def _parameters(model: torch.nn.Module) -> "list[tuple[str, torch.nn.Parameter]]":

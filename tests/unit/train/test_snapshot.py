@@ -1,0 +1,262 @@
+"""A snapshot is the state of its step, whatever the training does while it is being copied and written."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rgt_train import copying
+from rgt_train.arena_persister import ArenaPersister, hook
+from rgt_train.copying import PARANOID, Torn
+from rgt_train.exits import UsageError
+from rgt_train.persister import STEP, Outcome, Request
+from rgt_train.progress import Progress
+from rgt_train.state import RunState
+from rgt_train.store import Store
+
+from tests.unit.train.harness import TIMEOUT, assert_same
+
+Build = Callable[..., "Bench"]
+
+
+class Bench:
+    """A small model with everything, a persister, and the state at the last `begin`."""
+
+    def __init__(self, out: Path, pids: list[int], *, hooked: bool = True, background: bool = True) -> None:
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.first, self.norm, last = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 1)
+        last.weight.requires_grad_(False)
+        self.model = nn.Sequential(self.first, self.norm, last)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.ema = torch.optim.swa_utils.AveragedModel(self.model)
+        self.state = RunState(
+            {"model": self.model}, {"optimizer": self.optimizer, "ema": self.ema}, Progress(), {}, {}
+        )
+        self.state.steady, self.state.hooked = {"optimizer", "ema"}, hooked
+        out.mkdir(exist_ok=True)
+        self.persister = ArenaPersister(Store(out, 1), started=pids.append, background=background)
+        if hooked:
+            self.handles, without = hook([self.optimizer], self.persister.before_change)
+            assert without == []
+        self.at_begin: dict[str, Any] = {}
+        self.steps = 0
+        self.train()
+
+    def train(self) -> None:
+        """One step."""
+        self.optimizer.zero_grad()
+        self.model(torch.randn(8, 64)).square().mean().backward()
+        self.optimizer.step()
+        self.ema.update_parameters(self.model)
+        self.steps += 1
+
+    def whole(self) -> dict[str, Any]:
+        """A copy of all tensors of the state."""
+        parts = self.state.collect([]).parts
+        return {f"{part.spec.file}:{part.spec.key}": part.tensor.clone() for part in parts}
+
+    def begin(self) -> None:
+        """Begin a save."""
+        self.at_begin = self.whole()
+        self.persister.begin(Request(STEP, self.steps), self.state)
+
+    def end(self) -> Outcome:
+        """Wait for its end."""
+        outcome = self.persister.wait()
+        assert outcome is not None
+        return outcome
+
+    def check(self, outcome: Outcome) -> None:
+        """Assert that what is on the disk is the state at `begin`."""
+        from rgt_train.loaded import Loaded
+
+        assert outcome.error is None, outcome.error
+        assert outcome.checkpoint is not None
+        loaded = Loaded(outcome.checkpoint.path)
+        files = [name for name in loaded.manifest["files"] if name.endswith(".safetensors")]
+        found = {f"{file}:{key}": t.clone() for file in files for key, t in loaded.tensors(file).items()}
+        loaded.close()
+        assert_same({key: found[key] for key in self.at_begin}, self.at_begin)
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made: list[Bench] = []
+
+    def make(**options: bool) -> Bench:
+        made.append(Bench(tmp_path / "run", [], **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.persister.close()
+
+
+class Gate:
+    """Holds the copying thread until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        real = copying.copy_all
+
+        def held(pairs: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                self.reached.set()
+                assert self.opened.wait(TIMEOUT)
+            real(pairs)
+
+        monkeypatch.setattr(copying, "copy_all", held)
+
+
+@pytest.mark.parametrize("paranoid", ["0", "1"])
+def test_training_goes_on_and_the_snapshot_does_not_change(
+    build: Build, monkeypatch: pytest.MonkeyPatch, paranoid: str
+) -> None:
+    monkeypatch.setenv(PARANOID, paranoid)
+    bench = build()
+    for _ in range(4):  # the same memory again and again: nothing of the save before may be left in it
+        bench.begin()
+        for _ in range(3):
+            bench.train()
+        bench.check(bench.end())
+
+
+def test_the_step_waits_for_the_copy_and_buffers_are_copied_at_once(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    mean = bench.norm.running_mean
+    assert mean is not None
+    before = mean.clone()
+    bench.begin()
+    assert gate.reached.wait(TIMEOUT)
+    bench.optimizer.zero_grad()
+    bench.model(torch.randn(8, 64)).square().mean().backward()  # forward and backward are free
+    assert not torch.equal(before, mean)
+    weight = bench.first.weight.detach().clone()
+    stepped = threading.Event()
+
+    def step() -> None:
+        bench.optimizer.step()
+        stepped.set()
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    assert not stepped.wait(0.05)
+    assert torch.equal(weight, bench.first.weight)
+    gate.opened.set()
+    thread.join(TIMEOUT)
+    assert not torch.equal(weight, bench.first.weight)
+    outcome = bench.end()
+    bench.check(outcome)
+    assert outcome.waited_s > 0
+    assert outcome.stall_s > outcome.waited_s
+
+
+def test_a_change_behind_the_optimizers_back_is_noticed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.01, 0.01)
+    gate.opened.set()
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert torn.error.names == ["0.weight"]
+    assert torn.notes == (f"{torn.error}; from now on it is copied on the training thread",)
+    bench.begin()
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.001, 0.001)
+    bench.check(bench.end())
+
+
+def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    for handle in bench.handles:
+        handle.remove()
+    bench.begin()
+    bench.train()
+    gate.opened.set()
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert {"0.weight", "optimizer/state/0/exp_avg", "ema/module.0.weight"} <= set(torn.error.names)
+
+
+def test_without_hooks_everything_is_copied_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = build(hooked=False), Gate(monkeypatch)
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+    assert not gate.reached.is_set(), "no thread copies anything"
+
+
+def test_the_trainer_itself_writes_where_it_is_told_to(build: Build) -> None:
+    bench = build(background=False)
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_state_of_another_shape_gets_new_memory(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    bench.check(bench.end())
+    bench.first.register_buffer("late", torch.arange(5000))
+    bench.begin()
+    bench.check(bench.end())
+    assert "model.safetensors:0.late" in bench.at_begin
+
+
+def test_a_writer_that_dies_is_replaced_and_at_last_done_without(build: Build, tmp_path: Path) -> None:
+    bench = build()
+    pids: list[int] = []
+    bench.persister._client._started = pids.append
+    bench.begin()
+    bench.check(bench.end())
+    for number in (1, 2):
+        os.kill(pids[-1], signal.SIGSTOP)  # in the middle of what it gets next
+        bench.begin()
+        bench.persister.before_change()
+        os.kill(pids[-1], signal.SIGKILL)
+        outcome = bench.end()
+        assert "the writer process died (SIGKILL)" in str(outcome.error)
+        assert len(pids) == number
+        bench.train()
+        if number == 1:
+            assert outcome.notes == ()
+            bench.persister._client.start()
+    assert "it died 2 times in a row" in outcome.notes[0]
+    bench.begin()
+    bench.check(bench.end())
+    assert len(pids) == 2
+
+
+def test_a_snapshot_can_be_written_again(build: Build, tmp_path: Path) -> None:
+    bench = build()
+    blocked = tmp_path / "run" / "checkpoints"
+    blocked.write_text("in the way")
+    bench.begin()
+    bench.train()
+    failed = bench.end()
+    assert isinstance(failed.error, OSError)
+    assert failed.error.errno is not None
+    blocked.unlink()
+    bench.persister.again(give_up=False)
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_what_cannot_be_stored_is_told_by_its_name(build: Build) -> None:
+    bench = build()
+    bench.model.register_buffer("sparse", torch.eye(3).to_sparse())
+    with pytest.raises(UsageError, match=r"sparse is a torch\.sparse_coo tensor"):
+        bench.begin()
+    assert not bench.persister.busy
