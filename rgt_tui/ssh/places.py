@@ -84,8 +84,13 @@ def is_objects(value: Any) -> bool:
 def shape_of(value: Any) -> Any:
     """Return what two values have in common that have the same places."""
     if isinstance(value, dict):
+        if _NESTED.isdisjoint(map(type, value.values())):
+            return tuple(value)
         return tuple((key, shape_of(item)) for key, item in value.items())
-    return ("*", *(shape_of(item) for item in value)) if is_objects(value) else None
+    return ("*", *map(shape_of, value)) if is_objects(value) else None
+
+
+_NESTED = frozenset((dict, list))
 
 
 def _walk(value: Any, path: Path | None, hint: Any) -> Iterator[Place]:

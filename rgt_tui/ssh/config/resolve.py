@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,13 @@ def surroundings(ssh_config: str | None = None, env: Mapping[str, str] | None = 
         sources = ()
     else:
         sources = (Source(Path(tokens.path(ssh_config, {"%": "%", "d": home}, env)), ssh, must_exist=True),)
-    return Surroundings(sources, home, env.get("LOGNAME") or env.get("USER") or getpass.getuser(), env)
+    return Surroundings(sources, home, env.get("LOGNAME") or env.get("USER") or _user(), env)
+
+
+@functools.cache
+def _user() -> str:
+    """Return who runs this process, as the user database says; it may be asked over a network."""
+    return getpass.getuser()
 
 
 def resolve(wanted: Wanted, around: Surroundings) -> Host:
