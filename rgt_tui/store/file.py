@@ -182,11 +182,9 @@ class HistoryFile:
         if not force and 0 <= now - self._upkeep_at < UPKEEP_SECONDS:
             return
         self._upkeep_at = now
-        with self._used() as (con, names):
-            more = samples.GROUPS_AT_ONCE
-            while more >= samples.GROUPS_AT_ONCE:
-                with transaction(con):
-                    more = samples.coarsen(con, names, now)
+        with self._used() as (con, _):
+            with transaction(con):
+                samples.drop_old(con, now)
             with transaction(con):
                 minutes.roll_up(con, now)
                 if self._audit is not None:

@@ -12,7 +12,7 @@ from rgt_tui.store.seal import checked
 from rgt_tui.store.spend import DAY, MINUTE, SAME_SECONDS, Minute, gap_share, looking_back, merged, with_gap
 from rgt_tui.store.tables import DAYS, MINUTES
 
-KEPT_DAYS = 3
+KEPT_DAYS = 2
 """Minutes are kept this long; then only what the whole day cost is."""
 ROLLED = "minutes rolled up before"
 

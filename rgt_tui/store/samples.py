@@ -1,4 +1,4 @@
-"""Means of samples in the file: by the minute for a day, then by ten minutes for a month."""
+"""Means of samples in the file: by the minute for a day, by eight minutes for a month."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from rgt_tui.store.means import WIDTH, Mean
 from rgt_tui.store.seal import checked
 from rgt_tui.store.tables import NAMES, SAMPLES
 
-COARSE = 600
+COARSE = 480
+"""Seconds of a coarse stretch: a day of them fits a screen's width."""
 FINE_SECONDS = 86400.0
-"""After this, minutes are summed up to `COARSE` seconds."""
+"""Minutes are kept for so long."""
 KEPT_SECONDS = 30 * 86400.0
 PAST_SECONDS = 86400.0
-PAST_WIDTH = 480
-"""Seconds of a stretch of what is recalled: a day fits a screen's width."""
-GROUPS_AT_ONCE = 500
-"""Coarse rows made in one go, so that no other writer waits long."""
-
 Values = dict[str, float]
 
 
@@ -70,11 +66,23 @@ class Names:
 
 
 def write(con: sqlite3.Connection, names: Names, box: int, mean: Mean) -> None:
-    """Write a stretch. Where one stands, the one of more samples stays: two processes saw the same box."""
+    """Write a minute, and with it the coarse stretch that it belongs to.
+
+    Where one stands, the one of more samples stays: two processes saw the same box.
+    """
     key = (box, mean.width, mean.slot)
     old = con.execute("SELECT count FROM samples WHERE box = ? AND width = ? AND slot = ?", key).fetchone()
-    if old is None or old[0] < mean.count:
-        _put(con, names, key, mean.count, mean.values)
+    if old is not None and old[0] >= mean.count:
+        return
+    _put(con, names, key, mean.count, mean.values)
+    slot = mean.slot * WIDTH // COARSE
+    per = COARSE // WIDTH
+    fine = con.execute(SAMPLES.select + _RANGE, (box, WIDTH, slot * per, (slot + 1) * per - 1)).fetchall()
+    count, values = _mean((row[4], _values(names, checked("samples", row))) for row in fine)
+    _put(con, names, (box, COARSE, slot), count, values)
+
+
+_RANGE = " WHERE box = ? AND width = ? AND slot >= ? AND slot <= ?"
 
 
 def _put(
@@ -94,31 +102,14 @@ def _values(names: Names, row: Sequence[object]) -> Values:
     return dict(zip(listed, struct.unpack(f"<{len(listed)}f", packed), strict=True))
 
 
-def coarsen(con: sqlite3.Connection, names: Names, now: float) -> int:
-    """Sum up some minutes that are old, drop what is too old; return how many coarse rows were made."""
-    before = int((now - FINE_SECONDS) // COARSE) * (COARSE // WIDTH)
-    con.execute(
-        "DELETE FROM samples WHERE width = ? AND slot < ?", (COARSE, int((now - KEPT_SECONDS) // COARSE))
-    )
-    per = COARSE // WIDTH
-    groups = con.execute(
-        "SELECT DISTINCT box, slot / ? FROM samples WHERE width = ? AND slot < ? LIMIT ?",
-        (per, WIDTH, before, GROUPS_AT_ONCE),
-    ).fetchall()
-    for box, slot in groups:
-        fine = (box, WIDTH, slot * per, (slot + 1) * per)
-        condition = " WHERE box = ? AND width = ? AND slot >= ? AND slot < ?"
-        rows = [checked("samples", row) for row in con.execute(SAMPLES.select + condition, fine)]
-        rows += [
-            checked("samples", row)
-            for row in con.execute(
-                SAMPLES.select + " WHERE box = ? AND width = ? AND slot = ?", (box, COARSE, slot)
+def drop_old(con: sqlite3.Connection, now: float) -> None:
+    """Drop what is too old: minutes after a day, coarse stretches after a month."""
+    for (box,) in con.execute("SELECT id FROM boxes").fetchall():
+        for width, seconds in ((WIDTH, FINE_SECONDS), (COARSE, KEPT_SECONDS)):
+            con.execute(
+                "DELETE FROM samples WHERE box = ? AND width = ? AND slot < ?",
+                (box, width, int((now - seconds) // width)),
             )
-        ]
-        count, values = _mean((row[4], _values(names, row)) for row in rows)
-        con.execute("DELETE FROM samples" + condition, fine)
-        _put(con, names, (box, COARSE, slot), count, values)
-    return len(groups)
 
 
 def _mean(parts: Iterable[tuple[int, Values]]) -> tuple[int, Values]:
@@ -134,28 +125,24 @@ def _mean(parts: Iterable[tuple[int, Values]]) -> tuple[int, Values]:
 
 
 def past(con: sqlite3.Connection, names: Names, box: int, now: float) -> Past:
-    """Return a box's last day in stretches of `PAST_WIDTH`.
+    """Return a box's last day by coarse stretches.
 
     Raises:
         Damaged: what stands there is not what was written.
     """
-    slots: dict[int, list[tuple[int, Values]]] = {}
-    condition = " WHERE box = ? AND width = ? AND slot >= ? AND slot <= ?"
-    reach = (int((now - PAST_SECONDS) // WIDTH), int(now // WIDTH))
-    for row in con.execute(SAMPLES.select + condition, (box, WIDTH, *reach)):
-        slot = checked("samples", row)[2] * WIDTH // PAST_WIDTH
-        slots.setdefault(slot, []).append((row[4], _values(names, row)))
-    return as_past({slot: _mean(parts)[1] for slot, parts in slots.items()})
+    reach = (int((now - PAST_SECONDS) // COARSE), int(now // COARSE))
+    rows = con.execute(SAMPLES.select + _RANGE, (box, COARSE, *reach))
+    return as_past({row[2]: _values(names, checked("samples", row)) for row in rows})
 
 
 def as_past(slots: Mapping[int, Values]) -> Past:
-    """Return stretches of `PAST_WIDTH` seconds, by their number, as a `Past`."""
+    """Return stretches of `COARSE` seconds, by their number, as a `Past`."""
     listed = sorted({name for values in slots.values() for name in values}, key=_order)
     return Past(
         names=tuple(listed),
-        at=tuple(float((slot + 1) * PAST_WIDTH) for slot in sorted(slots)),
+        at=tuple(float((slot + 1) * COARSE) for slot in sorted(slots)),
         values=tuple(tuple(_tenths(slots[slot].get(name)) for name in listed) for slot in sorted(slots)),
-        width=float(PAST_WIDTH),
+        width=float(COARSE),
     )
 
 

@@ -247,10 +247,10 @@ def test_samples_grow_coarse_and_are_dropped_in_time(path: Path) -> None:
     def widths() -> dict[int, int]:
         return dict(con.execute("SELECT width, sum(count) FROM samples GROUP BY width"))
 
-    assert widths() == {60: 30 * 60}
+    assert widths() == {60: 30 * 60, 480: 30 * 60}
     clock.now += 1.5 * 86400
     file.upkeep(force=True)
-    assert widths() == {600: 30 * 60}
+    assert widths() == {480: 30 * 60}
     assert file.recall()["a"].past.at == ()
     clock.now += 40 * 86400
     file.upkeep(force=True)
