@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tests.unit.box.conftest import agent_file as agent_file
 
 @pytest.fixture
 def exp(tmp_path: Path) -> Iterator[Place]:
-    with place(tmp_path / "exp") as made:
+    with place(tmp_path / f"exp{uuid.uuid4().hex[:8]}") as made:  # other tests' trainings run here, too
         yield made
 
 

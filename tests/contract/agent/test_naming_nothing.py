@@ -39,7 +39,7 @@ async def test_nohup(lab: RealSshd, exp: Place) -> None:
     exp.sh("nohup python train.py --to history.jsonl --api-key=hunter2 > run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         (run,) = await client.shows()
-        assert (run.name, run.session, run.alive, run.exit_code) == ("exp/train", "nohup", True, None)
+        assert (run.name, run.session, run.alive, run.exit_code) == (exp.named("train"), "nohup", True, None)
         assert run.log == str(exp.folder / "run.log")
         assert run.sources[0] == str(exp.folder / "history.jsonl")
         assert client.steps(run.name)[:3] == [1, 2, 3]
@@ -56,7 +56,7 @@ async def test_nohup(lab: RealSshd, exp: Place) -> None:
         ended = client.run(run.name)
         assert ended is not None
         assert (ended.alive, ended.ended) == (False, run.ended)
-        kinds = [event.kind for event in client.box.events if event.text.startswith("exp/train:")]
+        kinds = [event.kind for event in client.box.events if event.text.startswith(run.name + ":")]
         assert kinds == ["training-found", "training-ended"]
 
 
@@ -99,7 +99,9 @@ async def test_tmux_without_a_file_shows_the_pane_until_it_is_piped(
         assert run.log == "tmux:main:0.0"
         assert any("tmux pipe-pane" in note for note in run.notes)
         assert [
-            event.level for event in client.box.events if event.kind == "no-log" and "exp/" in event.text
+            event.level
+            for event in client.box.events
+            if event.kind == "no-log" and event.text.startswith(run.name + ":")
         ] == ["warn"]
         piping = [*tmux, "pipe-pane", "-t", "main", f"cat >> {exp.folder}/pane.log"]
         await asyncio.to_thread(subprocess.run, piping, check=True)
@@ -114,7 +116,7 @@ async def test_a_tree_as_torchrun_makes_it_is_one_run(lab: RealSshd, exp: Place)
     )
     async with watching(lab.spec, exp) as client:
         (run,) = await client.shows()
-        assert run.name == "exp/main"
+        assert run.name == exp.named("main")
         await client.until(lambda: len(client.found()[0].pids) == 1 + 2 + 2 * 3, "the whole tree")
         rows = [
             proc for proc in (client.box.sample.procs if client.box.sample else ()) if proc.run == run.name
@@ -167,23 +169,20 @@ async def test_a_log_that_is_renamed_goes_on_under_its_name(lab: RealSshd, exp: 
 async def test_a_restart_that_resumes_goes_on_under_its_name_also_for_a_new_client(
     lab: RealSshd, exp: Place
 ) -> None:
+    name = exp.named("train")
     exp.sh("nohup python train.py --to history.jsonl --stop 60 > run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         await client.shows()
-        await client.until(
-            lambda: not client.found()[0].alive and client.steps("exp/train")[-1:] == [60], "the end"
-        )
+        await client.until(lambda: not client.found()[0].alive and client.steps(name)[-1:] == [60], "the end")
     exp.sh("nohup python train.py --to history.jsonl --stop 60 --resume_from x --first 41 >> run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
-        await client.until(lambda: client.steps("exp/train")[-1:] == [100], "the whole curve")
+        await client.until(lambda: client.steps(name)[-1:] == [100], "the whole curve")
         await client.until(lambda: [run.alive for run in client.found()] == [False], "the second end")
-        assert [run.name for run in client.found()] == ["exp/train"]
-        assert client.steps("exp/train") == list(range(1, 101))
+        assert [run.name for run in client.found()] == [name]
+        assert client.steps(name) == list(range(1, 101))
     # It ended: a client that comes only now still has its curve and its log.
     async with watching(lab.spec, exp) as client:
-        await client.until(
-            lambda: client.steps("exp/train") == list(range(1, 101)), "the curve of what has ended"
-        )
+        await client.until(lambda: client.steps(name) == list(range(1, 101)), "the curve of what has ended")
         (run,) = client.found()
         assert (run.alive, run.log, run.exit_code) == (False, str(exp.folder / "run.log"), None)
         await client.until(lambda: client.lines(run.log), "its log")

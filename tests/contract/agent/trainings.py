@@ -46,6 +46,10 @@ class Place:
             stderr=subprocess.DEVNULL, start_new_session=True, env=plain_env(),
         )  # fmt: skip
 
+    def named(self, script: str) -> str:
+        """What the run of a script is called here."""
+        return f"{self.folder.name}/{script}"
+
     def pids(self) -> list[int]:
         """The processes that run in it."""
         found = []

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,18 @@ Start = Callable[..., subprocess.Popen[bytes]]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def exp(tmp_path: Path) -> Path:
+    """A directory of a name that no other test on this machine has."""
+    return tmp_path / f"exp{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def start(exp: Path) -> Iterator[Start]:
     """Start a script of a name in a directory; it ends with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def start(name: str, code: str, *args: str, **options: Any) -> subprocess.Popen[bytes]:
-        folder = options.get("cwd") or tmp_path / "exp"
+        folder = options.get("cwd") or exp
         folder.mkdir(exist_ok=True)
         (folder / name).write_text(code)
         options = {"cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL} | options
@@ -100,7 +107,7 @@ def test_cells_of_a_queue_are_no_finds(start: Start) -> None:
     assert cell.pid not in look(Finder(None, {}), {cell.pid: "a"})
 
 
-def test_where_nothing_keeps_the_output_is_said(start: Start) -> None:
+def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None:
     away = start("train.py", "import time; time.sleep(1000)", stdout=subprocess.DEVNULL)
     piped = start("train2.py", SLEEP)
     found = Finder(None, {})
@@ -108,7 +115,9 @@ def test_where_nothing_keeps_the_output_is_said(start: Start) -> None:
     assert runs[away.pid]["silent"] == "no log file: its output is thrown away (/dev/null)"
     assert "a program that could not be told" in runs[piped.pid]["silent"]
     told = [
-        (event["kind"], event["level"]) for event in found.events if event["text"].startswith("exp/train:")
+        (event["kind"], event["level"])
+        for event in found.events
+        if event["text"].startswith(f"{exp.name}/train:")
     ]
     assert told == [("training-found", "info"), ("no-log", "warn")]
 
@@ -131,13 +140,15 @@ def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
     assert "exit status" in text
 
 
-def test_a_reboot_ends_what_ran_before_it(start: Start) -> None:
+def test_a_reboot_ends_what_ran_before_it(start: Start, exp: Path) -> None:
     process = start("train.py", SLEEP)
     first = Finder(None, {})
     look(first)
     later = Finder(None, dict(first.report(), boot="another"))
     (name,) = [run["name"] for run in look(later).values() if run["pid"] == process.pid]
-    assert name == "exp/train"  # found anew: whether the number means the same process cannot be known
+    assert (
+        name == f"{exp.name}/train"
+    )  # found anew: whether the number means the same process cannot be known
 
 
 def test_ended_runs_are_forgotten_by_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -357,3 +358,25 @@ def test_paths_in_the_home_directory_are_understood(agent: Agent, tmp_path: Path
     assert [cell.name for cell in wanted[protocol.QueueState].cells] == ["a"]
     assert wanted[protocol.LogLines].lines == ("hello",)
     channel.close()
+
+
+def test_what_was_found_is_only_told_to_who_asked(agent: Agent, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(1000)")
+    with (tmp_path / "run.log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path, stdout=log, stderr=log)
+    try:
+        asks = agent.watch(find=True, interval=0.05)
+        asks.expect(
+            lambda frame: isinstance(frame, protocol.Found) and process.pid in [run.pid for run in frame.runs]
+        )
+        older = agent.watch(interval=0.05)
+        older.expect(
+            lambda frame: (
+                isinstance(frame, protocol.Sample) and process.pid in [proc.pid for proc in frame.procs]
+            )
+        )
+        assert not any(isinstance(frame, protocol.Found) for frame in older.sync())
+        assert (asks.close(), older.close()) == (0, 0)
+    finally:
+        process.kill()
+        process.wait()

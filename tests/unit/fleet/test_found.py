@@ -1,0 +1,49 @@
+"""What the client makes of trainings that were found."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rgt_tui.fleet.reduce import apply
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.protocol import Found, FoundRun, ScalarPoint, Scalars
+from rgt_tui.model.run import RunState
+
+
+def told(*runs: FoundRun) -> Found:
+    return Found("boot", 100.0, runs)
+
+
+def points(run: str) -> Scalars:
+    return Scalars(run, f"found:{run}#loss", 5, 0, 1, (ScalarPoint(1, 99.0, None, {"loss": 2.0}),))
+
+
+def test_a_found_run_has_its_place_among_the_runs_before_its_first_point() -> None:
+    state = apply(
+        BoxState(spec=BoxSpec("a", "h")), told(FoundRun("exp/train", 7, 50.0, "python train.py")), 1.0
+    )
+    assert state.runs == (RunState("exp/train", alive=True),)
+    state = apply(state, points("exp/train"), 2.0)
+    (run,) = state.runs
+    assert (run.loss, run.alive, run.ended) == (2.0, True, None)
+    gone = FoundRun("exp/train", 7, 50.0, "python train.py", alive=False, seen=90.0, ended=100.0)
+    state = apply(state, told(gone), 3.0)
+    (run,) = state.runs
+    assert (run.loss, run.alive, run.ended) == (2.0, False, 100.0)
+    assert state.found[0].exit_code is None
+
+
+def test_runs_below_one_training_live_as_long_as_it() -> None:
+    state = apply(BoxState(spec=BoxSpec("a", "h")), told(FoundRun("exp/train", 7, 50.0, "x")), 1.0)
+    for name in ("exp/train/fold1", "exp/trainer", "cell"):
+        state = apply(state, points(name), 2.0)
+    alive = {run.name: run.alive for run in state.runs}
+    assert alive == {"exp/train": True, "exp/train/fold1": True, "exp/trainer": None, "cell": None}
+
+
+def test_text_of_a_box_is_stripped_of_control_characters() -> None:
+    run = FoundRun(
+        "n", 7, 5.0, "a\x1b[31mb", why="w\x07", user="u\x1b]0;t\x07", place="p\x9b1m", notes=("n\x1b[2J",)
+    )
+    (plain,) = apply(BoxState(spec=BoxSpec("a", "h")), told(run), 1.0).found
+    assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in msgspec.json.encode(plain).decode())
