@@ -57,7 +57,8 @@ def cases(box: BoxState) -> Iterator[Case]:
             continue
         name = cell.name if cell is not None else None
         run = runs.get(name) if name is not None else None
-        yield Case(box, view.path, scan(window(view.lines)), cell, run, kept.get(name or "", ()))
+        found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))
+        yield Case(box, view.path, found, cell, run, kept.get(name or "", ()))
 
 
 def _owner(view: LogView, cells: list[Cell]) -> Cell | None:

@@ -1,13 +1,13 @@
 """Reads a window of a run's log once: which entries it shows, and which lines say that the run went on.
 
-Pure and remembered: the same lines give the same answer without being searched again, so that a box whose
-logs stand still costs nothing.
+The same lines give the same answer without being searched again: a log grows at its end, so a new line costs
+one line, not the window, and a box whose logs stand still costs nothing.
 """
 
 from __future__ import annotations
 
-import functools
 import re
+from collections.abc import Hashable
 
 import msgspec
 
@@ -62,18 +62,78 @@ def window(lines: tuple[str, ...]) -> tuple[str, ...]:
     return lines[-WINDOW:]
 
 
-@functools.lru_cache(maxsize=1024)
-def scan(lines: tuple[str, ...]) -> Scan:
-    """Search `lines` (oldest first) for every entry of the handbook."""
-    rows = [row[:MAX_LINE] for line in lines for row in line.replace("\r", "\n").split("\n")]
+def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
+    """Search `lines` (oldest first) for every entry of the handbook.
+
+    Args:
+        lines: The window.
+        owner: Whose lines they are, such as box and path: what was searched for this owner before is not searched
+            again. None = nobody's, nothing is remembered.
+    """
+    known = _SEARCHED.get(owner) if owner is not None else None
+    if known is None:
+        known = _Searched()
+    elif known.lines == lines:
+        return known.scan
+    before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
+    reports = tuple(before.get(id(line)) or _report(line) for line in lines)
+    found = _summed(lines, reports)
+    if owner is not None:
+        _SEARCHED.pop(owner, None)
+        _SEARCHED[owner] = _Searched(lines, reports, found)
+        if len(_SEARCHED) > MOST_OWNERS:
+            del _SEARCHED[next(iter(_SEARCHED))]
+    return found
+
+
+Report = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+"""What a line says. Per row, because one that rewrites itself has several: its marks, as places in (saved, step,
+resume), and the entries that it may belong to."""
+
+
+class _Searched(msgspec.Struct, frozen=True):
+    """The window of a log, as it was searched last."""
+
+    lines: tuple[str, ...] = ()
+    reports: tuple[Report, ...] = ()
+    scan: Scan = Scan()
+
+
+_SEARCHED: dict[Hashable, _Searched] = {}
+MOST_OWNERS = 4096
+"""The logs that are remembered, the last searched ones."""
+_SAME: dict[Report, Report] = {}
+"""The same object for the same report: nearly all lines of all logs say one of a handful of things."""
+MOST_REPORTS = 1000
+
+
+def _texts(line: str) -> list[str]:
+    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")]
+
+
+def _report(line: str) -> Report:
+    report = tuple(_seen(row) for row in _texts(line))
+    if len(_SAME) > MOST_REPORTS:
+        _SAME.clear()
+    return _SAME.setdefault(report, report)
+
+
+def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    marks = tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+    return marks, tuple(
+        entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles)
+    )
+
+
+def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
     newest = [-1, -1, -1]
     suspects: set[str] = set()
-    for i, row in enumerate(rows):
-        marks, ids = _seen(row)
+    for i, (marks, ids) in enumerate(row for report in reports for row in report):
         for mark in marks:
             newest[mark] = i
         suspects.update(ids)
     saved, step, resume = newest
+    rows = [row for line in lines for row in _texts(line)]
     text = "\n".join(rows)
     hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)
     return Scan(
@@ -84,17 +144,6 @@ def scan(lines: tuple[str, ...]) -> Scan:
         failed_step=_last_number(_FAILED_STEP, text),
         last_good=_last_number(_LAST_GOOD, text),
     )
-
-
-@functools.lru_cache(maxsize=4096)
-def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Return what one line reports, as places in (saved, step, resume), and the entries that it may belong to.
-
-    Remembered by line, because a log grows at its end: a new line then costs one line, not the window.
-    """
-    marks = tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
-    ids = tuple(entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles))
-    return marks, ids
 
 
 def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002

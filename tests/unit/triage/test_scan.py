@@ -1,0 +1,60 @@
+"""A log that grows is searched a line at a time, and says the same as one that is searched whole."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.triage import scan as module
+from rgt_tui.triage.scan import scan, window
+
+LINES = st.sampled_from(
+    [
+        "step 5 loss 2.1",
+        "step 6 loss nan",
+        "checkpoint saved at step 5",
+        "resumed from step 5",
+        "OSError: [Errno 28] No space left on device",
+        "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "10/20 [00:01<00:01]\r11/20 [00:01<00:01]",
+        "",
+    ]
+)
+
+
+@given(st.lists(st.lists(LINES, max_size=20), max_size=12))
+def test_a_growing_log_says_what_the_whole_says(parts: list[list[str]]) -> None:
+    module._SEARCHED.clear()
+    lines: tuple[str, ...] = ()
+    for part in parts:
+        lines += tuple(part)
+        seen = window(lines)
+        assert scan(seen, "log") == scan(seen)
+
+
+def test_a_new_line_costs_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    module._SEARCHED.clear()
+    lines = tuple(f"step {n} loss 2.{n}" for n in range(60))
+    scan(lines, "log")
+    searched: list[str] = []
+    seen = module._seen
+
+    def counted(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+        searched.append(row)
+        return seen(row)
+
+    monkeypatch.setattr(module, "_seen", counted)
+    scan(lines, "log")
+    scan((*lines[1:], "step 60 loss 2.6"), "log")
+    assert searched == ["step 60 loss 2.6"]
+    scan(lines, "another log")
+    assert len(searched) == 61
+
+
+def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    module._SEARCHED.clear()
+    monkeypatch.setattr(module, "MOST_OWNERS", 5)
+    for number in range(20):
+        scan(("step 1 loss 2.0",), number)
+    assert list(module._SEARCHED) == [15, 16, 17, 18, 19]
