@@ -125,7 +125,9 @@ class Alerting:
         await asyncio.gather(*tasks, return_exceptions=True)
         for one in self._deliveries:
             await one.close()
-        await self._file.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(OPEN_S):
+                await self._file.close()
 
     def waits(self, now: float) -> bool:
         """Say whether a box is to be judged although nothing came from it."""
