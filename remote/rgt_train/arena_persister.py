@@ -58,7 +58,7 @@ class ArenaPersister:
     ) -> None:
         self._store = store
         self._background = background and hasattr(os, "memfd_create")
-        self._client = WriterClient(store.out, store.attempt, store.policy, keep, started)
+        self._client = WriterClient(store, keep, started)
         self._arena: Optional[Arena] = None
         self._flight: Optional[_Flight] = None
         self._last: Optional[_Flight] = None

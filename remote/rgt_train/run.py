@@ -355,8 +355,10 @@ class Run:
         except OSError as error:
             raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error
         self._stop = stop or StopRequest()
+        drawn = rng.capture()
         try:
             self._start()
+            rng.restore(drawn)  # libraries that were opened (a mirror's, a logger's) may have drawn numbers
         except BaseException:
             if hasattr(self, "_persister"):
                 self._persister.close()
@@ -386,6 +388,9 @@ class Run:
         if gone:
             self._report.say(f"going back: checkpoints of the steps {gone} are given up")
         loaded, restored = resume.load_latest(store, self._persister, self._state, self._report, self._mirror)
+        if loaded is not None:
+            store.after(loaded)
+            self._ledger.attempt = store.attempt
         self._rng = restored.rng if restored else None
         self._grads = dict(restored.grads) if restored else {}
         p = self.progress

@@ -51,6 +51,7 @@ class Store:
         self.root = os.path.join(self.out, "checkpoints")
         self.best = os.path.join(self.out, "best")
         self.attempt = attempt
+        """May be raised before anything is written: see `after`."""
         self.policy = policy or Policy()
 
     def items(self) -> List[Item]:
@@ -66,6 +67,10 @@ class Store:
     def steps(self) -> List[int]:
         """Return the steps of the published checkpoints, oldest first, unverified."""
         return [item.step for item in self.items()]
+
+    def after(self, loaded: Checkpoint) -> None:
+        """Count on from the incarnation that wrote `loaded`, where the ledger that knew it is lost (a wiped disk)."""
+        self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
 
     def places(self) -> List[Tuple[int, str]]:
         """Return step and directory of the published checkpoints, oldest first, unverified."""

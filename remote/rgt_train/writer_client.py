@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 from rgt_train import wire
 from rgt_train.helper import Helper
-from rgt_train.retention import Policy
+from rgt_train.store import Store
 from rgt_train.writing import Done, Job
 
 DIED = "WriterDied"
@@ -18,20 +18,13 @@ class WriterClient:
     """Keeps one writer process running.
 
     Args:
-        out: The run directory.
-        attempt: Number of this incarnation.
-        policy: Which checkpoints stay.
+        store: Where it writes.
         keep: Descriptors the process holds while it lives (the lock of the run).
         started: Called with the process id of each one that is started.
     """
 
-    def __init__(
-        self, out: str, attempt: int, policy: Policy, keep: Sequence[int], started: Callable[[int], None]
-    ) -> None:
-        self._facts: Dict[str, Any] = {
-            "do": "store", "out": out, "attempt": attempt, "last": policy.last, "hours": policy.hours,
-        }  # fmt: skip
-        self._keep, self._started = keep, started
+    def __init__(self, store: Store, keep: Sequence[int], started: Callable[[int], None]) -> None:
+        self._store, self._keep, self._started = store, keep, started
         self._helper: Optional[Helper] = None
         self._memory: Optional[int] = None
 
@@ -47,7 +40,9 @@ class WriterClient:
         self._helper = Helper("rgt_train.writer", self._keep)
         self._memory = None
         self._started(self._helper.pid)
-        wire.send(self._helper.sock, self._facts)
+        store, policy = self._store, self._store.policy
+        facts = {"out": store.out, "attempt": store.attempt, "last": policy.last, "hours": policy.hours}
+        wire.send(self._helper.sock, {"do": "store", **facts})
 
     def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
         """Hand over a snapshot.

@@ -60,14 +60,32 @@ def copy(place: Place, path: str, name: str, policy: Policy) -> Dict[str, Any]:
                 files[file] = stack.enter_context(open(os.path.join(path, file), "rb", buffering=0))
         except (Damaged, FileNotFoundError):
             return {"gone": True}
-        if name not in place.names():
+        if name not in place.names() or not _is_whole(place, name, body):
             place.put(name, files)
-    check(place, name, body["files"])
-    if manifest_of(place, name) != body:
-        raise Damaged(f"{MANIFEST} reads back differently")
+            compare(place, name, body)
     prune(place, policy)
     size = sum(facts["size"] for facts in body["files"].values())
     return {"bytes": size, "seconds": time.monotonic() - begun}
+
+
+def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
+    """Read a directory back and compare every byte of it, and its manifest with `body`.
+
+    Raises:
+        Damaged: Something differs.
+    """
+    check(place, name, body["files"])
+    if manifest_of(place, name) != body:
+        raise Damaged(f"{MANIFEST} reads back differently")
+
+
+def _is_whole(place: Place, name: str, body: Dict[str, Any]) -> bool:
+    """Say whether a copy that is there already is what it should be; a dead incarnation may have begun it."""
+    try:
+        compare(place, name, body)
+    except (Damaged, UsageError):
+        return False
+    return True
 
 
 def manifest_of(place: Place, name: str) -> Dict[str, Any]:
