@@ -244,6 +244,11 @@ class LogFollower:
             self._fd = -1
 
     @property
+    def cursor(self) -> tuple[int, int] | None:
+        """What a later follower goes on from; None while no file is open."""
+        return (self._inode, self._base + self._splitter.done) if self._fd >= 0 else None
+
+    @property
     def inode(self) -> int:
         """Inode of the open file; 0 while there is none."""
         return self._inode if self._fd >= 0 else 0

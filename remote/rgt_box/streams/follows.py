@@ -46,6 +46,7 @@ class Follows:
         self._checkpoints: dict[str, CheckpointWatch] = {}
         self._frozen = FrozenLogs()
         self._trainings: Trainings | None = None
+        self._found_logs: set[str] = set()
         self._looked = float("-inf")
 
     def follow(self, path: str) -> None:
@@ -121,6 +122,8 @@ class Follows:
             frames += self._trainings.poll([*self._checkpoints])
             for log in self._trainings.logs():
                 self._add_found_log(log.path, log.shown)
+            for name in self._trainings.finished():
+                self._let_go(name)
         for job in self._jobs:
             for name, out in job.runs:
                 if name in job.running:
@@ -147,6 +150,15 @@ class Follows:
         if path not in self._logs and path not in self._unwanted and len(self._logs) < MOST_LOGS:
             self._logs[path] = LogFollower(path, self._log_cursors.pop(path, None), self._config["tail"])
 
+    def _let_go(self, name: str) -> None:
+        log = self._logs.get(name)
+        if log is None or name not in self._found_logs:
+            return
+        self._found_logs.discard(name)
+        if log.cursor is not None:
+            self._log_cursors[name] = log.cursor  # for who may still ask for it
+        self._logs.pop(name).close()
+
     def _add_found_log(self, path: str, shown: str | None) -> None:
         name = shown or path
         old = self._logs.get(name)
@@ -160,6 +172,7 @@ class Follows:
             return  # it was renamed, as rotation does, and its follower knows
         cursor = self._log_cursors.pop(name, None)
         self._logs[name] = LogFollower(path, cursor, self._config["tail"], shown)
+        self._found_logs.add(name)
 
 
 def _exists(out: str, console: str | None) -> bool:

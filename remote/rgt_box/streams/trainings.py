@@ -1,159 +1,23 @@
-"""The trainings that were found: told to the client, with their logs and curves followed."""
+"""The trainings that were found: told to the client, and followed as long as they say something."""
 
 from __future__ import annotations
 
-import os
 import time
 
-from rgt_box import jsonline
 from rgt_box.found.claims import Claims
-from rgt_box.found.run import Run, load
-from rgt_box.found.sources import RunSources
-from rgt_box.streams.found import FoundScalars
-from rgt_box.streams.pane import PaneLog
-from rgt_box.streams.scalars import ScalarFollower
+from rgt_box.found.run import load
+from rgt_box.streams.training import Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, NamedTuple, Optional
+    from typing import Any
 
-    class Log(NamedTuple):
-        """A log to be followed."""
+    from rgt_box.streams.training import Log
 
-        path: str
-        shown: "Optional[str]"
-        """What frames call it, where that is not its path."""
-else:
-    from collections import namedtuple
-
-    Log = namedtuple("Log", "path shown")
-
-EXACT_WITHIN = 15.0
-"""Seconds after which what is printed is read, too, where files of metrics hold no curve."""
 EVERY = 2.0
 """Seconds between two looks at the metrics."""
-MAX_NAMED = 20
-"""Sources and notes told of one run."""
-
-
-class Training:
-    """One found run and what is followed of it.
-
-    Args:
-        run: The run.
-        claims: Who owns which file.
-        cursors: The client's, by source; what is ours is taken out.
-    """
-
-    def __init__(self, run: Run, claims: Claims, cursors: dict[str, tuple[int, int]]) -> None:
-        self.run = run
-        self._cursors = cursors
-        self.pane: PaneLog | None = None
-        self.logs: list[Log] = []
-        self._sources = RunSources(run, claims)
-        self._curves: FoundScalars | None = None
-        self._own: dict[str, ScalarFollower] = {}
-        self._since = time.monotonic()
-
-    def update(self, run: Run) -> None:
-        """Take over what is known of the run now."""
-        if (run.pid, run.ticks) != (self.run.pid, self.run.ticks):
-            self.close()
-            self.pane = None
-        self.run = run
-        self._choose_logs()
-        self._sources.update(run, [log.path for log in self.logs[:2]])
-
-    def _choose_logs(self) -> None:
-        run = self.run
-        before = {log.path: log for log in self.logs}
-        self.logs = [Log(path, _shown(run, path)) for path in run.logs]
-        if not self.logs and run.ended is not None:
-            self.logs = [log for log in before.values() if os.path.exists(log.path)]
-        if not self.logs and run.pane and run.ended is None and self.pane is None:
-            self.pane = PaneLog(run.socket, run.pane)
-        elif run.logs and self.pane is not None:
-            self.close()
-            self.pane = None
-        if self.pane is not None and self.pane.path and not run.logs:
-            self.logs = [Log(self.pane.path, "tmux:%s" % (run.place or run.pane))]
-
-    def poll(self) -> list[dict[str, Any]]:
-        """Return frames for what is new in its metrics."""
-        if self.pane is not None and self.run.ended is None:
-            self.pane.poll()
-        if self._curves is None:
-            self._curves = FoundScalars(
-                self.run.name,
-                "found:" + self.run.name,
-                None,
-                self._cursors,
-                finder=self._sources,
-                since=self.run.since - 1.0,
-            )
-        frames = self._curves.poll()
-        if time.monotonic() - self._since > EXACT_WITHIN:
-            self._sources.reads_consoles = not self._curves.is_read_exactly
-        own = self._sources.own
-        if not own:
-            return frames
-        frames = []  # what our own trainer writes says all that is found beside it
-        for sub, path in own.items():
-            if path not in self._own:
-                name = "%s/%s" % (self.run.name, sub) if sub else self.run.name
-                self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))
-            frame, events = self._own[path].poll()
-            frames += [frame] if frame else []
-            frames += [
-                dict(event, t="event", text="%s: %s" % (self.run.name, event["text"])) for event in events
-            ]
-        return frames
-
-    def describe(self, torn: set[str]) -> dict[str, Any]:
-        """Return the run as the ``found`` frame tells it."""
-        run = self.run
-        shown = [log.shown or log.path for log in self.logs]
-        notes = list(run.notes)
-        if run.silent and run.silent not in notes:
-            notes.append(run.silent)
-        notes += [
-            "%s was deleted while it is written to: it is gone when the training ends" % name
-            for name in run.deleted.values()
-        ]
-        if self._sources.cut:
-            notes.append("only a part was searched for metrics of %s" % ", ".join(sorted(self._sources.cut)))
-        if torn:
-            notes.append(
-                "%s may be another training's that runs in the same directory: not shown"
-                % ", ".join(sorted(torn)[:3])
-            )
-        return jsonline.compact(
-            {
-                "name": run.name,
-                "pid": run.pid,
-                "pids": run.pids,
-                "started": run.started,
-                "command": run.command,
-                "why": run.why,
-                "cwd": run.cwd,
-                "user": run.user,
-                "session": run.session,
-                "place": run.place,
-                "log": shown[0] if shown else None,
-                "logs": shown,
-                "sources": self._sources.paths[:MAX_NAMED],
-                "alive": run.ended is None,
-                "seen": run.seen if run.ended is not None else None,
-                "ended": run.ended,
-                "exit_code": run.exit_code,
-                "notes": notes[:MAX_NAMED],
-            }
-        )
-
-    def close(self) -> None:
-        """Let go of the pane."""
-        if self.pane is not None:
-            self.pane.close()
+ENDED = 8
+"""Of the trainings that have ended, how many still get their curves and logs sent; of the others only is told."""
 
 
 class Trainings:
@@ -187,7 +51,20 @@ class Trainings:
 
     def logs(self) -> list[Log]:
         """Return the logs to be followed."""
-        return [log for training in self._all.values() for log in training.logs]
+        return [log for training in self._followed() for log in training.logs if not training.is_over]
+
+    def finished(self) -> list[str]:
+        """Return what frames call the logs to which nothing comes any more."""
+        over = [training for training in self._all.values() if training.is_over]
+        live = {log.shown or log.path for log in self.logs()}
+        return [name for training in over for name in training.names() if name not in live]
+
+    def _followed(self) -> list[Training]:
+        """Return the live trainings, and those that ended last."""
+        ended = [training for training in self._all.values() if training.run.ended is not None]
+        ended.sort(key=lambda training: training.run.ended or 0.0)
+        left = {training.run.name for training in ended[:-ENDED]}
+        return [training for name, training in self._all.items() if name not in left]
 
     def poll(self, taken: list[str]) -> list[dict[str, Any]]:
         """Return frames that are news.
@@ -201,7 +78,7 @@ class Trainings:
         self._looked = now
         self._claims.update([training.run for training in self._all.values()], taken)
         frames: list[dict[str, Any]] = []
-        for training in self._all.values():
+        for training in self._followed():
             frames += training.poll()
         told = [training.describe(self._claims.torn.get(name, set())) for name, training in self._all.items()]
         if told != (self._sent or []):
@@ -213,8 +90,3 @@ class Trainings:
         """Let go of what is open."""
         for training in self._all.values():
             training.close()
-
-
-def _shown(run: Run, path: str) -> str | None:
-    name = run.deleted.get(path)
-    return None if name is None else name + " (deleted)"
