@@ -85,6 +85,15 @@ def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
     return None
 
 
+def attempts(out: StrPath) -> int:
+    """Return the number of the last launch that is recorded in `out`; 0 where there is none."""
+    try:
+        with open(os.path.join(out, NAME), encoding="utf-8") as file:
+            return int(json.load(file)["last"]["attempt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
 def versions() -> Dict[str, str]:
     """Return the versions of Python and of the libraries that are loaded or stand beside torch."""
     found = {"python": platform.python_version(), "platform": platform.platform()}

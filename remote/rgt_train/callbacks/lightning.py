@@ -1,0 +1,120 @@
+"""The callback for Lightning."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Mapping, Optional, Set
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:  # the same library under its older name
+    from pytorch_lightning.callbacks import Callback
+
+from rgt_train.callbacks.recorder import Recorder, plain
+from rgt_train.durable import StrPath
+
+
+class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
+    """Writes ``metrics.jsonl`` and ``run.json``; Lightning's own checkpoints are told about, and never touched.
+
+    Two lines::
+
+        from rgt_train.callbacks import RgtLightningCallback
+        trainer = L.Trainer(…, callbacks=[RgtLightningCallback()])
+
+    Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``.
+
+    Args:
+        out: The run directory; the Trainer's ``default_root_dir`` by default.
+    """
+
+    def __init__(self, out: Optional[StrPath] = None) -> None:
+        super().__init__()
+        self._out = out
+        self._recorder: Optional[Recorder] = None
+        self._told: Set[str] = set()
+        self._step = -1
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Write the start, or that it goes on."""
+        if not trainer.is_global_zero:
+            return
+        batch = _batch_size(trainer)
+        facts = {
+            "seed": int(os.environ.get("PL_GLOBAL_SEED", "0") or 0),
+            "batch": batch * int(trainer.world_size),
+            "accumulate": int(trainer.accumulate_grad_batches),
+            "world": int(trainer.world_size),
+            "settings": plain(dict(pl_module.hparams)),
+        }
+        out = self._out if self._out is not None else trainer.default_root_dir
+        self._step = int(trainer.global_step)
+        self._recorder = Recorder(out, self._step, self._total(trainer), facts)
+
+    def on_train_batch_end(
+        self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Append a point where Lightning logs, once per optimizer step."""
+        step = int(trainer.global_step)
+        if self._recorder is None or step == self._step:
+            return
+        self._step = step
+        self._tell_checkpoints(trainer, step)
+        if step % max(1, int(trainer.log_every_n_steps)):
+            return
+        values: Dict[str, Any] = dict(trainer.logged_metrics)
+        loss = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
+        if loss is not None:
+            values["loss"] = loss
+        if trainer.optimizers:
+            values["lr"] = trainer.optimizers[0].param_groups[0]["lr"]
+        self._recorder.point(step, self._epoch(trainer), values)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Append what the validation logged."""
+        if self._recorder is None or trainer.sanity_checking:
+            return
+        self._recorder.point(int(trainer.global_step), self._epoch(trainer), dict(trainer.callback_metrics))
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Tell what ended it."""
+        self._end(trainer, f"{type(exception).__name__}: {exception}"[:200])
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Note that the loop is over; Lightning may write its last checkpoint behind this."""
+        if self._recorder is not None:
+            self._tell_checkpoints(trainer, int(trainer.global_step))
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Tell how it ended."""
+        self._end(trainer, None)
+
+    def _end(self, trainer: Any, reason: Optional[str]) -> None:
+        if self._recorder is not None:
+            self._tell_checkpoints(trainer, int(trainer.global_step))
+            self._recorder.end(int(trainer.global_step), self._total(trainer), reason)
+            self._recorder = None
+
+    def _tell_checkpoints(self, trainer: Any, step: int) -> None:
+        for callback in trainer.checkpoint_callbacks:
+            for name in ("best_model_path", "last_model_path"):
+                path = str(getattr(callback, name, "") or "")
+                if path and path not in self._told and os.path.exists(path) and self._recorder is not None:
+                    self._told.add(path)
+                    self._recorder.checkpoint(step, path)
+
+    @staticmethod
+    def _total(trainer: Any) -> int:
+        total = trainer.estimated_stepping_batches
+        return int(total) if total != float("inf") else 0
+
+    @staticmethod
+    def _epoch(trainer: Any) -> float:
+        batches = trainer.num_training_batches
+        share = (trainer.fit_loop.batch_idx + 1) / batches if 0 < batches < float("inf") else 0.0
+        return float(trainer.current_epoch + min(1.0, share))
+
+
+def _batch_size(trainer: Any) -> int:
+    loader = trainer.train_dataloader
+    return int(getattr(loader, "batch_size", None) or 1)

@@ -1,0 +1,112 @@
+"""What both callbacks write: the points and events of a run that somebody else's loop makes."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any, Dict, Mapping, Optional
+
+from rgt_train import record
+from rgt_train.durable import StrPath
+from rgt_train.report import Report, last_seen, say
+
+NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
+"""Their names of numbers → ours."""
+_SECRET = ("token", "key", "secret", "password")
+
+
+class Recorder:
+    """Writes ``metrics.jsonl`` and ``run.json`` of one launch; a full disk never ends the training.
+
+    Args:
+        out: The run directory; created if missing.
+        step: The step that the other trainer goes on from.
+        total_steps: Its last step.
+        facts: Keyword arguments of `rgt_train.record.facts` beside attempt and step.
+    """
+
+    def __init__(self, out: StrPath, step: int, total_steps: int, facts: Mapping[str, Any]) -> None:
+        self.out = os.fspath(out)
+        try:
+            os.makedirs(self.out, exist_ok=True)
+        except OSError as error:
+            say(f"rgt: {self.out} cannot be made: {error}; metrics wait in memory")
+        logged, _ = last_seen(self.out)
+        self._report = Report(self.out)
+        self._bad = 0
+        self._last = step
+        attempt = record.attempts(self.out) + 1
+        complaint = record.write(self.out, record.facts(**facts, attempt=attempt, step=step))
+        if complaint:
+            say(f"rgt: {complaint}")
+        if logged is None and step == 0:
+            self._report.event("start", 0, total_steps=total_steps)
+        else:
+            lost = max(0, (logged or 0) - step)
+            self._report.event("resume", step, reason="unknown", total_steps=total_steps, lost_steps=lost)
+
+    def point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
+        """Append what is a number in `values`; a loss that is not finite becomes an event, too."""
+        numbers = numbers_in(values)
+        if not numbers:
+            return
+        self._last = max(self._last, step)
+        self._report.point(step, epoch, **numbers)
+        loss = numbers.get("loss", 0.0)
+        norm = numbers.get("grad_norm", 0.0)
+        if not (math.isfinite(loss) and math.isfinite(norm)):
+            self._bad += 1
+            self._report.event("nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad)
+
+    def checkpoint(self, step: int, path: str) -> None:
+        """Tell about a checkpoint that the other trainer has written."""
+        self._report.event("checkpoint", step, path=os.path.abspath(path), bytes=size_of(path))
+
+    def end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
+        """Tell how the launch ends, and close."""
+        if reason is None and step >= total_steps:
+            self._report.event("done", step)
+        else:
+            self._report.event("stop", step, reason=reason or "left early")
+        self._report.close()
+
+
+def numbers_in(values: Mapping[str, Any]) -> Dict[str, float]:
+    """Return the numbers (plain or tensors of one element) in `values` under our names."""
+    found: Dict[str, float] = {}
+    for name, value in values.items():
+        if name == "epoch" or isinstance(value, (bool, str)):
+            continue
+        item = getattr(value, "item", None)
+        if item is not None and getattr(value, "numel", lambda: 1)() == 1:
+            value = item()
+        if isinstance(value, (int, float)):
+            found[_ours(name)] = float(value)
+    return found
+
+
+def _ours(name: str) -> str:
+    return NAMES.get(name) or ("val_" + name[5:] if name.startswith("eval_") else name)
+
+
+def size_of(path: str) -> int:
+    """Return the bytes of a file, or of all files below a directory; 0 where there is none."""
+    if os.path.isfile(path):
+        return os.path.getsize(path)
+    total = 0
+    for folder, _, files in os.walk(path):
+        for file in files:
+            try:
+                total += os.path.getsize(os.path.join(folder, file))
+            except OSError:
+                continue
+    return total
+
+
+def plain(settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the settings that JSON can hold, without those that are secrets by their name."""
+    return {
+        name: value
+        for name, value in settings.items()
+        if isinstance(value, (int, float, str, bool)) and not name.lower().endswith(_SECRET)
+    }
