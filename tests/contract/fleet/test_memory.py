@@ -181,6 +181,22 @@ async def test_a_history_that_hangs_holds_nothing_up(real_sshd: RealSshd, tmp_pa
     assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
 
 
+async def test_a_damaged_history_is_told_on_the_event_line_and_goes_on(
+    real_sshd: RealSshd, tmp_path: Path
+) -> None:
+    job = Job(tmp_path)
+    job.grow(3)
+    (tmp_path / "history.db").write_bytes(b"no database " * 1000)
+    spec = described(real_sshd, job)
+    one = Rgt(spec, tmp_path)
+    await one.fleet.start()
+    await until(one.fleet, has(3))
+    state = await until(one.fleet, lambda state: any("history.db.damaged-" in e.text for e in state.events))
+    assert [event.level for event in state.events if not event.box] == ["warn"]
+    await one.fleet.stop()
+    assert steps(FleetState(boxes=tuple((await History(tmp_path / "history.db").recall([spec])).values())))
+
+
 def test_a_state_of_an_earlier_rgt_is_not_saved_as_one_of_this() -> None:
     """Or its age would begin anew with each start."""
 
