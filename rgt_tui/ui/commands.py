@@ -99,7 +99,7 @@ APP: tuple[Command, ...] = (
         "help",
         "Every key of this screen, and what it does.",
         "app.help",
-        footer=8,
+        footer=20,
     ),
     Command(
         "app.palette", ("ctrl+p", "colon"), "commands", "Find a command by its name.", "app.command_palette"
