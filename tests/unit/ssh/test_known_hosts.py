@@ -56,6 +56,7 @@ def test_whom_a_line_is_about(hosts: str, name: str, about: bool) -> None:
         "a ssh-ed25519",
         "",
     ],
+    ids=["comment", "another kind of key", "no base64", "unknown mark", "no key", "empty"],
 )
 def test_what_is_no_entry_is_passed_over(line: str) -> None:
     assert parse("f", line) == ()
