@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rgt_tui.cli.exits import USAGE
-from rgt_tui.cli.options import Commands, command, fleet_option, port
+from rgt_tui.cli.options import Commands, command, fleet_option, json_option, port
 
 KEYS = ("profile", "port", "user", "identity", "logs", "jobs", "runs")
 """Options that become keys of the box."""
@@ -41,6 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--run", dest="runs", action="append", metavar="DIR", help="a run directory on the box"
     )
+    json_option(parser, "print one JSON object per box: its keys, and the file")
     fleet_option(parser)
 
 
@@ -69,4 +70,4 @@ def run(arguments: argparse.Namespace) -> int:
     values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) is not None}
     if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
         values["profile"] = guess
-    return write(arguments.fleet, {arguments.name: values})
+    return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)

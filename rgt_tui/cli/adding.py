@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -32,12 +33,20 @@ def target_path(named: str | None) -> Path:
     return find_fleet_file(named, os.environ, Path.cwd()) or Path("rgt.toml")
 
 
-def write(named: str | None, tables: Mapping[str, Mapping[str, Any]]) -> int:
+def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print boxes as JSON; `path` is where they stand now, None = nowhere yet."""
+    for name, values in tables.items():
+        box = {"box": name, **values, "file": None if path is None else str(path)}
+        sys.stdout.write(json.dumps(box) + "\n")
+
+
+def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json: bool = False) -> int:
     """Add boxes; return the exit code.
 
     Args:
         named: What ``--fleet`` says.
         tables: Name → keys of each box.
+        as_json: Print JSON objects instead of tables.
     """
     path = target_path(named)
     ordered = {name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()}
@@ -48,6 +57,9 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]]) -> int:
         return FAILED if isinstance(error.__cause__, OSError) else USAGE
     for warning in config.warnings:
         complain(warning)
+    if as_json:
+        say(path, ordered)
+        return OK
     for name, values in ordered.items():
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     sys.stdout.write(f"next: rgt doctor {' '.join(ordered)}\n")

@@ -6,7 +6,7 @@ GPU readings are named as NVIDIA's dcgm-exporter names them, so that boards made
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rgt_tui.alerts import Assessment, assess
@@ -193,27 +193,32 @@ def exposition(state: FleetState, now: float) -> str:
         state: Its state.
         now: Client clock.
     """
+    lines = []
+    for family, rows in series(state, now):
+        lines.append(f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n")
+        for labels, value in rows:
+            inside = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
+            lines.append(f"{family.name}{{{inside}}} {number(value)}\n")
+    return "".join(lines)
+
+
+def series(state: FleetState, now: float) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
+    """Yield every family that has values, with its labels and values; the labels' texts are harmless."""
     boxes = [Seen(box, assess(box, now), now) for box in state.boxes]
-    return "".join(line for family in FAMILIES for line in _family(family, boxes))
-
-
-def _family(family: Family, boxes: Iterable[Seen]) -> Iterator[str]:
-    rows: dict[
-        str, float
-    ] = {}  # by labels: a series that comes twice would make Prometheus refuse all of them
-    for seen in boxes:
-        for labels, value in family.rows(seen):
-            named = {"box": seen.box.spec.name, **labels}
-            if value is not None:
-                rows.setdefault(",".join(f'{key}="{_label(text)}"' for key, text in named.items()), value)
-    if rows:
-        yield f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n"
-    for inside, value in rows.items():
-        yield f"{family.name}{{{inside}}} {number(value)}\n"
+    for family in FAMILIES:
+        rows: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
+        for seen in boxes:
+            for labels, value in family.rows(seen):
+                named = {key: clean(text) for key, text in {"box": seen.box.spec.name, **labels}.items()}
+                if value is not None:
+                    # A series that comes twice would make Prometheus refuse all of them.
+                    rows.setdefault(tuple(named.values()), (named, value))
+        if rows:
+            yield family, list(rows.values())
 
 
 def _label(text: str) -> str:
-    return clean(text).replace("\\", "\\\\").replace('"', '\\"')
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def number(value: float) -> str:

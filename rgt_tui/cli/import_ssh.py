@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import Commands, command, fleet_option
+from rgt_tui.cli.options import Commands, command, fleet_option, json_option
 
 GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "git.sr.ht", "codeberg.org")
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
@@ -36,12 +36,13 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--write", action="store_true", help="write, instead of only showing what would be added"
     )
+    json_option(parser, "print one JSON object per box: its keys, and the file")
     fleet_option(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """List or add; return the exit code."""
-    from rgt_tui.cli.adding import write
+    from rgt_tui.cli.adding import say, write
     from rgt_tui.cli.opening import complain
     from rgt_tui.fleet.config.write import box_table
     from rgt_tui.fleet.fleet_file import FleetFileError
@@ -58,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         complain(f"no host of {where} matches that is not in the fleet file already")
         return FAILED
     if arguments.write:
-        return write(arguments.fleet, tables)
+        return write(arguments.fleet, tables, as_json=arguments.json)
+    if arguments.json:
+        say(None, tables)
+        return OK
     sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
     sys.stdout.write("\n# nothing is written yet: add --write, and patterns for only some of them\n")
     return OK

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rgt_tui.cli.exits import FAILED, OK
-from rgt_tui.cli.options import Commands, command
+from rgt_tui.cli.options import Commands, command, json_option
 
 TEMPLATE = """\
 # The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
@@ -49,6 +49,7 @@ def add_parser(commands: Commands) -> None:
         examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
     )
     parser.add_argument("--path", metavar="FILE", default="rgt.toml", help="where to (default: ./rgt.toml)")
+    json_option(parser, "print one JSON object: the path")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -65,5 +66,10 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror}")
         return FAILED
-    sys.stdout.write(f"{path}: written\nnext: rgt add NAME HOST, or rgt import\n")
+    if arguments.json:
+        import json
+
+        sys.stdout.write(json.dumps({"path": str(path)}) + "\n")
+    else:
+        sys.stdout.write(f"{path}: written\nnext: rgt add NAME HOST, or rgt import\n")
     return OK

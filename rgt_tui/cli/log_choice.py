@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
+import msgspec
+
 from rgt_tui.cli.gathering import gather
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -38,6 +40,9 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
         found = await listed(connection, deployed, (wanted,) if wanted else tuple(known(box)))
     if arguments.list:
         for file in found:
+            if arguments.json:
+                sys.stdout.write(msgspec.json.encode(file).decode() + "\n")
+                continue
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime))
             sys.stdout.write(f"{stamp} {file.size:>14,} {clean(file.path)}\n")
         return None

@@ -6,6 +6,9 @@ import asyncio
 import os
 import sys
 
+import msgspec
+
+from rgt_tui.fleet.exact_log import ExactLog
 from rgt_tui.model.plain import clean
 
 LONGEST_LINE = 1 << 20
@@ -61,14 +64,63 @@ class TerminalOutput(ExactOutput):
             self._rest = b""
 
 
+class JsonOutput(ExactOutput):
+    """Writes an object per line: where it stands, and its text.
+
+    Args:
+        fd: Where to.
+        log: Whose lines they are.
+    """
+
+    def __init__(self, fd: int, log: ExactLog) -> None:
+        super().__init__(fd)
+        self._log = log
+        self._rest = b""
+        self._begin = self._end = 0
+        self._path = ""
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        out = b""
+        if (self._path, self._end) != (self._log.path, self._log.offset):
+            out = self._taken()  # another file: the last line of the one before is complete
+            self._path, self._begin, self._end = self._log.path, self._log.offset, self._log.offset
+        self._end += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            out += self._object(line)
+            self._begin += len(line) + 1
+        if len(self._rest) > LONGEST_LINE:
+            out += self._taken()
+        if out:
+            await super().write(out)
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        if self._rest:
+            await super().write(self._taken())
+
+    def _taken(self) -> bytes:
+        line, self._rest = self._rest, b""
+        out = self._object(line) if line else b""
+        self._begin += len(line)
+        return out
+
+    def _object(self, line: bytes) -> bytes:
+        text = line.decode("utf-8", "replace")
+        return msgspec.json.encode({"path": self._path, "offset": self._begin, "text": text}) + b"\n"
+
+
 def harmless(line: bytes) -> bytes:
     """Return a line of a log as a terminal may have it."""
     shown = line.rstrip(b"\r").rpartition(b"\r")[2]
     return clean(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
 
 
-def make_output(*, raw: bool) -> ExactOutput:
-    """Return the way to standard output: exact, except on a terminal without ``--raw``."""
+def make_output(log: ExactLog, *, raw: bool, as_json: bool) -> ExactOutput:
+    """Return the way to standard output: exact, except on a terminal without `raw`."""
     sys.stdout.flush()
-    kind = TerminalOutput if sys.stdout.isatty() and not raw else ExactOutput
-    return kind(sys.stdout.fileno())
+    fd = sys.stdout.fileno()
+    if as_json:
+        return JsonOutput(fd, log)
+    return TerminalOutput(fd) if sys.stdout.isatty() and not raw else ExactOutput(fd)

@@ -14,6 +14,7 @@ from rgt_tui.cli.options import (
     count,
     fleet_option,
     host_key_option,
+    json_option,
     timeout_option,
 )
 
@@ -55,6 +56,10 @@ def add_parser(commands: Commands) -> None:
         "-f", "--follow", action="store_true", help="go on with what is written, until Ctrl-C"
     )
     parser.add_argument("--raw", action="store_true", help="leave escape sequences also on a terminal")
+    json_option(
+        parser,
+        "a JSON object per line instead of its bytes: path, offset, text (what is no UTF-8 is replaced)",
+    )
     parser.add_argument("--list", action="store_true", help="list the logs of the box, the newest first")
     fleet_option(parser)
     timeout_option(parser, 60.0)
@@ -74,11 +79,11 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.model.plain import clean
     from rgt_tui.ssh.cat import CatFailed
-    from rgt_tui.ssh.errors import BoxError
+    from rgt_tui.ssh.errors import BoxError, DeployFailed, NoCommands, NoPython
 
     try:
         return running.run(_print(spec, arguments))
-    except CatFailed as error:
+    except (CatFailed, NoPython, NoCommands, DeployFailed) as error:
         complain(f"{spec.name}: {clean(str(error))}")
         return FAILED
     except BoxError as error:
@@ -113,9 +118,10 @@ async def _print(spec: BoxSpec, arguments: argparse.Namespace) -> int:
             patience=arguments.timeout,
             accept_new_host_keys=arguments.accept_new_host_key,
         )
-        output = make_output(raw=arguments.raw)
+        log = ExactLog(spec, request, say)
+        output = make_output(log, raw=arguments.raw, as_json=arguments.json)
         try:
-            async for data in ExactLog(spec, request, say).pieces():
+            async for data in log.pieces():
                 await output.write(data)
         finally:
             await output.close()

@@ -14,6 +14,7 @@ from rgt_tui.cli.options import (
     command,
     fleet_option,
     host_key_option,
+    json_option,
     timeout_option,
 )
 
@@ -40,6 +41,7 @@ def add_parser(commands: Commands) -> None:
         "--listen", type=_address, default=LISTEN, metavar="ADDRESS:PORT", help=f"where to (default {LISTEN})"
     )
     parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
+    json_option(parser, "with --once: one JSON object per value: name, labels, value")
     fleet_option(parser)
     timeout_option(parser, 20.0)
     host_key_option(parser)
@@ -59,6 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
+        if arguments.json and not arguments.once:
+            raise FleetFileError("--json goes with --once; what is served is Prometheus text")
         config = open_fleet(arguments)
         specs = chosen(config, arguments.boxes)
     except FleetFileError as error:
@@ -70,15 +74,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+    import json
+    import math
     import time
 
-    from rgt_tui.cli.exposition import exposition
+    from rgt_tui.cli.exposition import exposition, series
     from rgt_tui.cli.gathering import gather
 
     state = await gather(
         specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts
     )
-    sys.stdout.write(exposition(state, time.time()))
+    now = time.time()
+    if not arguments.json:
+        sys.stdout.write(exposition(state, now))
+        return OK
+    for family, rows in series(state, now):
+        for labels, value in rows:
+            shown = value if math.isfinite(value) else str(value)
+            sys.stdout.write(json.dumps({"name": family.name, "labels": labels, "value": shown}) + "\n")
     return OK
 
 

@@ -14,9 +14,18 @@ from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.cat import CatFailed, FileBegins, Place, cat
-from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, Unreachable
+from rgt_tui.ssh.config.errors import ConfigError
+from rgt_tui.ssh.errors import (
+    AuthFailed,
+    BoxError,
+    DeployFailed,
+    HostKeyRefused,
+    NoCommands,
+    NoPython,
+    Unreachable,
+)
 
-FOREVER = (AuthFailed, HostKeyRefused)
+FOREVER = (AuthFailed, HostKeyRefused, NoPython, NoCommands, DeployFailed, ConfigError)
 """What trying again does not mend."""
 NOTES = {
     "rotated": "{path} was rotated; going on with the file that stands there now",
@@ -55,6 +64,16 @@ class ExactLog:
         self._path = request.path
         self._until: int | None = None
         self._known = False
+
+    @property
+    def path(self) -> str:
+        """On the box, as the agent has expanded it; as it was asked for before the first byte."""
+        return self._path
+
+    @property
+    def offset(self) -> int:
+        """Where the piece that was yielded last begins in its file."""
+        return self._place.offset
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the bytes as they come; each is counted as received when the next one is asked for.

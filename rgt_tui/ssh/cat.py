@@ -10,6 +10,7 @@ import msgspec
 
 from rgt_tui.ssh.deploy import Deployed
 from rgt_tui.ssh.errors import BoxError
+from rgt_tui.ssh.pipe import Pipe, open_pipe
 
 KEPT = 1024
 """Bytes before a position that prove it, as the agent counts them."""
@@ -102,40 +103,35 @@ async def cat(
         asyncssh.Error: the connection was lost.
         EOFError: it ended without a word.
     """
-    command = deployed.command("cat", *words)
-    async with connection.create_process(command, encoding=None) as process:
-        try:
-            while True:
-                line = await process.stdout.readline()
-                if not line.endswith(b"\n"):
-                    raise EOFError(
-                        "the agent ended" if process.exit_status is not None else "the connection ended"
-                    )
-                try:
-                    record = _decode(line)
-                except msgspec.DecodeError as error:
-                    raise CatFailed(f"the agent said what is no record: {error}") from error
-                if isinstance(record, _End):
-                    return
-                if isinstance(record, _Error):
-                    raise CatFailed(record.text)
-                if isinstance(record, FileBegins):
-                    yield record
-                else:
-                    async for data in _received(process, record.n):
-                        yield data
-        finally:
-            process.close()
+    channel, pipe = await open_pipe(connection, deployed.command("cat", *words))
+    try:
+        while True:
+            try:
+                record = _decode(await pipe.readline())
+            except msgspec.DecodeError as error:
+                raise CatFailed(f"the agent said what is no record: {error}") from error
+            except EOFError as error:
+                said = pipe.words.decode("utf-8", "replace").strip().rpartition("\n")[2]
+                raise EOFError(f"the agent ended: {said}" if said else "the connection ended") from error
+            if isinstance(record, _End):
+                return
+            if isinstance(record, _Error):
+                raise CatFailed(record.text)
+            if isinstance(record, FileBegins):
+                yield record
+            else:
+                async for data in _received(pipe, record.n):
+                    yield data
+    finally:
+        channel.close()
 
 
-async def _received(process: asyncssh.SSHClientProcess[bytes], left: int) -> AsyncIterator[bytes]:
+async def _received(pipe: Pipe, left: int) -> AsyncIterator[bytes]:
     """Yield a piece as it arrives: on a slow line that breaks often, every byte that came counts."""
     if not 0 < left <= LONGEST_PIECE:
         raise CatFailed(f"the agent announced a piece of {left} bytes")
     while left:
-        data = await process.stdout.read(min(left, AT_ONCE))
-        if not data:
-            raise EOFError("the connection ended")
+        data = await pipe.read(min(left, AT_ONCE))
         left -= len(data)
         yield data
 

@@ -21,7 +21,7 @@ from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.connect import connect, hops
 from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoPython
+from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, NoPython
 from rgt_tui.ssh.hostkeys.policy import Policy
 
 STEP_SECONDS = 10.0
@@ -155,6 +155,10 @@ class BoxDoctor:
             self._put(
                 "python", Status.FAIL, str(error), "install Python 3.8 or newer, or name one with `python`"
             )
+            return None
+        except NoCommands as error:
+            advice = "use the platform's full SSH (a public port) instead of its proxied one"
+            self._put("python", Status.FAIL, str(error), advice)
             return None
         except (BoxError, asyncssh.Error, OSError) as error:
             self._put(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,7 @@ import pytest
 
 from rgt_tui.fleet.config.write import dump_fleet
 from rgt_tui.model.box import BoxSpec
-from tests.contract.ssh.conftest import RealSshd
-from tests.contract.ssh.conftest import real_sshd as real_sshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 PATIENCE = 60.0
 
@@ -75,11 +75,22 @@ def rgt(tmp_path: Path) -> Rgt:
     return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def recorder_ends(real_sshd: RealSshd) -> Iterator[None]:
+ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+"""Processes of its own: the agent finds whatever trains on a machine, and other tests do train."""
+
+
+@pytest.fixture(scope="session")
+def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    alone = shutil.which("unshare") and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
+    with running_sshd(tmp_path_factory.mktemp("sshd"), ALONE if alone else ()) as running:
+        yield running
+        if not alone:  # otherwise the kernel ends everything on this "box"
+            stop_recorder(running)
+
+
+def stop_recorder(running: RealSshd) -> None:
     """The recorder outlives every connection, and must not outlive the tests."""
-    yield
-    for agent in (real_sshd.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
+    for agent in (running.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
         state = {**os.environ, "RGT_STATE_DIR": str(agent.parent)}
         subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)
 

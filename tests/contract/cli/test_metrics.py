@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import random
 import re
 import signal
@@ -71,6 +72,9 @@ def test_once_prints_what_prometheus_reads(rgt: Rgt, lab: BoxSpec) -> None:
     assert {labels["box"] for labels, _ in found["rgt_disk_used_bytes"]} == {"lab"}
     states = {labels["box"]: labels["state"] for labels, value in found["rgt_box_state"] if value}
     assert states == {"lab": "idle", "dead": "unreachable"}
+    rows = [json.loads(line) for line in rgt.on("metrics", "--once", "--json").stdout.splitlines()]
+    assert {"name": "rgt_box_up", "labels": {"box": "dead"}, "value": 0} in rows
+    assert rgt.on("metrics", "--json").returncode == 2
 
 
 def test_it_serves_http_as_it_should_be(rgt: Rgt, lab: BoxSpec) -> None:

@@ -7,7 +7,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,8 +53,14 @@ def keygen(path: Path) -> None:
 
 @pytest.fixture(scope="session")
 def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    with running_sshd(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@contextmanager
+def running_sshd(folder: Path, around: Sequence[str] = ()) -> Iterator[RealSshd]:
+    """Run an sshd; `around` is a command that runs another one, such as `unshare`."""
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
-    folder = tmp_path_factory.mktemp("sshd")
     (folder / "home").mkdir()
     for name in ("host_key", "id", "stranger"):
         keygen(folder / name)
@@ -65,7 +72,9 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
     (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder, path=path))
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
-    process = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [*around, sshd, "-D", "-e", "-f", str(folder / "sshd_config")], stderr=subprocess.PIPE
+    )
     try:
         wait_for_banner(port, process)
         user = os.environ.get("USER") or "root"
@@ -81,7 +90,8 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
         )
         yield RealSshd(folder=folder, port=port, spec=spec)
     finally:
-        process.terminate()
+        # `unshare` waits for its child whatever it is told; its death takes the whole namespace along.
+        (process.kill if around else process.terminate)()
         process.wait()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -133,3 +134,13 @@ def test_import_says_what_is_wrong(rgt: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.conf").write_text('Host a\nHost "open\n')
     bad = rgt("import", "--config", "bad.conf")
     assert (bad.returncode, "bad.conf:2" in bad.stderr) == (2, True)
+
+
+def test_json_says_what_was_written(rgt: Run, tmp_path: Path, config: Path) -> None:
+    assert json.loads(rgt("init", "--json").stdout) == {"path": "rgt.toml"}
+    added = json.loads(rgt("add", "lab", "h", "--json").stdout)
+    assert added == {"box": "lab", "host": "h", "file": str(tmp_path / "rgt.toml")}
+    listed = [json.loads(line) for line in rgt("import", "gpu-*", "--json").stdout.splitlines()]
+    assert [(item["box"], item["file"]) for item in listed] == [("gpu-1", None), ("gpu-2", None)]
+    written = [json.loads(line) for line in rgt("import", "seeta", "--json", "--write").stdout.splitlines()]
+    assert [(item["box"], item["profile"]) for item in written] == [("seeta", "autodl")]
