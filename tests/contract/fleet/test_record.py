@@ -23,7 +23,6 @@ from rgt_tui.fleet.replay import ReplayFleet
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from tests.contract.ssh.conftest import RealSshd
-from tests.contract.ssh.conftest import real_sshd as real_sshd
 
 replace = msgspec.structs.replace
 
