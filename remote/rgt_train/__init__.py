@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rgt_train.options import Options
+    from rgt_train.parallel.choose import distributed
     from rgt_train.run import Run
     from rgt_train.sampler import sample_seed
 
-__all__ = ["Options", "Run", "sample_seed"]
+__all__ = ["Options", "Run", "distributed", "sample_seed"]
 
-_HOMES = {"Options": "rgt_train.options", "Run": "rgt_train.run", "sample_seed": "rgt_train.sampler"}
+_HOMES = {
+    "Options": "rgt_train.options",
+    "Run": "rgt_train.run",
+    "distributed": "rgt_train.parallel.choose",
+    "sample_seed": "rgt_train.sampler",
+}
 
 
 def __getattr__(name: str) -> Any:

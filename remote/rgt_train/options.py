@@ -33,6 +33,7 @@ class Options:
         stall_factor: Times the median step after which a step counts as stalled; 0 does not watch.
         stall_floor_s: Seconds below which no step counts as stalled.
         stall_exit: Exit code with which a stalled run leaves; 0 tells and waits.
+        desync_every: With several ranks: saves between two comparisons of their replicas; 0 never compares.
     """
 
     save_every: int = 0
@@ -56,3 +57,4 @@ class Options:
     stall_factor: float = 20.0
     stall_floor_s: float = 300.0
     stall_exit: int = 0
+    desync_every: int = 1

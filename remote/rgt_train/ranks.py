@@ -6,7 +6,7 @@ start. Nothing here may be called by some ranks only.
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Protocol
+from typing import Any, List, Optional, Protocol, Sequence
 
 STOP = 1
 """Wish of a rank that was asked to stop."""
@@ -16,6 +16,10 @@ HOLD = 4
 """Wish of the writer that nothing may go on before a save succeeds."""
 BROKEN = 8
 """Wish of a rank that cannot go on (a stalled or failed peer, a desync)."""
+
+
+class RanksError(RuntimeError):
+    """The ranks have lost each other, or are no longer in step; the message names which."""
 
 
 class Ranks(Protocol):
@@ -43,8 +47,14 @@ class Ranks(Protocol):
         same step.
         """
 
+    def mean(self, values: Sequence[float]) -> List[float]:
+        """Return the means of the ranks' numbers, the same bits on every rank."""
+
     def gather(self, value: Any) -> Optional[List[Any]]:
         """Return the plain values of all ranks, by rank, on the writer; None elsewhere."""
+
+    def all_gather(self, value: Any) -> List[Any]:
+        """Return the plain values of all ranks, by rank, on every rank."""
 
     def share(self, value: Any) -> Any:
         """Return the writer's plain `value` on every rank."""
@@ -65,7 +75,15 @@ class Alone:
         """Return `wishes`."""
         return wishes
 
+    def mean(self, values: Sequence[float]) -> List[float]:
+        """Return `values`."""
+        return list(values)
+
     def gather(self, value: Any) -> Optional[List[Any]]:
+        """Return a list of `value`."""
+        return [value]
+
+    def all_gather(self, value: Any) -> List[Any]:
         """Return a list of `value`."""
         return [value]
 

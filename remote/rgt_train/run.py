@@ -6,14 +6,15 @@ import math
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Type, Union
 
 import torch
 
 from rgt_train import exits, prior, ranks, record, resume, rng, rollback
 from rgt_train.arena_persister import ArenaPersister, hook
-from rgt_train.cadence import Cadence
+from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
@@ -22,18 +23,23 @@ from rgt_train.guard import Guard, Rules, is_left_out, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
+from rgt_train.manifest import Damaged
 from rgt_train.mirror.client import Mirror
 from rgt_train.options import Options
 from rgt_train.pace import Pace
+from rgt_train.parallel import choose
+from rgt_train.parallel.crew import Crew
+from rgt_train.parallel.following import NoLedger, NoLock, NoReport, NoSaver
+from rgt_train.parallel.replicated import Checks
 from rgt_train.persister import Persister
 from rgt_train.progress import Progress
-from rgt_train.ranks import Alone, Ranks
+from rgt_train.ranks import Ranks
 from rgt_train.report import Report, last_seen, say
 from rgt_train.retention import Policy
-from rgt_train.sampler import BatchPlan, EpochSampler, sample_seed
+from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
-from rgt_train.state import RunState, Stateful
+from rgt_train.state import Restored, RunState, Stateful
 from rgt_train.store import Checkpoint, Store
 from rgt_train.watchdog import StallRules, Watchdog
 
@@ -45,6 +51,19 @@ Parts = Union[Stateful, Mapping[str, Stateful]]
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
 MakePersister = Callable[[Store, RunLock, Options], Persister]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a rank's slice of a batch counts.
+
+    Attributes:
+        real: Samples at its beginning that are no padding (one where there are none: its share is 0 then).
+        share: Factor for their mean loss.
+    """
+
+    real: int
+    share: float
 
 
 class Run:
@@ -78,7 +97,8 @@ class Run:
         settings: Plain values whose change should be told at a resume.
         overrides: Those of them that the person gave, for ``run.json``.
         stop: Signals, where they were caught already.
-        ranks: The processes of the run; None for this one alone.
+        ranks: The processes of the run, as `rgt_train.distributed` returns them; None finds out: those of torchrun,
+            else this one alone.
         persister: Makes what puts the state onto the disk; None for the one of a state that one process holds.
 
     Raises:
@@ -121,7 +141,12 @@ class Run:
         self.total_steps = epochs * self.sampler.steps_per_epoch
         self.progress = Progress()
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
-        self._ranks: Ranks = ranks or Alone()
+        self._lock: Any  # a `RunLock`, or a `NoLock`
+        self._report: Report
+        self._ledger: Union[Ledger, NoLedger]
+        self._saver: Any  # a `Saver`, or a `NoSaver`, of which only the writer's methods are called in `Crew.do`
+        self._ranks: Ranks = choose.ranks_of(ranks)
+        self._crew = Crew(self._ranks)
         self._make_persister: MakePersister = persister or _arena_persister
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
         others = _named({**parts, "stream": self._stream})
@@ -131,19 +156,24 @@ class Run:
             self._models, others, self.progress, self.sampler.state(), settings or {},
             world=self._ranks.world, rank=self._ranks.rank,
         )  # fmt: skip
+        self._state.optimizers = set(self._optimizers)
         self._state.steady = {*self._optimizers, *_named({"ema": ema})}
         self._hooks: List[Any] = []
         self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._seeded = False
-        result = resume.finished(self.out, self.total_steps)
+        self._reseed: Optional[int] = None
+        self._restored: Optional[Restored] = None
+        self._plan: Optional[BatchPlan] = None
+        result = self._crew.do(lambda: resume.finished(self.out, self.total_steps))
         self.finished = result is not None
         if result is not None:
-            say(
-                f"already finished: step {result['step']}, loss {result['loss']}, "
-                f"best {result['best']}; nothing to do"
-            )
+            if self._ranks.is_writer:
+                say(
+                    f"already finished: step {result['step']}, loss {result['loss']}, "
+                    f"best {result['best']}; nothing to do"
+                )
             self.progress.step = int(result["step"])
             return
         self._open(stop)
@@ -167,13 +197,29 @@ class Run:
             self.progress.next_epoch()
             self._pass_over()
 
-    def batches(self) -> BatchPlan:
-        """Return what is left of this epoch as a batch sampler: it yields lists of sample indices."""
+    def batches(self, *, pad: bool = True) -> BatchPlan:
+        """Return what is left of this epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
+
+        Args:
+            pad: Whether all ranks get as many samples of each batch, some of them twice where it cannot be shared
+                evenly (see `parts`); else the slices differ by one sample.
+        """
         p = self.progress
-        return BatchPlan(
+        self._plan = BatchPlan(
             self.sampler, p.epoch, p.done_steps, self.restore_rng, self._left_out(), seeded=self._seeded,
-            skip=p.micro,
+            skip=p.micro, rank=self._ranks.rank, world=self._ranks.world, pad=pad,
         )  # fmt: skip
+        return self._plan
+
+    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
+        """Yield each batch of a `loader` of ``run.batches()`` with what this rank's part of it counts.
+
+        The mean loss over the first ``part.real`` samples, times ``part.share``, gives the gradients of the whole batch
+        when the ranks' gradients are averaged, however the batch is shared.
+        """
+        for position, batch in enumerate(loader):
+            assert self._plan is not None, "the loader has run.batches()"
+            yield batch, Part(max(1, self._plan.real(position)), self._plan.share(position))
 
     def seeded(self, dataset: Any) -> Seeded:
         """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
@@ -205,17 +251,23 @@ class Run:
             for missing in rng.restore(self._rng):
                 self._report.say(f"resume: not restored: {missing}; bits may differ")
             self._rng = None
+        elif self._reseed is not None:
+            rng.seed_all(self._reseed)
+        self._reseed = None
         if self._grads:
             self._state.give_grads(self._grads)
             self._grads = {}
 
     def healthy(self, loss: float, grad_norm: float = 0.0) -> bool:
-        """Say whether this step may be applied; ask before clipping and ``optimizer.step()``.
+        """Say whether this step may be applied; ask before clipping and ``optimizer.step()``, on every rank.
+
+        The ranks' losses are averaged first, so that all get the same answer.
 
         Raises:
             Stop: Too many steps in a row were NaN or infinite (exit code 1).
             Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch goes back (75).
         """
+        loss, grad_norm = self._ranks.mean([loss, grad_norm])
         return self._guard.healthy(loss, grad_norm)
 
     def micro(self) -> bool:
@@ -231,27 +283,28 @@ class Run:
         p.micro += 1
         if p.micro >= self.sampler.window:
             return True
-        self.check()
+        if self._ranks.world == 1:  # the gradients of several ranks differ before they are reduced
+            self.check()
         return False
 
     def step(self, loss: float, **values: float) -> None:
         """End one optimizer step: count, log, save if due, stop if asked to.
 
         Args:
-            loss: The loss of the step.
+            loss: The loss of the step; with several ranks the mean of theirs is logged.
             **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
 
         Raises:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
         """
         self.progress.advance()
-        self.progress.loss = loss
+        self.progress.loss = self._ranks.mean([loss])[0]
         self._pace.end_of_step(self.progress, values)
         self._watchdog.beat()
         stop = ranks.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | self._saver.wishes(self.progress.step))
         if not agreed & ranks.STOP:
-            self._saver.boundary(self.progress.step, agreed)
+            self._boundary(self.progress.step, agreed)
             self._pace.begin_step()
         self._pass_over()
         if self._mirror is not None:
@@ -267,6 +320,8 @@ class Run:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._watchdog.alive()
+        if self._ranks.world > 1 and self.progress.micro:
+            return
         self._obey(self._ranks.agree(ranks.STOP if self._stop.requested else 0))
 
     @contextmanager
@@ -294,20 +349,25 @@ class Run:
         A later value of ``best`` replaces an earlier one only after it is completely on disk.
 
         Args:
-            value: The validation loss.
+            value: The validation loss; with several ranks that of rank 0 counts (see `total`).
             metric: Its name.
             scores: Further numbers for the metrics, e.g. ``val_accuracy``.
         """
         p = self.progress
+        value = self._ranks.share(value)
         self._report.point(p.step, self._epoch(), **{metric: value, **(scores or {})})
         better = value < p.best if p.best is not None else not math.isnan(value)
         if better:
             p.best, p.best_step = value, p.step
-            self._saver.offer_best(p.step, value, metric)
+            self._crew.do(lambda: self._saver.offer_best(p.step, value, metric))
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")
         return better
+
+    def total(self, *numbers: float) -> List[float]:
+        """Return the sums of the ranks' numbers, e.g. of the losses and the number of samples each has validated."""
+        return [mean * self._ranks.world for mean in self._ranks.mean(numbers)]
 
     def __enter__(self) -> "Run":
         return self
@@ -322,7 +382,8 @@ class Run:
             return
         try:
             if error is None:
-                self._finish()
+                self._crew.do(self._finish)
+                self.finished = self.progress.epoch >= self.epochs_total
             elif isinstance(error, exits.Stop):
                 self._leave(error)
             else:
@@ -349,24 +410,81 @@ class Run:
             self._stop.close()
 
     def _open(self, stop: Optional[StopRequest]) -> None:
+        self._stop = stop or StopRequest()
+        try:
+            if not self._ranks.is_writer:
+                self._be_led()
+            told = self._crew.do(self._start)
+            if not self._ranks.is_writer:
+                self._join_in(told)
+            self._stand_ready()
+        except BaseException:
+            for part in ("_persister", "_lock", "_stop"):
+                if hasattr(self, part):
+                    getattr(self, part).close()
+            raise
+
+    def _be_led(self) -> None:
+        """Get ready, on a rank that is not the writer, for what the writer will order."""
+        self._lock, self._report = NoLock(), NoReport()
+        self._persister = self._persisting(Store(self.out, 0))
+        self._crew.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+        self._crew.orders["load"] = self._load_as_told
+
+    def _load_as_told(self, directory: str) -> None:
+        self._restored = None
+        try:
+            self._restored = self._persister.load(directory, self._state)
+        except Damaged:
+            return  # the writer knows it too, and looks for an older one
+
+    def _join_in(self, told: Mapping[str, Any]) -> None:
+        """Go on, on a rank that is not the writer, from where the writer has found."""
+        self._ledger, self._saver = NoLedger(told["attempt"]), NoSaver()
+        self.progress.load(told["progress"])
+        self._pace = Pace(
+            self._report, self._stop, Cadence(1, Failures(1.0)), self.options, self.sampler, self.epochs_total
+        )
+
+    def _stand_ready(self) -> None:
+        """Do what every rank does when the state is there."""
+        o, p, restored = self.options, self.progress, self._restored
+        self._rng = restored.rng if restored else None
+        self._grads = dict(restored.grads) if restored else {}
+        if self._rng is None and (restored or self._ranks.world > 1):
+            self._reseed = mix(self.sampler.seed, p.step, self._ranks.rank, 0x72616E6B)
+        rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
+        self._guard = Guard(
+            self._report, p, rules, lambda: culprit(self._models, next(iter(self._optimizers.values()), None))
+        )
+        self._guard.go_back = lambda first, last: bool(self._crew.do(lambda: self._go_back(first, last)))
+        stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
+        self._watchdog = Watchdog(self.out, stall, self._stalled)
+
+    def _persisting(self, store: Store) -> Persister:
+        o = self.options
+        return choose.persister(
+            self._models, store, self._ranks, self._crew, self._state,
+            Checks(self._ranks, o.desync_every, self._report.say),
+            lambda: self._make_persister(store, self._lock, o), background=_in_background(o),
+        )  # fmt: skip
+
+    def _take(self) -> None:
+        """Take the run directory; the other ranks must see it."""
         try:
             os.makedirs(self.out, exist_ok=True)
             self._lock = RunLock(self.out)
         except OSError as error:
             raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error
-        self._stop = stop or StopRequest()
-        drawn = rng.capture()
-        try:
-            self._start()
-            rng.restore(drawn)  # libraries that were opened (a mirror's, a logger's) may have drawn numbers
-        except BaseException:
-            if hasattr(self, "_persister"):
-                self._persister.close()
-            self._lock.close()
-            self._stop.close()
-            raise
+        if self._ranks.world > 1:
+            with open(self._lock.path, "rb") as file:
+                content = file.read()
+            self._crew.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+            self._crew.order("see", self._lock.path, content)
 
-    def _start(self) -> None:
+    def _start(self) -> Dict[str, Any]:
+        """Take the directory and find where to go on; for the writer. Returns what the other ranks must know."""
+        self._take()
         o = self.options
         self._report = Report(self.out)
         logged, at = last_seen(self.out)
@@ -378,7 +496,8 @@ class Run:
         for pid in self._lock.fenced:
             self._report.say(f"ended the writer of a killed incarnation (pid {pid})")
         store = Store(self.out, self._ledger.attempt, Policy(o.keep, o.keep_hours))
-        self._persister = self._make_persister(store, self._lock, o)
+        self._store = store
+        self._persister = self._persisting(store)
         if o.mirror:
             self._mirror = Mirror(o.mirror, store, self._report, self._lock.note_helper)
             before = rollback.read(self.out).before
@@ -391,19 +510,13 @@ class Run:
         if loaded is not None:
             store.after(loaded)
             self._ledger.attempt = store.attempt
-        self._rng = restored.rng if restored else None
-        self._grads = dict(restored.grads) if restored else {}
+        self._restored = restored
         p = self.progress
         p.left_out = merged(p.left_out, rollback.read(self.out).steps)
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
         resume.mend_best(store, p, self._report)
         cadence = Cadence(o.save_every, self._ledger.past.expect(assumed, self._ranks.nodes))
         self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
-        rules = Rules(o.max_bad_steps, o.spike, o.spike_factor, o.spike_window)
-        self._guard = Guard(
-            self._report, p, rules, lambda: culprit(self._models, next(iter(self._optimizers.values()), None))
-        )
-        self._guard.go_back = lambda first, last: self._go_back(store, first, last)
         self._report.add(
             open_sinks(o.loggers, Launch(self.out, p.step, self._settings, o.project), self._report.say)
         )
@@ -419,12 +532,18 @@ class Run:
         self._pace.saving = lambda: self._saver.busy
         self._hook()
         self._ledger.start(p.step, self._ranks.nodes)
-        stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
-        self._watchdog = Watchdog(self.out, stall, self._stalled)
         if not self._lock.exclusive:
             self._report.say(
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
             )
+        return {"attempt": self._ledger.attempt, "progress": p.state()}
+
+    def _boundary(self, step: int, agreed: int) -> None:
+        """Let the writer save, if any of this needs the other ranks or there are none."""
+        if self._ranks.world == 1 or agreed & (ranks.SAVE | ranks.HOLD):
+            self._crew.do(lambda: self._saver.boundary(step, agreed))
+        elif self._ranks.is_writer:
+            self._saver.prepare()
 
     def _hook(self) -> None:
         """Let every optimizer wait for the copy of the step before it changes anything."""
@@ -441,7 +560,16 @@ class Run:
             self._mirror.offer(saved)
 
     def _mirror_all(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        return self._mirror is None or self._mirror.finish(seconds, wait)
+        return self._mirror is None or self._mirror.finish(seconds, self._heard(wait))
+
+    def _heard(self, wait: Callable[[float], bool]) -> Callable[[float], bool]:
+        """Let the other ranks hear, during a long wait, that this one is alive."""
+
+        def waiting(seconds: float) -> bool:
+            self._crew.order("nothing")
+            return wait(seconds)
+
+        return waiting
 
     def _obey(self, agreed: int) -> None:
         if agreed & ranks.STOP:
@@ -487,16 +615,20 @@ class Run:
         p = self.progress
         if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
-            self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
-            if p.step == 0 and not p.micro:
-                self._report.say("nothing to save yet")
-            elif not self._saver.save(p.step, force=p.micro > 0):
-                self._report.say(
-                    f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
-                )
-            self._mirror_all(MIRROR_GRACE_S, _sleep)
+            self._crew.do(lambda: self._save_and_leave(stop))
         self._report.event("stop", p.step, reason=stop.cause)
         self._ledger.end(p.step, stop.cause)
+
+    def _save_and_leave(self, stop: exits.Stop) -> None:
+        p = self.progress
+        self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
+        if p.step == 0 and not p.micro:
+            self._report.say("nothing to save yet")
+        elif not self._saver.save(p.step, force=p.micro > 0):
+            self._report.say(
+                f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
+            )
+        self._mirror_all(MIRROR_GRACE_S, _sleep)
 
     def _left_out(self) -> Set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""
@@ -515,9 +647,9 @@ class Run:
             self._report.say(f"step {p.step} is left out")
             self._report.event("left-out", p.step)
 
-    def _go_back(self, store: Store, first: int, last: int) -> bool:
+    def _go_back(self, first: int, last: int) -> bool:
         """Note that the steps from `first` to `last` are left out; False where only later checkpoints are left."""
-        steps = store.steps()
+        steps = self._store.steps()
         if steps and steps[0] >= first:
             return False
         decision = rollback.read(self.out)
@@ -582,8 +714,11 @@ def _sleep(seconds: float) -> bool:
 
 
 def _arena_persister(store: Store, lock: RunLock, options: Options) -> Persister:
-    background = options.background and os.environ.get(BACKGROUND) != "0"
-    return ArenaPersister(store, [lock.fd], lock.note_helper, background=background)
+    return ArenaPersister(store, [lock.fd], lock.note_helper, background=_in_background(options))
+
+
+def _in_background(options: Options) -> bool:
+    return options.background and os.environ.get(BACKGROUND) != "0"
 
 
 def _named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:

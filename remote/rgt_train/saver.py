@@ -100,7 +100,14 @@ class Saver:
         if self._cadence.due(step, self._last_due):
             self._last_due, self._due, self._loud = step, True, True
         retry = self.failing and time.monotonic() >= self._retry_at
-        return ranks.SAVE if (self._due or retry) and not self._persister.busy else 0
+        save = ranks.SAVE if (self._due or retry) and not self._persister.busy else 0
+        return save | (ranks.HOLD if self.failing and self._at_stake(step) else 0)
+
+    def prepare(self) -> None:
+        """Get ready for the first save, once."""
+        if not self._prepared:
+            self._prepared = True
+            self._persister.prepare(self._state)
 
     def boundary(self, step: int, agreed: int) -> None:
         """Do at the end of `step` what the ranks agreed on.
@@ -108,9 +115,7 @@ class Saver:
         Raises:
             Stop: The disk took nothing for longer than the hold limit (exit code 74).
         """
-        if not self._prepared:
-            self._prepared = True
-            self._persister.prepare(self._state)
+        self.prepare()
         if agreed & ranks.SAVE:
             loud, self._due, self._loud = self._loud, False, False
             self._telling.loud = loud or not self.failing
@@ -222,7 +227,9 @@ class Saver:
         try:
             begin()
         except Exception as error:
-            if not isinstance(error, OSError) and not self._saved_once:
+            if isinstance(error, ranks.RanksError) or (
+                not isinstance(error, OSError) and not self._saved_once
+            ):
                 raise  # nothing was ever saved: a mistake in the state, not a mishap of the disk
             self._failed(step, error)
 

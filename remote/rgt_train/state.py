@@ -42,6 +42,8 @@ class RunState:
         steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
             themselves) or just before the checkpoint of their step (an EMA).
         hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
+        optimizers: Names of the `others` that are optimizers.
+        random: The random states of all ranks where there are several; None takes this process's.
     """
 
     def __init__(
@@ -60,17 +62,30 @@ class RunState:
         self.world, self.rank = world, rank
         self.steady: Set[str] = set()
         self.hooked = False
+        self.optimizers: Set[str] = set()
+        self.random: Optional[List[Any]] = None
+
+    @property
+    def sampler(self) -> Dict[str, int]:
+        """What the data order of this launch is made of."""
+        return self._sampler
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The settings of this launch."""
+        return self._settings
 
     def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
         """Take the state apart as it is now; tensors are referred to, not copied.
 
         Args:
-            random: The random states of all ranks; None takes this one's.
+            random: The random states of all ranks; None takes `random` of this object, else this process's.
 
         Raises:
             UsageError: It holds something that cannot be stored.
         """
         found = Collected()
+        random = self.random if random is None else random
         try:
             models = {name: self._collect_model(found, name) for name in self.models}
             objects = {name: self._collect_other(found, name) for name in self.others}

@@ -6,18 +6,22 @@ that of a gradient, and a rank that is missing is named.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import signal
 import sys
+import threading
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, List, Optional
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from rgt_train.exits import UsageError
 from rgt_train.parallel import launch
+from rgt_train.ranks import RanksError
 
 TIMEOUT_S = 600.0
 """A rank that has not come to an agreement for this long is taken for dead. It must be longer than the slowest thing
@@ -25,10 +29,6 @@ that one rank does alone: the first batch, a compilation, an evaluation that onl
 JOIN_S = 300.0
 """Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
-
-
-class RanksError(RuntimeError):
-    """The ranks have lost each other, or are no longer in step; the message names which."""
 
 
 class TorchRanks:
@@ -57,6 +57,7 @@ class TorchRanks:
             self._join()
         self._group: Any = dist.new_group(backend="gloo", timeout=self._timeout)
         self._wish = torch.zeros(1, dtype=torch.int32)
+        self._background: Any = None
 
     @property
     def is_writer(self) -> bool:
@@ -72,6 +73,17 @@ class TorchRanks:
         self._wish[0] = wishes
         self._call(lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group))
         return int(self._wish[0])
+
+    def mean(self, values: Sequence[float]) -> List[float]:
+        """Return the means of the ranks' numbers, added in the order of the ranks: the same bits on every rank.
+
+        Raises:
+            RanksError: See `agree`.
+        """
+        mine = torch.tensor(list(values), dtype=torch.float64)
+        found = [torch.empty_like(mine) for _ in range(self.world)]
+        self._call(lambda: dist.all_gather(found, mine, group=self._group))
+        return [sum(column) / self.world for column in zip(*(each.tolist() for each in found))]  # noqa: B905
 
     def gather(self, value: Any) -> Optional[List[Any]]:
         """Return the values of all ranks, by rank, on the writer; None elsewhere."""
@@ -110,10 +122,27 @@ class TorchRanks:
         """The gloo group of the agreements, for collectives on the CPU such as a sharded save."""
         return self._group
 
+    def background(self) -> "TorchRanks":
+        """Return the same ranks with a gloo group of their own, for a thread. Collective the first time."""
+        if self._background is None:
+            other = copy.copy(self)
+            other._group = dist.new_group(backend="gloo", timeout=self._timeout)
+            other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
+            self._background = other
+        found: TorchRanks = self._background
+        return found
+
     def close(self) -> None:
         """Leave the group that this object has joined; one that was there before stays."""
         if dist.is_initialized() and self._joined:
             dist.destroy_process_group()
+
+    def leave(self) -> None:
+        """End: from here on nothing is left to be saved, a launcher that is in a hurry must not spoil the exit code."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        with suppress(RuntimeError):
+            self.close()
 
     def _join(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
