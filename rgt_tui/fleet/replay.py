@@ -8,25 +8,20 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import recording
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
-from rgt_tui.fleet.intake import Intake
 from rgt_tui.fleet.observe import Observer
 from rgt_tui.fleet.playback import PlaybackClock
-from rgt_tui.fleet.recording import Entry
 from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.replayed import ReplayedBox, profile_of
 from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.tape import Skipped, Tape
 from rgt_tui.lifecycle import evaluate
 from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Hello
-from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.ssh.channel import FrameReader
 from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
@@ -35,35 +30,6 @@ SHOW_SECONDS = 0.1
 """Of our time: more states are not shown."""
 EVENTS = 200
 NO_ACTION = "this is a replay: nothing can be done to its boxes"
-
-
-class _Box:
-    """One box of the recording."""
-
-    def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
-        self.state = self.published = BoxState(spec=spec, since=started)
-        self._reader = FrameReader()
-        self._intake = Intake(spec, profile)
-
-    def take(self, entry: Entry) -> None:
-        """Take in an entry."""
-        if entry.set is not None:
-            self.state = recording.changed(self.state, entry.set)
-        line = recording.wire_of(entry)
-        if line is None:
-            return
-        try:
-            frame = self._reader.read(line)
-        except (ValueError, RecursionError):  # it was none when it came, either
-            counters = self.state.counters
-            self.state = replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
-            return
-        if isinstance(frame, Hello):
-            self._reader = FrameReader()  # a channel of its own begins
-        try:
-            self.state = self._intake.take(self.state, frame, entry.at)
-        except Exception:  # as a session does: it is left out and counted
-            self.state = self._intake.give_up(self.state, frame)
 
 
 class ReplayFleet:
@@ -100,8 +66,8 @@ class ReplayFleet:
         self._loop = loop
         started = self._tape.header.started
         self._clock = PlaybackClock(started, speed)
-        self._profiles = {spec.name: _profile(spec) for spec in self._tape.header.boxes}
-        self._boxes: dict[str, _Box] = {}
+        self._profiles = {spec.name: profile_of(spec) for spec in self._tape.header.boxes}
+        self._boxes: dict[str, ReplayedBox] = {}
         self._news: list[FleetEvent] = []
         self._alerting = Alerting(AlertSettings(), clock=self._clock.now)
         self._state = FleetState()
@@ -236,7 +202,7 @@ class ReplayFleet:
         self.skipped = []
         self._alerting = Alerting(AlertSettings(), clock=self._clock.now)  # nobody is told of what was
         self._boxes = {
-            spec.name: _Box(spec, self._profiles[spec.name], header.started) for spec in header.boxes
+            spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started) for spec in header.boxes
         }
         self._clock.jump(header.started)
         self._state = FleetState(boxes=tuple(b.published for b in self._boxes.values()), at=header.started)
@@ -310,10 +276,3 @@ class ReplayFleet:
         for callback in list(self._subscribers):
             with contextlib.suppress(Exception):
                 callback(self._state)
-
-
-def _profile(spec: BoxSpec) -> Profile:
-    try:
-        return load_profile(spec.profile)
-    except ProfileError:  # a profile of the one who recorded
-        return load_profile("generic-ssh")
