@@ -20,6 +20,7 @@ from pathlib import Path
 from benchmarks.agent_box import (
     PackedAgent,
     cpu_seconds,
+    crowd,
     real_sshd,
     rss_mib,
     subprocess_tick_seconds,
@@ -52,14 +53,20 @@ class Plan:
 QUICK, FULL = Plan(10, 8, 2, 5, 4), Plan(60, 65, 24, 25, 10)
 
 
-def steady_cost(folder: Path, plan: Plan) -> tuple[float, float, float, float]:
-    """CPU percent and MiB of the recorder, and of a watch beside it, at 1 Hz with 8 GPUs."""
+def steady_cost(folder: Path, plan: Plan, find: bool = False) -> tuple[float, float, float, float]:
+    """CPU percent and MiB of the recorder, and of a watch beside it, at 1 Hz with 8 GPUs.
+
+    Args:
+        folder: Where to work.
+        plan: How long.
+        find: Have trainings found that nobody named (docs/agent.md), as rgt itself does.
+    """
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace8.json", 8)
     try:
-        with agent.watch(interval=1.0, gpu_trace=str(trace), delta=True) as process:
+        with agent.watch(interval=1.0, gpu_trace=str(trace), delta=True, find=find) as process:
             pids = [agent.recorder_pid(), process.pid]
-            time.sleep(5)
+            time.sleep(FIND_SETTLED if find else 5)
             begin, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
             time.sleep(plan.cpu)
             seconds = time.monotonic() - begin
@@ -76,6 +83,10 @@ def a_day(folder: Path, plan: Plan) -> dict[str, float]:
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
+
+CROWD = 200
+FIND_SETTLED = 25.0
+"""Seconds after which the finder has looked at every process as often as it does at first."""
 
 TRAINING = "rgt_bench_train"
 """On the command line of the one process that is taken for training, whatever else runs on this machine."""
@@ -216,6 +227,9 @@ def run(quick: bool) -> list[Row]:
         folder = Path(name)
         say(f"{NAME}: recorder and watch, {plan.cpu:.0f} s at 1 Hz with 8 GPUs")
         recorder, watch, recorder_mib, watch_mib = steady_cost(folder, plan)
+        say(f"{NAME}: the same among {CROWD} processes, one of them a training that nobody named")
+        with crowd(folder / "crowd", CROWD):
+            finding = steady_cost(folder, plan, find=True)
         say(f"{NAME}: {plan.hours} h of samples, accelerated")
         day = a_day(folder, plan)
         say(f"{NAME}: bytes on the wire")
@@ -228,6 +242,8 @@ def run(quick: bool) -> list[Row]:
         Row("cpu_percent", recorder + watch, "% of a core", (recorder + watch) / per_tick, of),
         Row("cpu_percent_recorder", recorder, "% of a core", recorder / per_tick, of),
         Row("cpu_percent_watch", watch, "% of a core", watch / per_tick, of),
+        Row("cpu_percent_found", sum(finding[:2]), f"% of a core, {CROWD} processes, a training found"),
+        Row("rss_mib_found", max(finding[2:]), "MiB, the larger process"),
         Row("rss_mib", max(recorder_mib, watch_mib), "MiB, the larger process"),
         Row("rss_mib_both", recorder_mib + watch_mib, "MiB"),
         Row("rss_growth_24h", day["end"] - day["tenth"], f"MiB in {plan.hours:.0f} h, accelerated"),

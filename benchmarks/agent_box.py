@@ -69,6 +69,35 @@ def subprocess_tick_seconds(rounds: int = 100) -> float:
     return sum(b - a for a, b in zip(before[:4], os.times()[:4], strict=True)) / rounds
 
 
+TRAIN = """
+import json, time
+step = 0
+with open("history.jsonl", "a", buffering=1) as file:
+    while True:
+        step += 1
+        loss = 2 + 3 / step
+        file.write(json.dumps({"step": step, "loss": loss, "lr": 0.001}) + "\\n")
+        print(f"step {step} | loss {loss:.4f} | lr 1.0e-03", flush=True)
+        time.sleep(0.2)
+"""
+
+
+@contextlib.contextmanager
+def crowd(folder: Path, count: int) -> Iterator[None]:
+    """A box with `count` processes, one of them a training that nobody names: five steps a second."""
+    folder.mkdir()
+    (folder / "train.py").write_text(TRAIN)
+    idle = [subprocess.Popen(["sleep", "1000"]) for _ in range(count - 1)]
+    with (folder / "run.log").open("wb") as log:
+        training = subprocess.Popen([sys.executable, "train.py"], cwd=folder, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        for process in (*idle, training):
+            process.kill()
+            process.wait()
+
+
 class PackedAgent:
     """The agent as a file, with a state directory of its own."""
 
