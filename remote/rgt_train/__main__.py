@@ -18,5 +18,10 @@ def _end(code: int) -> None:
     sys.exit(code)
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """Run the command line and end the process; what the zipapp calls, too."""
     _end(main())
+
+
+if __name__ == "__main__":
+    run()

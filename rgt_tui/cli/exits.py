@@ -75,6 +75,12 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
         _CONFIG,
     ),
     "scalars": ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    "push": (
+        (OK, "it is there, and the box has a Python that can run it"),
+        (FAILED, "it cannot be written, or no Python there has torch"),
+        _CONFIG,
+        (UNREACHABLE, "the box could not be reached"),
+    ),
     "agent": ((OK, "written"), (FAILED, "it cannot be written"), (USAGE, "wrong command line")),
     "completion": ((OK, "printed"), (USAGE, "wrong command line")),
 }

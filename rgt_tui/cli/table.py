@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "doctor": "rgt_tui.cli.doctor",
     "metrics": "rgt_tui.cli.metrics",
     "scalars": "rgt_tui.cli.scalars",
+    "push": "rgt_tui.cli.push",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",
     "completion": "rgt_tui.cli.completion",

@@ -1,4 +1,4 @@
-"""The agent as one file: a zipapp built on the client, the same bytes for the same source."""
+"""The agent and the trainer, one file each: zipapps built on the client, the same bytes for the same source."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import msgspec
 
 PACKAGE = "rgt_box"
 BINDING = "pynvml"
+TRAINER = "rgt_train"
+TRAINER_FILES = (".py", ".yaml")
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The timestamp of every entry: zip knows no earlier one."""
 
@@ -23,14 +25,23 @@ raise SystemExit(main())
 '''
 
 
+TRAINER_MAIN = f'''"""Entry point of the packed trainer."""
+
+if __name__ == "__main__":  # a process that multiprocessing spawns imports this file again
+    from {TRAINER}.__main__ import run
+
+    run()
+'''
+
+
 class AgentBundle(msgspec.Struct, frozen=True):
-    """The agent, ready to be sent to a box."""
+    """The agent or the trainer, ready to be sent to a box."""
 
     data: bytes
     digest: str
     """SHA-256 of `data`, in hex."""
     filename: str
-    """``rgt-box-<first 16 digits>.pyz``: a file of this name never changes its content."""
+    """``rgt-box-<first 16 digits>.pyz`` (or ``rgt-train-…``): a file of this name never changes its content."""
 
 
 def remote_root() -> Path:
@@ -76,6 +87,28 @@ def build_agent() -> AgentBundle:
     Raises:
         FileNotFoundError: when the installation lacks the agent's source.
     """
-    data = pack(agent_files(remote_root()))
+    return _bundle("rgt-box", agent_files(remote_root()))
+
+
+def trainer_files(root: Path) -> dict[str, bytes]:
+    """Return name in the archive → content, of everything that the trainer's zipapp holds."""
+    files = {"__main__.py": TRAINER_MAIN.encode()}
+    for path in (root / TRAINER).rglob("*"):
+        if path.suffix in TRAINER_FILES:
+            files[path.relative_to(root).as_posix()] = path.read_bytes()
+    return files
+
+
+def build_trainer() -> AgentBundle:
+    """Build the trainer's zipapp; it needs a Python with torch where it runs, and nothing else.
+
+    Raises:
+        FileNotFoundError: when the installation lacks the trainer's source.
+    """
+    return _bundle("rgt-train", trainer_files(remote_root()))
+
+
+def _bundle(name: str, files: dict[str, bytes]) -> AgentBundle:
+    data = pack(files)
     digest = hashlib.sha256(data).hexdigest()
-    return AgentBundle(data, digest, f"rgt-box-{digest[:16]}.pyz")
+    return AgentBundle(data, digest, f"{name}-{digest[:16]}.pyz")

@@ -1,0 +1,97 @@
+"""``rgt push --trainer``: put the resumable trainer on a box, and say how it is launched there."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.options import (
+    Commands,
+    box_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+
+if TYPE_CHECKING:
+    from rgt_tui.ssh.trainer import Pushed
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "push",
+        brief="put the resumable trainer on a box",
+        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how it is launched.\n"
+        "The file's name carries its content's hash; one that is there is never written again, so a run that goes\n"
+        "on keeps the version it was launched with. Nothing is started.",
+        examples=("rgt push --trainer lab", "rgt push --trainer lab --json | jq -r .launch"),
+    )
+    parser.add_argument("--trainer", action="store_true", required=True, help="what is put there: rgt_train")
+    box_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: box, path, sha256, python, torch, launch, library, problem")
+    timeout_option(parser, 60.0)
+    host_key_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Push; return the exit code."""
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        (spec,) = chosen(open_fleet(arguments), [arguments.box])
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    import logging
+
+    from rgt_tui.cli import running
+    from rgt_tui.fleet.pushing import push_trainer
+    from rgt_tui.model.plain import clean
+    from rgt_tui.ssh.errors import BoxError, CommandFailed, DeployFailed, NoCommands, NoPython
+
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+
+    async def work() -> int:
+        accept: bool = arguments.accept_new_host_key
+        return tell(await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept), arguments.json)
+
+    try:
+        return running.run(work())
+    except (NoPython, NoCommands, DeployFailed, CommandFailed) as error:
+        complain(f"{spec.name}: {clean(str(error))}")
+        return FAILED
+    except BoxError as error:
+        complain(f"{spec.name}: {clean(str(error))}")
+        return UNREACHABLE
+
+
+def tell(pushed: Pushed, as_json: bool) -> int:
+    """Print what is there now; return the exit code."""
+    import msgspec
+
+    if as_json:
+        body = {**msgspec.structs.asdict(pushed), "problem": pushed.problem}
+        sys.stdout.write(msgspec.json.encode(body).decode() + "\n")
+    else:
+        torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
+        sys.stdout.write(
+            f"{pushed.box}: {pushed.path}  sha256 {pushed.sha256[:16]}…\n"
+            f"python    {pushed.python} ({torch})\n"
+            f"launch    {pushed.launch}\n"
+            f"try it    {pushed.python} {pushed.path} --smoke 2\n"
+            f"your loop {pushed.library} {pushed.python} train.py\n"
+        )
+    if pushed.problem:
+        from rgt_tui.cli.opening import complain
+
+        complain(f"{pushed.box}: {pushed.problem}")
+        return FAILED
+    return OK

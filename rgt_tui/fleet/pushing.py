@@ -1,0 +1,38 @@
+"""Put the trainer on one box, outside of the fleet's sessions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import build_trainer
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.trainer import Pushed, push
+
+
+async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:
+    """Connect to a box, make sure that the trainer is there, and let go of it. Nobody is asked anything.
+
+    Args:
+        spec: The box.
+        seconds: How long all of it may take.
+        accept_new_host_keys: Whether the key of a host that is not known yet is accepted and kept.
+
+    Raises:
+        BoxError: it could not be reached, or the trainer could not be put there.
+    """
+    profile = load_profile(spec.profile)
+    policy = Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
+    try:
+        async with asyncio.timeout(seconds):
+            connection = await connect(spec, policy=policy, default_user=profile.user)
+            try:
+                pythons = (spec.python,) if spec.python else profile.python
+                return await push(connection, spec.name, build_trainer(), pythons)
+            finally:
+                connection.abort()
+    except TimeoutError as error:
+        raise Unreachable(f"not done within {seconds:g} s") from error
