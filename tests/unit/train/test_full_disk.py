@@ -22,7 +22,7 @@ from tests.unit.train.harness import (
     steps_kept,
 )
 
-VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 10}
+VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 20}
 LAST = 120
 
 
@@ -93,7 +93,7 @@ def test_no_inodes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("inodes") / "run", mounts.outside("inodes")
     trainer = mounts.zygote.launch(mounts.inside("inodes") + "/run", {**VALUES, "max_unsaved": 1000})
-    trainer.wait_line(r"^checkpoint 10 ")
+    trainer.wait_line(r"^checkpoint \d", count=2)
     filler = fill_inodes(place)
     raw, told = failure(trainer)
     inside = mounts.inside("inodes")
@@ -119,7 +119,7 @@ def test_no_bytes(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out, place = mounts.outside("bytes") / "run", mounts.outside("bytes")
     trainer = mounts.zygote.launch(mounts.inside("bytes") + "/run", {**VALUES, "max_unsaved": 1000})
-    trainer.wait_line(r"^checkpoint 10 ")
+    trainer.wait_line(r"^checkpoint \d", count=2)
     filler = fill_bytes(place)
     raw, told = failure(trainer)
     assert raw.startswith("OSError: [Errno 28] No space left on device: '")
@@ -136,7 +136,7 @@ def test_read_only(mounts: Mounts, reference: Path) -> None:
     assert mounts.zygote is not None
     out = mounts.outside("readonly") / "run"
     trainer = mounts.zygote.launch(mounts.inside("readonly") + "/run", {**VALUES, "max_unsaved": 1000})
-    trainer.wait_line(r"^checkpoint 10 ")
+    trainer.wait_line(r"^checkpoint \d", count=2)
     # A mount with open writers cannot be remounted, so its directory gets a read-only cover.
     mounts.cover(out / "checkpoints", read_only=True)
     raw, told = failure(trainer)
@@ -153,7 +153,7 @@ def test_holding(mounts: Mounts, reference: Path) -> None:
     inside = mounts.inside("hold") + "/run"
     values = {**VALUES, "max_unsaved": 8, "hold_limit": 2, "keep": 1}
     first = mounts.zygote.launch(inside, values)
-    first.wait_line(r"^checkpoint 5 ")
+    first.wait_line(r"^checkpoint \d")
     filler = fill_inodes(place)
     line = first.wait_line(
         r"^holding at step \d+: \d+ steps are not saved \(limit 8\); waiting up to 2 s until "
@@ -181,10 +181,10 @@ def test_older_checkpoints_are_given_up_before_it_holds(mounts: Mounts, referenc
     place = mounts.outside("hold")
     out, inside = place / "tight", mounts.inside("hold") + "/tight"
     trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60})
-    trainer.wait_line(r"^checkpoint 15 ")
+    trainer.wait_line(r"^checkpoint \d", count=3)
     filler = fill_inodes(place)
     trainer.wait_line("checkpoint save failed")
-    trainer.wait_line(r"^no room for step \d+: gave up step-00000005-a1$")
+    trainer.wait_line(r"^no room for step \d+: gave up step-\d+-a1$")
     trainer.wait_line(r"^checkpoint saved again at step \d+$")
     assert "holding" not in trainer.text()
     for path in filler:
@@ -199,7 +199,7 @@ def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> N
     place = mounts.outside("hold")
     out, inside = place / "end", mounts.inside("hold") + "/end"
     trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1})
-    trainer.wait_line(r"^checkpoint 10 ")
+    trainer.wait_line(r"^checkpoint \d", count=2)
     filler = fill_inodes(place)
     trainer.wait_line(r"^holding at step 120: ")
     assert not (out / "result.json").exists()
