@@ -6,6 +6,7 @@ fsync of the parent → pointer → only then anything older goes. Killed anywhe
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any, Mapping, Optional
 
@@ -68,7 +69,12 @@ class Draft:
         data = manifest.encode(self._step, files, about)
         write_file(os.path.join(self.path, manifest.NAME), data)
         fsync_dir(self.path)
-        self._facts = manifest.read(self.path)
+        try:
+            self._facts = manifest.read(self.path)
+        except manifest.Damaged as damage:  # written a moment ago: this is the disk's failure, and is told as one
+            number = getattr(damage.__cause__, "errno", None) or errno.EIO
+            place = os.path.join(self.path, manifest.NAME)
+            raise OSError(number, os.strerror(number), place) from damage
 
     def publish(self) -> Checkpoint:
         """Give it its name, durably, and move the pointer to it.

@@ -1,0 +1,90 @@
+"""The power fails at any point of a save: every state that the disk may then hold still has what was committed."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.torture.train import disk_model, drill, watched
+from tests.torture.train.disk_model import Change, Recorder, Tree
+from tests.torture.train.watched import Watched
+from tests.unit.train.harness import Zygote, assert_same, final_state, losses
+
+SEED = 20
+VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4}
+
+
+@pytest.fixture(autouse=True)
+def kernel() -> None:
+    watched.require()
+
+
+def committed(changes: list[Change], certain: set[int], begin: str) -> bool:
+    """Say whether a rename to a name that begins like this is durable."""
+    return any(
+        (change := changes[number]).kind == "rename" and change.to is not None and change.to[1].startswith(begin)
+        for number in certain
+    )
+
+
+def record(trainers: Zygote, place: Path, root: Path, job: str, *words: str) -> Recorder:
+    recorder = Recorder(root)
+    assert Watched(trainers, place, recorder, job, *words).wait() == 0
+    assert recorder.tree() == disk_model.read_tree(root), "the record is not what happened"
+    return recorder
+
+
+def test_a_save_on_top_of_others(trainers: Zygote, quick_disk: Path, tmp_path: Path) -> None:
+    root = quick_disk / "disk"
+    drill.prepare(root / "run")
+    recorder = record(trainers, tmp_path, root, "save", str(root / "run"))
+    seen: set[tuple[Tree, bool, bool]] = set()
+    draw = random.Random(SEED)
+    place = quick_disk / "state"
+    for count in range(len(recorder.changes) + 1):
+        certain = disk_model.durable(recorder.changes, count)
+        step, best = (committed(recorder.changes, certain, name) for name in ("step-", "best"))
+        for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
+            if (tree, step, best) in seen:
+                continue
+            seen.add((tree, step, best))
+            disk_model.build(tree, place)
+            wrong = drill.look(place / "run", (3,) if step else (2, 3), (3,) if best else (1, 3))
+            names = [path for path, _ in tree]
+            assert wrong is None, f"after change {count} of {len(recorder.changes)}: {wrong}; it held {names}"
+            shutil.rmtree(place)
+    print(f"{len(recorder.changes)} changes, {len(seen)} states of the disk")
+    assert len(seen) > 100
+
+
+def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_path: Path, full: bool) -> None:
+    """From an empty disk on, with the real trainer: a launch on what is left goes on, with the same bits."""
+    root, place, plain = quick_disk / "disk", quick_disk / "state", tmp_path / "plain"
+    root.mkdir()
+    words = [word for key, value in {**watched.TINY, **VALUES}.items() for word in ("--set", f"{key}={value}")]
+    recorder = record(trainers, tmp_path, root, "train", "--out", str(root / "run"), *words)
+    assert trainers.launch(plain, VALUES).wait() == 0
+    draw = random.Random(SEED)
+    seen: dict[Tree, bool] = {}
+    for count in range(len(recorder.changes) + 1):
+        step = committed(recorder.changes, disk_model.durable(recorder.changes, count), "step-")
+        for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
+            seen[tree] = seen.get(tree, False) or step
+            if step:
+                assert any(path.startswith("run/checkpoints/step-") for path, _ in tree), (count, tree)
+    trees = sorted(seen, key=lambda tree: draw.random())[: 300 if full else 8]
+    for tree in trees:
+        disk_model.build(tree, place)
+        trainer = trainers.launch(place / "run", VALUES)
+        assert trainer.wait() == 0, trainer.text()
+        if seen[tree] and not any(path == "run/result.json" for path, _ in tree):
+            assert "resume: at step" in trainer.text() and "from /" in trainer.text(), trainer.text()
+            assert "damaged" not in trainer.text()
+        if any(path.startswith("run/checkpoints/") for path, _ in disk_model.read_tree(place)):
+            assert_same(final_state(place / "run", 12)[0], final_state(plain, 12)[0])
+        shutil.rmtree(place)
+    print(f"{len(recorder.changes)} changes, {len(seen)} states of the disk, {len(trees)} of them launched")
+    assert losses(plain)
