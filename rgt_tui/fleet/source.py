@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
@@ -88,4 +88,27 @@ class FleetSource(Protocol):
 
     async def stop(self) -> None:
         """Disconnect from every box. What runs on the boxes goes on."""
+        ...
+
+
+@runtime_checkable
+class Playback(Protocol):
+    """A fleet source whose time can be held and sped up: a recording."""
+
+    @property
+    def held(self) -> bool:
+        """Whether its time stands still."""
+        ...
+
+    @property
+    def speed(self) -> float:
+        """Its seconds per second."""
+        ...
+
+    def hold(self, held: bool) -> None:
+        """Let its time stand still, or go on."""
+        ...
+
+    def set_speed(self, speed: float) -> None:
+        """Let so many of its seconds pass per second from now on."""
         ...

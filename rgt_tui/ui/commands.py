@@ -187,6 +187,17 @@ BOX_CARE: tuple[Command, ...] = (
 )  # fmt: skip
 """How rgt treats a box; nothing of it touches what runs there."""
 
+REPLAY: tuple[Command, ...] = (
+    Command(
+        "replay.hold", ("space",), "hold", "In a replay: let its time stand still, or go on.", "hold_replay"
+    ),
+    Command(
+        "replay.faster", ("plus", "equals_sign"), "faster", "In a replay: twice as fast.", "pace_replay(2)"
+    ),
+    Command("replay.slower", ("minus",), "slower", "In a replay: half as fast.", "pace_replay(0.5)"),
+)
+"""Work on a recording; a running fleet's time is nobody's to hold."""
+
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
     Command("alerts.mute", ("m",), "mute 1 h", "Be quiet about the selected alert for an hour.",

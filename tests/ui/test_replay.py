@@ -8,7 +8,7 @@ from pathlib import Path
 from rgt_tui.fleet.playback import FULL
 from rgt_tui.fleet.replay import ReplayFleet
 from rgt_tui.ui.app import RgtApp
-from tests.ui.snap import screen_text, settle
+from tests.ui.snap import running, screen_text, settle
 
 THREE = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"
 
@@ -52,3 +52,32 @@ async def test_a_replay_that_is_held_stands_still() -> None:
         app.tick(force=True)
         await settle(pilot)
         assert screen_text(app) != first
+
+
+async def test_its_time_can_be_held_and_sped_up() -> None:
+    fleet = ReplayFleet(THREE, speed=1.0, skip=30.0)
+    app = RgtApp(lambda: fleet)
+    async with app.run_test(size=(120, 34)) as pilot:
+        await settle(pilot)
+        assert "REPLAY ×1" in screen_text(app)
+        await pilot.press("space")
+        await settle(pilot)
+        assert fleet.held
+        assert "REPLAY ×1 held" in screen_text(app)
+        before = fleet.now()
+        await pilot.press("plus", "plus", "minus", "plus")
+        await settle(pilot)
+        assert fleet.speed == 4.0
+        assert fleet.now() == before, "held, whatever the speed"
+        await pilot.press("space")
+        await settle(pilot)
+        assert not fleet.held
+        assert "REPLAY ×4" in screen_text(app)
+
+
+async def test_a_running_fleet_has_no_such_keys() -> None:
+    async with running(keys=("space",)) as (app, pilot, _):
+        assert "this is no replay" in screen_text(app)
+        await pilot.press("plus")
+        assert "this is no replay" in screen_text(app)
+        assert "REPLAY" not in screen_text(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
 from textual.app import ComposeResult
@@ -11,12 +12,13 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
 
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet.source import FleetSource, Playback
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
 from rgt_tui.ui.compositing import TightCompositor
 from rgt_tui.ui.format import clean
+from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.summary import fleet_parts
 from rgt_tui.ui.verdict import Assessment, assess
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 HINT_SECONDS = 4.0
+SPEEDS = (0.125, 1024.0)
+"""Between these the pace of a replay can be chosen."""
 PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
 """Seconds between samples that a person can choose from."""
 
@@ -163,7 +167,12 @@ class FleetAwareScreen(Screen[None]):
             if self.box_name is None
             else tuple(b for b in state.boxes if b.spec.name == self.box_name)
         )
-        return ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
+        sim = ("SIM GPU",) if any(g.sim for b in boxes if b.sample for g in b.sample.gpus) else ()
+        if not isinstance(self._fleet, Playback):
+            return sim
+        speed = self._fleet.speed
+        pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
+        return (*sim, f"REPLAY{pace}{' held' if self._fleet.held else ''}")
 
     def resting_hint(self) -> str:
         """Return what the event line says while nothing has happened."""
@@ -276,6 +285,24 @@ class FleetAwareScreen(Screen[None]):
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
         self.hint(f"{clean(box.spec.name)}: a sample every {seconds:g} s")
+
+    def action_hold_replay(self) -> None:
+        """Let the time of a recording stand still, or go on."""
+        if not isinstance(self._fleet, Playback):
+            self.hint("this is no replay")
+            return
+        self._fleet.hold(not self._fleet.held)
+        self.hint("held; space goes on" if self._fleet.held else "goes on")
+        self.redraw_now()
+
+    def action_pace_replay(self, factor: float) -> None:
+        """Let the time of a recording pass faster or slower."""
+        if not isinstance(self._fleet, Playback):
+            self.hint("this is no replay")
+            return
+        now = self._fleet.speed if math.isfinite(self._fleet.speed) else SPEEDS[1]
+        self._fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
+        self.redraw_now()
 
     def _target_state(self) -> BoxState | None:
         found = None

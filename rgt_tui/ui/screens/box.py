@@ -12,7 +12,7 @@ from rgt_tui.alerts import danger_clock, pending_clock
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_layout import Wants, place
-from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, Command, bindings
+from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings
 from rgt_tui.ui.format import compact_time
 from rgt_tui.ui.screens.follow import LogKeys
 from rgt_tui.ui.summary import box_parts
@@ -38,7 +38,7 @@ class BoxScreen(LogKeys):
     """Vitals, trouble, queue and log of one box."""
 
     PLACE = "box"
-    KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*BOX_TARGET, *LOG_LINES, *BOX, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     PANES: ClassVar[tuple[str, ...]] = ("log", "trouble", "vitals", "queue")
 

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from rgt_tui.alerts import danger_clock
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, Command, bindings
+from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
 from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
 from rgt_tui.ui.sorting import SORTS, matches, ordered
@@ -71,7 +71,7 @@ class FleetScreen(FleetAwareScreen):
     """Table of boxes, and a pane that says why the selected one is where it is."""
 
     PLACE = "fleet"
-    KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *MOVE)
+    KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (200, "-detail")]  # noqa: RUF012
 

@@ -39,6 +39,7 @@ def test_no_file_breaks_the_parser(text: str) -> None:
         (hash_name("a"), "b", False),
         ("|1|broken|", "a", False),
     ],
+    ids=lambda value: "hashed" if str(value).startswith("|1|") else None,
 )
 def test_whom_a_line_is_about(hosts: str, name: str, about: bool) -> None:
     (entry,) = parse("f", f"{hosts} ssh-ed25519 {KEY} comment here\n")
