@@ -41,9 +41,10 @@ class Draft:
             OSError: There is no room, or no directory can be made; nothing is left behind.
         """
         path = store.temporary(kind, step)
-        if not os.path.isdir(store.root):
-            os.mkdir(store.root)
-            fsync_dir(store.out)
+        if not (store.rooted and os.path.isdir(store.root)):
+            os.makedirs(store.root, exist_ok=True)
+            fsync_dir(store.out)  # also where it is there: whoever made it may have been killed before this
+            store.rooted = True
         remove(path)
         # Looked at before the directory takes an inode of its own.
         short = read_space(store.root).short_of(need_bytes, need_inodes)
@@ -71,7 +72,9 @@ class Draft:
         fsync_dir(self.path)
         try:
             self._facts = manifest.read(self.path)
-        except manifest.Damaged as damage:  # written a moment ago: this is the disk's failure, and is told as one
+        except (
+            manifest.Damaged
+        ) as damage:  # written a moment ago: this is the disk's failure, and is told as one
             number = getattr(damage.__cause__, "errno", None) or errno.EIO
             place = os.path.join(self.path, manifest.NAME)
             raise OSError(number, os.strerror(number), place) from damage

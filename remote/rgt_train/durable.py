@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from typing import Union
 
 StrPath = Union[str, "os.PathLike[str]"]
@@ -25,6 +26,24 @@ def fsync_dir(path: StrPath) -> None:
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
     finally:
         os.close(fd)
+
+
+def make_dirs(path: StrPath) -> None:
+    """Make the directory `path` and those above it where they are missing, durably.
+
+    The name of the last one is synced also where it is there already: whoever made it may have been killed before that.
+
+    Raises:
+        OSError: It is not there and cannot be made.
+    """
+    target = os.path.abspath(path)
+    parent = os.path.dirname(target)
+    if not os.path.isdir(target):
+        if parent != target:
+            make_dirs(parent)
+        os.makedirs(target, exist_ok=True)
+    with suppress(OSError):  # a parent that we may not read: it is not ours to make durable
+        fsync_dir(parent)
 
 
 def write_all(fd: int, data: Union[bytes, memoryview], path: StrPath) -> None:

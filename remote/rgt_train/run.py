@@ -18,7 +18,7 @@ from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
-from rgt_train.durable import StrPath
+from rgt_train.durable import StrPath, make_dirs
 from rgt_train.guard import Guard, Rules, is_left_out, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
@@ -472,7 +472,7 @@ class Run:
     def _take(self) -> None:
         """Take the run directory; the other ranks must see it."""
         try:
-            os.makedirs(self.out, exist_ok=True)
+            make_dirs(self.out)
             self._lock = RunLock(self.out)
         except OSError as error:
             raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error

@@ -53,6 +53,8 @@ class Store:
         self.attempt = attempt
         """May be raised before anything is written: see `after`."""
         self.policy = policy or Policy()
+        self.rooted = False
+        """Whether `root` is known to be there for good."""
 
     def items(self) -> List[Item]:
         """Return the published step checkpoints, oldest first, unverified."""

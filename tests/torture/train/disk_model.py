@@ -119,7 +119,7 @@ class Recorder:
             self._make(path, is_dir=False)
         node = self._node(path)
         if node is not None:
-            self._at[node] = 0
+            self._at[node] = len(node.data) if flags & os.O_APPEND else 0
             if flags & os.O_TRUNC and node.data:
                 self._content(node, b"")
 
@@ -142,6 +142,12 @@ class Recorder:
         node, size = self._node(path), call.args[2] + call.args[3]
         assert node is not None, path
         self._content(node, node.data.ljust(size, b"\0"))
+
+    def _write_at(self, call: Call, path: str) -> None:
+        node = self._node(path)
+        assert node is not None, path
+        data, at = call.data(), call.args[3]
+        self._content(node, node.data[:at].ljust(at, b"\0") + data + node.data[at + len(data) :])
 
     def _content(self, node: Node, data: bytes) -> None:
         node.data = data
@@ -170,7 +176,7 @@ class Recorder:
 
 _TAKEN = {
     "open": Recorder._open, "openat": Recorder._open, "mkdir": Recorder._mkdir, "mkdirat": Recorder._mkdir,
-    "write": Recorder._write, "ftruncate": Recorder._resize, "fallocate": Recorder._fallocate,
+    "write": Recorder._write, "pwrite64": Recorder._write_at, "ftruncate": Recorder._resize, "fallocate": Recorder._fallocate,
     "fsync": Recorder._fsync, "fdatasync": Recorder._fsync, "unlink": Recorder._unlink,
     "unlinkat": Recorder._unlink, "rmdir": Recorder._unlink, "rename": Recorder._rename,
     "renameat": Recorder._rename, "renameat2": Recorder._rename,

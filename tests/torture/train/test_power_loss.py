@@ -70,6 +70,8 @@ def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_pat
     draw = random.Random(SEED)
     seen: dict[Tree, bool] = {}
     for count in range(len(recorder.changes) + 1):
+        if count and recorder.changes[count - 1].kind == "data":
+            continue  # what is written but not synced is tried after the next change, in all its states
         step = committed(recorder.changes, disk_model.durable(recorder.changes, count), "step-")
         for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
             seen[tree] = seen.get(tree, False) or step
