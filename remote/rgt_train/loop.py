@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional
 
 import torch
 
@@ -131,19 +131,18 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
 
 
 def _epoch(run: Run, setup: Setup) -> None:
+    p = run.progress
     setup.optimizer.zero_grad()
-    losses: List[float] = []
     for indices in run.batches():
         loss = setup.task.loss(setup.model, indices, run.sample_seed, setup.device)
         setup.backward(loss)
-        losses.append(loss.item())
-        if len(losses) < setup.accumulate:
+        p.micro_loss += loss.item()
+        if not run.micro():
             continue
-        mean, norm, lr = sum(losses) / len(losses), setup.grad_norm(), setup.lr(run.step_now)
+        mean, norm, lr = p.micro_loss / p.micro, setup.grad_norm(), setup.lr(run.step_now)
         if run.healthy(mean, norm):
             setup.apply(lr, norm)
         setup.optimizer.zero_grad()
-        losses.clear()
         run.step(mean, lr=lr, grad_norm=norm)
 
 

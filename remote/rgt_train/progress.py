@@ -16,6 +16,7 @@ class Progress:
         done_steps: Steps done in it. At its end the epoch is not yet left: what comes after the last step (the
             validation) is done again by a resume.
         micro: Batches of the next step that are done: their gradients are accumulated.
+        micro_loss: Sum of their losses, where the loop keeps it here.
         loss: The last loss that was logged.
         best: The best value of the validation metric so far, already published.
         best_step: The step it was reached at.
@@ -30,6 +31,7 @@ class Progress:
     epoch: int = 0
     done_steps: int = 0
     micro: int = 0
+    micro_loss: float = 0.0
     loss: Optional[float] = None
     best: Optional[float] = None
     best_step: Optional[int] = None
@@ -43,12 +45,13 @@ class Progress:
         """Count one step."""
         self.step += 1
         self.done_steps += 1
-        self.micro = 0
+        self.micro, self.micro_loss = 0, 0.0
 
     def next_epoch(self) -> None:
         """Leave the epoch."""
         self.epoch += 1
         self.done_steps = self.micro = 0
+        self.micro_loss = 0.0
 
     def state(self) -> Dict[str, Any]:
         """Return the counters as plain values."""

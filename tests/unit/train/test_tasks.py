@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,17 @@ from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import Config, merge
 from rgt_train.tasks.ema import Ema
 
-from tests.unit.train.harness import ENV, ROOT, TIMEOUT, Zygote, assert_same, events, final_state, metrics
+from tests.unit.train.harness import (
+    ENV,
+    ROOT,
+    TIMEOUT,
+    Zygote,
+    assert_same,
+    events,
+    final_state,
+    losses,
+    metrics,
+)
 
 
 def config(task: str, **values: object) -> Config:
@@ -95,6 +106,28 @@ def test_killed_and_resumed_with_averages_and_accumulation(
     left, right = (final_state(tmp_path / name, 28) for name in ("plain", "killed"))
     assert_same(left[0], right[0])
     assert_same(left[1]["objects"], right[1]["objects"])
+
+
+def test_stopped_inside_an_accumulation(trainers: Zygote, tmp_path: Path) -> None:
+    """SIGTERM between two batches of one step: their gradients and their losses are kept."""
+    values = {
+        "accumulate": 6,
+        "batch": 2,
+        "epochs": 1,
+        "steps_per_epoch": 12,
+        "dropout": 0.2,
+        "save_every": 100,
+    }
+    assert trainers.launch(tmp_path / "plain", values).wait() == 0
+    for _ in range(3):
+        stopped = trainers.launch(tmp_path / "stopped", {**values, "pace_ms": 20})
+        stopped.wait_line(r"^step \d+ ")
+        stopped.signal(signal.SIGTERM)
+        assert stopped.wait() in (0, 75), stopped.text()
+    last = trainers.launch(tmp_path / "stopped", values)
+    assert last.wait() == 0, last.text()
+    assert losses(tmp_path / "stopped") == losses(tmp_path / "plain")
+    assert_same(final_state(tmp_path / "stopped", 12)[0], final_state(tmp_path / "plain", 12)[0])
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
