@@ -81,11 +81,7 @@ class ArenaPersister:
         collected = state.collect([])
         arena = self._arena_for(collected)
         arena.touch()
-        if self._background:
-            try:
-                self._client.start()
-            except OSError as error:
-                self._without_writer(error)
+        self._start_writer()
 
     def begin(self, request: Request, state: RunState) -> None:
         """Take the state as it is now and start to write it.
@@ -96,6 +92,7 @@ class ArenaPersister:
         """
         assert self._flight is None, "one save at a time"
         begun = time.monotonic()
+        self._start_writer()
         collected = state.collect()
         arena = self._arena_for(collected)
         text = collected.text()
@@ -119,6 +116,7 @@ class ArenaPersister:
             "the last save failed and nothing was begun since"
         )
         last = self._last
+        self._start_writer()
         job = replace(last.job, begun=time.monotonic(), give_up=give_up)
         self._flight = _Flight(last.request, job, last.text, threading.Event())
         self._copied(self._flight, None)
@@ -234,6 +232,13 @@ class ArenaPersister:
         notes = tuple(self._notes)
         self._notes.clear()
         return Outcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)
+
+    def _start_writer(self) -> None:
+        if self._background:
+            try:
+                self._client.start()
+            except OSError as error:
+                self._without_writer(error)
 
     def _count_deaths(self, done: Done) -> None:
         """Do without a writer that dies again and again (no memory for it, a container that forbids it, …)."""

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from typing import Optional, Sequence
 
 import rgt_train
@@ -20,6 +21,8 @@ _BOOT = (
 
 class Helper:
     """A process with a socket to it.
+
+    It dies with the thread that starts it (that is what the kernel watches): start it from one that lives on.
 
     Args:
         module: What it runs, e.g. ``rgt_train.writer``; its `main` gets the socket and our process id as arguments.
@@ -65,6 +68,10 @@ class Helper:
         Args:
             kill: Do not let it finish what it does.
         """
+        with suppress(OSError):
+            self.sock.shutdown(
+                socket.SHUT_RDWR
+            )  # data workers made by fork may hold copies of the descriptor
         self.sock.close()
         if kill:
             self.process.kill()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from contextlib import suppress
 from typing import Callable, Optional, Sequence
 
 from rgt_train import wire
@@ -45,23 +46,20 @@ class WriterClient:
         wire.send(self._helper.sock, {"do": "store", **facts})
 
     def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
-        """Hand over a snapshot.
+        """Hand over a snapshot to the process that was started. Where that is dead, `poll` will tell.
 
         Args:
             job: What to make of it.
             inline: The file that is not in the memory.
             fd: The memory.
             size: Its length in bytes.
-
-        Raises:
-            OSError: There is no process to hand it to.
         """
-        self.start()
-        assert self._helper is not None, "just started"
-        if self._memory != fd:
-            wire.send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
-            self._memory = fd
-        wire.send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
+        assert self._helper is not None, "started before"
+        with suppress(wire.Closed):
+            if self._memory != fd:
+                wire.send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
+                self._memory = fd
+            wire.send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
 
     def poll(self, *, block: bool) -> Optional[Done]:
         """Return how the job ended; None while it goes on."""

@@ -28,7 +28,7 @@ Build = Callable[..., "Bench"]
 class Bench:
     """A small model with everything, a persister, and the state at the last `begin`."""
 
-    def __init__(self, out: Path, pids: list[int], *, hooked: bool = True, background: bool = True) -> None:
+    def __init__(self, out: Path, *, hooked: bool = True, background: bool = True) -> None:
         torch.manual_seed(0)
         nn = torch.nn
         self.first, self.norm, last = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 1)
@@ -41,7 +41,8 @@ class Bench:
         )
         self.state.steady, self.state.hooked = {"optimizer", "ema"}, hooked
         out.mkdir(exist_ok=True)
-        self.persister = ArenaPersister(Store(out, 1), started=pids.append, background=background)
+        self.pids: list[int] = []
+        self.persister = ArenaPersister(Store(out, 1), started=self.pids.append, background=background)
         if hooked:
             self.handles, without = hook([self.optimizer], self.persister.before_change)
             assert without == []
@@ -91,7 +92,7 @@ def build(tmp_path: Path) -> Iterator[Build]:
     made: list[Bench] = []
 
     def make(**options: bool) -> Bench:
-        made.append(Bench(tmp_path / "run", [], **options))
+        made.append(Bench(tmp_path / "run", **options))
         return made[-1]
 
     yield make
@@ -217,26 +218,36 @@ def test_state_of_another_shape_gets_new_memory(build: Build) -> None:
 
 def test_a_writer_that_dies_is_replaced_and_at_last_done_without(build: Build, tmp_path: Path) -> None:
     bench = build()
-    pids: list[int] = []
-    bench.persister._client._started = pids.append
     bench.begin()
     bench.check(bench.end())
     for number in (1, 2):
-        os.kill(pids[-1], signal.SIGSTOP)  # in the middle of what it gets next
+        bench.persister._client.start()
+        os.kill(bench.pids[-1], signal.SIGSTOP)  # in the middle of what it gets next
         bench.begin()
         bench.persister.before_change()
-        os.kill(pids[-1], signal.SIGKILL)
+        os.kill(bench.pids[-1], signal.SIGKILL)
         outcome = bench.end()
         assert "the writer process died (SIGKILL)" in str(outcome.error)
-        assert len(pids) == number
+        assert len(bench.pids) == number
         bench.train()
-        if number == 1:
-            assert outcome.notes == ()
-            bench.persister._client.start()
+        assert (number == 1) == (outcome.notes == ())
     assert "it died 2 times in a row" in outcome.notes[0]
     bench.begin()
     bench.check(bench.end())
-    assert len(pids) == 2
+    assert len(bench.pids) == 2
+
+
+def test_a_writer_that_died_between_two_saves_is_replaced(build: Build) -> None:
+    bench = build()
+    for _ in range(3):
+        bench.begin()
+        bench.train()
+        bench.check(bench.end())
+        helper = bench.persister._client._helper
+        assert helper is not None
+        helper.process.kill()
+        helper.process.wait()
+    assert len(set(bench.pids)) == 3
 
 
 def test_a_snapshot_can_be_written_again(build: Build, tmp_path: Path) -> None:
