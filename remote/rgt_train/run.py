@@ -144,7 +144,9 @@ class Run:
         self._lock: Any  # a `RunLock`, or a `NoLock`
         self._report: Report
         self._ledger: Union[Ledger, NoLedger]
-        self._saver: Any  # a `Saver`, or a `NoSaver`, of which only the writer's methods are called in `Crew.do`
+        self._saver: (
+            Any  # a `Saver`, or a `NoSaver`, of which only the writer's methods are called in `Crew.do`
+        )
         self._ranks: Ranks = choose.ranks_of(ranks)
         self._crew = Crew(self._ranks)
         self._make_persister: MakePersister = persister or _arena_persister
@@ -164,6 +166,8 @@ class Run:
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._seeded = False
         self._reseed: Optional[int] = None
+        # The gradients of several ranks differ before they are reduced: no rank's stand for all.
+        self._midway = self._ranks.world == 1 and not choose.is_sharded(self._models)
         self._restored: Optional[Restored] = None
         self._plan: Optional[BatchPlan] = None
         result = self._crew.do(lambda: resume.finished(self.out, self.total_steps))
@@ -283,7 +287,7 @@ class Run:
         p.micro += 1
         if p.micro >= self.sampler.window:
             return True
-        if self._ranks.world == 1:  # the gradients of several ranks differ before they are reduced
+        if self._midway:
             self.check()
         return False
 
@@ -320,7 +324,7 @@ class Run:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._watchdog.alive()
-        if self._ranks.world > 1 and self.progress.micro:
+        if self.progress.micro and not self._midway:
             return
         self._obey(self._ranks.agree(ranks.STOP if self._stop.requested else 0))
 
@@ -586,7 +590,7 @@ class Run:
         path = resume.result_path(self.out)
 
         def kept() -> bool:
-            return self._saver.save(p.step, loud=False) and self._saver.write(p.step, path, result)
+            return bool(self._saver.save(p.step, loud=False) and self._saver.write(p.step, path, result))
 
         if self._saver.save(p.step) and not self._mirror_all(self.options.hold_limit_s, self._stop.wait):
             self._give_up(p.step)

@@ -117,6 +117,11 @@ class RunState:
                 been changed where names or shapes of a model differ.
         """
         document, where = loaded.document, loaded.directory
+        if document.get("layout") == "sharded":
+            raise UsageError(
+                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as it was, on any number "
+                "of ranks, or give another --out"
+            )
         if document["sampler"] != self._sampler:
             raise UsageError(
                 f"{where} was made with other data settings: "
@@ -137,7 +142,7 @@ class RunState:
                 _check_fit(name, other, saved, where)
                 _load_module(name, other, saved, where)
             else:
-                _load_into(name, other.load_state_dict, saved, where)
+                load_into(name, other.load_state_dict, saved, where)
             done.append(name)
         p = self.progress
         p.load(document["progress"])
@@ -259,12 +264,17 @@ def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], wher
 
 def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
     state = {key: saved[bare] for key, bare in keys.bare_names(model).items()}
-    _load_into(name, model.load_state_dict, state, where)
+    load_into(name, model.load_state_dict, state, where)
 
 
-def _load_into(
+def load_into(
     name: str, load_state: Callable[[Dict[str, Any]], Any], state: Dict[str, Any], where: str
 ) -> None:
+    """Load a part of the checkpoint `where`.
+
+    Raises:
+        UsageError: It does not fit.
+    """
     try:
         load_state(state)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:

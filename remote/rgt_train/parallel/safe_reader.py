@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import io
 import pickle
-from typing import Any
+from typing import Any, Dict
 
 import torch
 from torch.distributed.checkpoint.filesystem import FileSystemReader
-from torch.distributed.checkpoint.metadata import Metadata, StorageMeta
+from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from rgt_train.manifest import Damaged
 
+METADATA = ".metadata"
+"""Name of that file."""
 ALLOWED = {
     "torch.distributed.checkpoint.metadata": {
         "Metadata", "TensorStorageMetadata", "ChunkStorageMetadata", "TensorProperties", "MetadataIndex", "StorageMeta",
@@ -72,3 +74,17 @@ class SafeReader(FileSystemReader):
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id
         return metadata
+
+
+def tensors_in(reader: SafeReader) -> Dict[str, TensorStorageMetadata]:
+    """Return the tensors that a sharded checkpoint holds, by name.
+
+    Raises:
+        Damaged: See `parse`; or it holds something that is no tensor, which would have to be unpickled.
+    """
+    found: Dict[str, TensorStorageMetadata] = {}
+    for name, entry in reader.read_metadata().state_dict_metadata.items():
+        if not isinstance(entry, TensorStorageMetadata):
+            raise Damaged(f".metadata: {name} is no tensor")
+        found[name] = entry
+    return found

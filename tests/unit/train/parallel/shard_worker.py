@@ -56,7 +56,9 @@ def load(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     model, optimizer = build(ranks.world)
     step(model, optimizer, 99)
     tensors, _ = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})
-    load_sharded(dict(tensors), storage_reader=safe_reader.SafeReader(folder / "ckpt"), process_group=ranks.group)
+    load_sharded(
+        dict(tensors), storage_reader=safe_reader.SafeReader(folder / "ckpt"), process_group=ranks.group
+    )
     plain = json.loads((folder / "plain.json").read_text())
     shards.put_back({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)
     again, _ = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})

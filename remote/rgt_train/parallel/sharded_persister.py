@@ -1,0 +1,279 @@
+"""Saving a state that is spread over the ranks: torch's sharded format, published like every other checkpoint.
+
+At a save the training stands still while each rank copies its parts into buffers that are made once. Then a thread on
+each rank writes its file by ``torch.distributed.checkpoint`` over a gloo group of its own, fsyncs and checksums it; the
+writer seals the directory when all ranks are done, and publishes it. One save is in flight at a time. At a load every
+byte is compared with its checksum (each rank reads its share of the files) before any rank takes anything over.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+
+from rgt_train import digest, exits, manifest, rng
+from rgt_train.collected import STATE_FILE
+from rgt_train.durable import write_file
+from rgt_train.manifest import Damaged
+from rgt_train.parallel import sharded_state
+from rgt_train.parallel.publishing import Failed, Publisher
+from rgt_train.parallel.replicated import Checks, Complaint, agree_on, describe
+from rgt_train.parallel.safe_reader import METADATA, SafeReader, tensors_in
+from rgt_train.persister import BEST, Outcome, Request
+from rgt_train.state import Restored, RunState
+from rgt_train.store import Store
+
+_CLOSE_S = 20.0
+"""Seconds a run that ends waits for a save in flight: the ranks it needs may be gone."""
+_OVERHEAD = 64 * 1024
+
+
+@dataclass
+class _Flight:
+    """A save in flight."""
+
+    request: Request
+    tensors: Dict[str, torch.Tensor]
+    text: bytes
+    begun: float
+    stall_s: float = 0.0
+    thread: Optional[threading.Thread] = None
+    outcome: Optional[Outcome] = None
+    notes: List[str] = field(default_factory=list)
+
+
+class ShardedPersister:
+    """Saves what each rank holds; see `rgt_train.persister.Persister`.
+
+    Args:
+        store: Where to.
+        ranks: All ranks, over torch.distributed.
+        checks: The desync guard.
+        background: Whether the training goes on while the files are written.
+    """
+
+    def __init__(self, store: Store, ranks: Any, checks: Checks, *, background: bool = True) -> None:
+        self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
+        self._stage = sharded_state.Stage()
+        self._flight: Optional[_Flight] = None
+        self._last: Optional[_Flight] = None
+        self._needs = (0, 0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._flight is not None
+
+    def needs(self) -> Tuple[int, int]:
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        return self._needs
+
+    def prepare(self, state: RunState) -> None:
+        """Nothing: the first save makes the buffers."""
+
+    def begin(self, request: Request, state: RunState) -> None:
+        """Compare the ranks, copy what this one holds, and start to write. Collective.
+
+        Raises:
+            Stop: The ranks are out of step.
+            UsageError: The state holds something that cannot be stored.
+        """
+        begun = time.monotonic()
+        self._settle()
+        self._ranks.background()  # made by all ranks together, the first time
+        self._checks.before_save(request.step, state)
+        random = self._ranks.gather(rng.capture())
+        taken = sharded_state.take(state)
+        text = b""
+        if self._ranks.is_writer:
+            text = json.dumps(taken.document(state, random), separators=(",", ":")).encode()
+        size = sum(t.numel() * t.element_size() for t in taken.tensors.values())
+        self._needs = size + len(text) + _OVERHEAD * self._ranks.world, self._ranks.world + 5
+        flight = _Flight(request, self._stage.copy(taken.tensors), text, begun)
+        flight.stall_s = time.monotonic() - begun
+        self._launch(flight)
+        if not self._background:
+            flight.stall_s = time.monotonic() - begun
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the copy of the last `begin` once more. Collective."""
+        self._settle()
+        assert self._last is not None, "the last save failed and nothing was begun since"
+        last = self._last
+        request = replace(last.request, give_up=give_up)
+        self._launch(_Flight(request, last.tensors, last.text, time.monotonic()))
+
+    def before_change(self) -> None:
+        """Nothing waits: the copy was made in `begin`."""
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; only the writer gets to know."""
+        flight = self._flight
+        if flight is None or (flight.thread is not None and flight.thread.is_alive()):
+            return None
+        return self._landed(flight)
+
+    def wait(self) -> Optional[Outcome]:
+        """Like `poll`, but waits."""
+        flight = self._flight
+        if flight is None:
+            return None
+        if flight.thread is not None:
+            flight.thread.join()
+        return self._landed(flight)
+
+    def load(self, directory: str, state: RunState) -> Restored:
+        """Put a checkpoint back, made by any number of ranks. Collective.
+
+        Raises:
+            Damaged: A rank found a byte that is not what was written; no rank has changed anything.
+            UsageError: It belongs to something else.
+        """
+        complaint: Complaint = None
+        document: Dict[str, Any] = {}
+        try:
+            document = _verified(directory, self._ranks.rank, self._ranks.world)
+            sharded_state.check_data(state, document, directory)
+        except (Damaged, exits.UsageError) as error:
+            complaint = describe(error)
+        agree_on(self._ranks, complaint)
+        taken = sharded_state.take(state)
+        reader = SafeReader(directory)
+        complaint = None
+        try:
+            saved = tensors_in(reader)
+            sharded_state.check_names(
+                {name: tuple(entry.size) for name, entry in saved.items()}, taken.tensors, directory
+            )
+        except (Damaged, exits.UsageError) as error:
+            complaint = describe(error)
+        agree_on(self._ranks, complaint)
+        wanted = {name: tensor for name, tensor in taken.tensors.items() if name in saved}
+        wanted.update(
+            (name, torch.empty(entry.size, dtype=entry.properties.dtype))
+            for name, entry in saved.items()
+            if name.startswith(sharded_state.OBJECTS)
+        )
+        _load(wanted, reader, self._ranks.group)
+        own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
+        try:
+            restored = sharded_state.put_back(state, own, document, wanted, directory)
+        except exits.UsageError as error:
+            complaint = describe(error)
+        agree_on(self._ranks, complaint)
+        return restored
+
+    def close(self) -> None:
+        """Let what is in flight end, unless the ranks it needs are gone."""
+        flight = self._flight or self._last
+        if flight is not None and flight.thread is not None:
+            flight.thread.join(_CLOSE_S)
+
+    def _settle(self) -> None:
+        """Let the save before end on this rank, too: the writer knows already that it has."""
+        flight = self._flight
+        if flight is None:
+            return
+        if flight.thread is not None:
+            flight.thread.join()
+        self._flight, self._last = None, flight
+
+    def _landed(self, flight: _Flight) -> Optional[Outcome]:
+        self._flight, self._last = None, flight
+        return flight.outcome
+
+    def _launch(self, flight: _Flight) -> None:
+        self._flight = flight
+        flight.thread = threading.Thread(target=self._fly, args=(flight,), name="rgt-save", daemon=True)
+        flight.thread.start()
+        if not self._background:
+            flight.thread.join()
+
+    def _fly(self, flight: _Flight) -> None:
+        """Write until it is published or there is no hope. Runs on every rank, in a thread."""
+        try:
+            group = self._ranks.background()
+            publisher = Publisher(self._store, flight.request, self._needs) if group.is_writer else None
+            again = True
+            while again:
+                path, error = group.share(publisher.open() if publisher else None)
+                mine = self._write(flight, path) if error is None else ({}, None)
+                found = group.gather(mine)
+                again = group.share(publisher.conclude(error, found) if publisher else None)
+            if publisher is not None:
+                flight.outcome = Outcome(
+                    flight.request, publisher.made, publisher.error, flight.stall_s, 0.0,
+                    publisher.ended - flight.begun, tuple(publisher.notes),
+                )  # fmt: skip
+        except BaseException as error:
+            flight.outcome = Outcome(flight.request, None, error, flight.stall_s)
+
+    def _write(self, flight: _Flight, path: str) -> Tuple[Mapping[str, Any], Optional[Failed]]:
+        """Write this rank's files; return their facts, or what went wrong."""
+        group = self._ranks.background()
+        sha256 = flight.request.kind == BEST
+        try:
+            save_sharded(
+                dict(flight.tensors),
+                storage_writer=FileSystemWriter(path, sync_files=True, overwrite=False),
+                process_group=group.group,
+            )
+            mine = [name for name in os.listdir(path) if name.startswith(f"__{group.rank}_")]
+            if group.is_writer:
+                write_file(os.path.join(path, STATE_FILE), flight.text)
+                mine += [STATE_FILE, METADATA]
+            return {name: _facts(os.path.join(path, name), sha256=sha256) for name in mine}, None
+        except CheckpointException as error:
+            rank, (cause, _) = next(iter(error.failures.items()))
+            return {}, Failed.of(cause, rank)
+        except Exception as error:
+            return {}, Failed.of(error, group.rank)
+
+
+def _facts(path: str, *, sha256: bool) -> Dict[str, Any]:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return digest.facts(memoryview(b""), sha256=sha256)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+            return digest.facts(view, sha256=sha256)
+
+
+def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
+    """Compare this rank's share of the files with their checksums; return what is beside the tensors.
+
+    Raises:
+        Damaged: A byte is not what was written.
+        UsageError: It is no sharded checkpoint.
+    """
+    names: Sequence[str] = sorted(manifest.read(directory)["files"])
+    if METADATA not in names:
+        raise exits.UsageError(
+            f"{directory} was saved by a run whose model is not sharded; launch it as it was, or give another --out"
+        )
+    shared = [name for name in names if name not in (METADATA, STATE_FILE)]
+    verified = manifest.open_verified(directory, only={METADATA, STATE_FILE, *shared[rank::world]})
+    try:
+        document: Dict[str, Any] = json.loads(bytes(verified.views[STATE_FILE]))
+    except (KeyError, ValueError) as error:
+        raise exits.UsageError(f"{directory} is intact but cannot be understood: {error!r}") from error
+    finally:
+        verified.release()
+    return document
+
+
+def _load(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
+    try:
+        load_sharded(dict(tensors), storage_reader=reader, process_group=group)
+    except CheckpointException as error:
+        raise exits.UsageError(f"{reader.path} could not be loaded: {error}") from None

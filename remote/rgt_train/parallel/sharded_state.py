@@ -1,0 +1,233 @@
+"""The state of a run whose tensors are spread over the ranks: taken apart for a save, staged, put back.
+
+Tensors go by name into torch's sharded format; everything else goes into one JSON document that loads without building
+objects. What differs between ranks although nobody shards it (batch normalisation's statistics) is kept for every rank.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Tuple
+
+import torch
+
+from rgt_train import tree
+from rgt_train.exits import UsageError
+from rgt_train.fingerprint import changes, environment
+from rgt_train.parallel import shards
+from rgt_train.state import Restored, RunState, load_into
+
+LAYOUT = "sharded"
+"""What the document of such a checkpoint has under ``layout``."""
+OBJECTS = "objects/"
+"""Before the names of tensors of anything that is neither model nor optimizer."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A state taken apart.
+
+    Attributes:
+        tensors: By name; a `DTensor` is this rank's part of it.
+        plain: Plain values of models and optimizers, by name.
+        objects: Schedulers, scalers and the like, with their tensors named.
+    """
+
+    tensors: Dict[str, torch.Tensor]
+    plain: Dict[str, Any]
+    objects: Dict[str, Any]
+
+    def document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
+        """Return all that is no tensor.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+        """
+        try:
+            return {
+                "layout": LAYOUT,
+                "plain": tree.encode(self.plain, _no_tensor, "state"),
+                "objects": self.objects,
+                "progress": state.progress.state(),
+                "sampler": state.sampler,
+                "settings": tree.encode(state.settings, _no_tensor, "settings"),
+                "environment": environment(state.world),
+                "rng": random,
+            }
+        except (tree.CannotStore, ValueError) as error:
+            raise UsageError(f"this state cannot be stored safely: {error}") from error
+
+
+def take(state: RunState) -> Taken:
+    """Take the state apart as it is now; tensors are referred to, not copied. Collective.
+
+    Raises:
+        UsageError: It holds something that cannot be stored.
+    """
+    tensors, plain = shards.collect(state.models, owners(state))
+    for name, buffer in _own_buffers(state, tensors).items():
+        tensors[f"rank{state.rank}/{name}"] = buffer
+
+    def put(path: str, tensor: torch.Tensor) -> str:
+        tensors[OBJECTS + path] = tensor
+        return path
+
+    try:
+        others = {name: other for name, other in state.others.items() if name not in state.optimizers}
+        objects = {name: tree.encode(other.state_dict(), put, name) for name, other in others.items()}
+    except (tree.CannotStore, ValueError) as error:
+        raise UsageError(f"this state cannot be stored safely: {error}") from error
+    return Taken(tensors, plain, objects)
+
+
+def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
+    """Return by the name of each optimizer: the model whose parameters it changes, and it.
+
+    Raises:
+        UsageError: It is no `torch.optim.Optimizer`, or its parameters are of no model of the run.
+    """
+    found: Dict[str, Tuple[str, torch.optim.Optimizer]] = {}
+    for name in sorted(state.optimizers):
+        optimizer: Any = state.others[name]
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"{name} is a {type(optimizer).__name__}: a sharded model needs an optimizer of torch.optim"
+            )
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for model, module in state.models.items():
+            if mine <= {id(p) for p in module.parameters()}:
+                found[name] = model, optimizer
+                break
+        else:
+            raise UsageError(
+                f"{name} has parameters that are of no model of this run: create it after fully_shard"
+            )
+    return found
+
+
+class Stage:
+    """A copy of the tensors in main memory, in buffers that are made once and used for every save."""
+
+    def __init__(self) -> None:
+        self._held: Dict[str, torch.Tensor] = {}
+
+    def copy(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """Return the tensors as they are now, independent of what happens to them later."""
+        for name in [name for name in self._held if name not in tensors]:
+            del self._held[name]
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                held = self._held.get(name)
+                if held is None or _kind(held) != _kind(tensor):
+                    self._held[name] = tensor.detach().to("cpu", copy=True)
+                else:
+                    _local(held).copy_(_local(tensor))
+        return dict(self._held)
+
+
+def put_back(
+    state: RunState, taken: Taken, document: Mapping[str, Any], loaded: Mapping[str, torch.Tensor], where: str
+) -> Restored:
+    """Put a loaded state into the objects of the run, all but the random state. Collective.
+
+    Args:
+        state: The run's.
+        taken: Its state before, whose tensors are the loaded ones by now.
+        document: What was beside the tensors.
+        loaded: Tensors of schedulers and the like, by name.
+        where: The checkpoint, for messages.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    done = [*state.models, *sorted(state.optimizers)]
+    names = {name for name in taken.tensors if not name.startswith((OBJECTS, "rank"))}
+    plain = tree.decode(document["plain"], _no_tensor_back)
+    shards.put_back(state.models, owners(state), {name: taken.tensors[name] for name in names}, plain)
+    for name, buffer in _own_buffers(state, taken.tensors).items():
+        saved = taken.tensors.get(f"rank{state.rank}/{name}")
+        if saved is not None and document["environment"].get("ranks") == state.world:
+            buffer.copy_(saved)
+    for name, encoded in document["objects"].items():
+        value = tree.decode(encoded, lambda key: loaded[OBJECTS + key])
+        load_into(name, state.others[name].load_state_dict, value, where)
+        done.append(name)
+    p = state.progress
+    p.load(document["progress"])
+    done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
+    if p.best is not None:
+        done.append(f"best {p.best:.4f} of step {p.best_step}")
+    return Restored(done, document, environment(state.world), state.settings, {}, state.rank)
+
+
+def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None:
+    """See that a checkpoint was made with the data order and the parts of this run.
+
+    Raises:
+        UsageError: It was not.
+    """
+    if document["sampler"] != state.sampler:
+        raise UsageError(
+            f"{where} was made with other data settings: {changes(document['sampler'], state.sampler)}; "
+            "its position would mean nothing here"
+        )
+    here = {name for name in state.others if name not in state.optimizers}
+    if set(document["objects"]) != here:
+        raise UsageError(f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}")
+
+
+def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str) -> None:
+    """See that names and shapes of a checkpoint are those of this run.
+
+    Raises:
+        UsageError: They are not; the text lists them.
+    """
+    shared = {name for name in saved if not name.startswith((OBJECTS, "rank"))}
+    mine = {name for name in here if not name.startswith((OBJECTS, "rank"))}
+    problems = []
+    if mine - shared:
+        problems.append(f"missing {shards.listed(sorted(mine - shared))}")
+    if shared - mine:
+        problems.append(f"unexpected {shards.listed(sorted(shared - mine))}")
+    other = [
+        f"{name} {tuple(saved[name])} → {tuple(here[name].shape)}"
+        for name in sorted(shared & mine)
+        if tuple(saved[name]) != tuple(here[name].shape)
+    ]
+    if other:
+        problems.append(f"of another shape: {shards.listed(other)}")
+    if problems:
+        raise UsageError(f"{where} does not fit this model and optimizer: {'; '.join(problems)}")
+
+
+def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    """Return the buffers that every rank has for itself."""
+    if state.world == 1:
+        return {}
+    found: Dict[str, torch.Tensor] = {}
+    for name, model in state.models.items():
+        for key, buffer in model.named_buffers():
+            full = f"{name}/{key}"
+            if full in tensors and type(buffer).__name__ != "DTensor":
+                found[full] = buffer
+    return found
+
+
+def _kind(tensor: Any) -> "tuple[Any, ...]":
+    return tuple(tensor.shape), tensor.dtype, tuple(_local(tensor).shape), getattr(tensor, "placements", None)
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found.detach()
+
+
+def _no_tensor(path: str, tensor: torch.Tensor) -> str:
+    raise tree.CannotStore(f"{path} is a tensor; only plain values are expected there")
+
+
+def _no_tensor_back(name: str) -> torch.Tensor:
+    raise UsageError(f"the checkpoint has a tensor where only plain values belong: {name}")
+
+
+__all__ = ["LAYOUT", "OBJECTS", "Stage", "Taken", "check_data", "check_names", "owners", "put_back", "take"]
