@@ -23,6 +23,8 @@ slurmctld slurm-wlm the tests against a real Slurm controller
 slurmd slurm-wlm the tests against a real Slurm node
 munged munge the tests against a real Slurm
 cc gcc the tests with a pretended GPU driver and with clocks that jump
+zsh zsh the tests of the completion in zsh
+fish fish the tests of the completion in fish
 setsid util-linux queues detached without tmux
 unshare util-linux the demo boxes' own disks and process lists
 nsenter util-linux the demo boxes' own disks and process lists

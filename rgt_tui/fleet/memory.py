@@ -42,6 +42,7 @@ class Memory:
         """Box → when its oldest change that is not saved came."""
         self._events: list[FleetEvent] = []
         self._timer: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def remember(self, specs: Sequence[BoxSpec]) -> Mapping[str, BoxState]:
         """Return what an earlier rgt knew of `specs`; nothing where the history cannot be read."""
@@ -61,6 +62,8 @@ class Memory:
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Take in a new fleet state."""
+        if self._closed:
+            return
         for old, new in changed:
             if new.sample is not old.sample:
                 self._means.take(new)
@@ -76,7 +79,10 @@ class Memory:
         self._events += [event for event in events if event.box]
 
     async def close(self) -> None:
-        """Save everything and close the history."""
+        """Save everything and close the history, once: a fleet may be stopped by more than one who leaves."""
+        if self._closed:
+            return
+        self._closed = True
         timer, self._timer = self._timer, None
         if timer is not None:
             timer.cancel()
