@@ -16,7 +16,7 @@ from tests.unit.train.harness import ROOT, Zygote, assert_same, events, final_st
 
 
 def block(name: str) -> str:
-    page = (ROOT / "docs" / "trainer.md").read_text()
+    page = (ROOT / "docs" / "wrap-your-loop.md").read_text()
     found = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", page, re.S)
     assert found
     return found.group(1)
