@@ -108,6 +108,17 @@ def test_hostile_text_is_stripped() -> None:
     assert "\x07" not in text
 
 
+@pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 34), (200, 50)])
+async def test_the_entry_is_in_sight_however_small_the_terminal(size: tuple[int, int]) -> None:
+    art = tuple(f"|{row:>17}|" for row in range(11))
+    long = msgspec.structs.replace(KEY, lines=(*KEY.lines, "shown by the server", *art))
+    async with running(lambda: asking(long), size=size) as (app, _, _):
+        text = screen_text(app)
+        assert "type yes" in text
+        assert "SHA256:abc" in text
+        assert "yes accepts it" in text
+
+
 async def test_without_a_question_the_key_says_so() -> None:
     async with running(keys=("A",)) as (app, _, _):
         assert "no box asks for anything" in screen_text(app)

@@ -38,6 +38,14 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
 }
 """What to know before answering, and what the answers mean."""
 
+FIRST_LINES = 3
+"""Lines of a question that stand above what to know; what is below (a picture of the key) may not fit."""
+HINTS = {
+    QuestionKind.HOST_KEY: "type yes",
+    QuestionKind.SECRET: "not shown while typed",
+    QuestionKind.TEXT: "",
+}
+
 
 def question_lines(question: Question, width: int) -> list[Line]:
     """Return what is said above the entry: who asks for what, its own lines, and what an answer does."""
@@ -46,12 +54,18 @@ def question_lines(question: Question, width: int) -> list[Line]:
         line(Span(f"{glyphs().person} ", Tone.ACCENT), Span(clean(question.title), Tone.STRONG)),
         EMPTY,
     ]
-    for text in question.lines:
+    first = question.lines[:FIRST_LINES]
+    for text in first:
         out += wrapped(clean(text), width)
-    if question.lines:
+    if first:
         out.append(EMPTY)
     out += wrapped(know, width, Tone.DIM)
     out.append(line(dim(answers)))
+    rest = question.lines[FIRST_LINES:]
+    if rest:
+        out.append(EMPTY)
+    for text in rest:
+        out += wrapped(clean(text), width, Tone.DIM)
     return out
 
 
@@ -72,9 +86,9 @@ class QuestionScreen(ModalScreen[None]):
         width: 78; max-width: 96%; height: auto; max-height: 96%; padding: 1 2;
         border: round $accent; border-title-color: $foreground; background: $background;
     }
-    QuestionScreen Facts { margin: 0 0 1 0; }
+    QuestionScreen Facts { margin: 0 0 2 0; }
     QuestionScreen Input, QuestionScreen Input:focus {
-        height: 1; border: none; padding: 0; background: $rgt-raised; color: $foreground;
+        dock: bottom; height: 1; border: none; padding: 0; background: $rgt-raised; color: $foreground;
     }
     """
 
@@ -94,7 +108,11 @@ class QuestionScreen(ModalScreen[None]):
             box.border_title = clean(self.question.box)
             box.border_subtitle = "enter answers · esc later"
             yield Facts(lambda width: question_lines(self.question, width), id="question")
-            yield Input(password=self.question.kind is QuestionKind.SECRET, compact=True)
+            yield Input(
+                password=self.question.kind is QuestionKind.SECRET,
+                placeholder=HINTS[self.question.kind],
+                compact=True,
+            )
 
     def on_mount(self) -> None:
         """Take the keys."""
