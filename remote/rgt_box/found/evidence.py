@@ -8,7 +8,7 @@ import time
 from rgt_box import procstat
 from rgt_box.found.outputs import is_file, is_metrics, open_files
 from rgt_box.sampling.gpu_users import TOOLS, prefix
-from rgt_box.sampling.procs import program
+from rgt_box.sampling.words import program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -8,11 +8,14 @@ import re
 from rgt_box import procstat
 from rgt_box.found import commands, evidence
 from rgt_box.found.trees import Node
-from rgt_box.sampling.procs import FULL, YOUNG, is_training
+from rgt_box.sampling.words import is_training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable
+
+YOUNG, FULL = 2, 12
+"""Looks at a new process, and looks between two at all of them: what it runs may change by `exec`."""
 
 KTHREADD = 2
 UNDECIDED = ("python", "kernel", "other")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 from rgt_box import masking, procstat
-from rgt_box.sampling.procs import AGENT
+from rgt_box.sampling.words import AGENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

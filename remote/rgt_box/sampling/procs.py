@@ -8,6 +8,7 @@ import time
 
 from rgt_box import jsonline, masking, procstat
 from rgt_box.sampling import runs
+from rgt_box.sampling.words import WRAPPERS, is_helper, is_training, program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -26,29 +27,6 @@ FULL = 12
 
 MOST, MAX_CMD = 32, 300
 """How many processes, and how much of each command line, a sample tells: it has to fit the ring."""
-
-WRAPPERS = frozenset(
-    (
-        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl",
-        "less", "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch", "screen", "script",
-        "setsid", "sh", "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout", "tmux", "top", "vi",
-        "vim", "watch", "zsh",
-    )
-)  # fmt: skip
-"""Programs that carry the pattern in their arguments without being the training."""
-HELPERS = re.compile(
-    r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service|tensorboard)\b"
-)
-"""Processes that a training starts beside itself, by their command lines."""
-
-AGENT = re.compile(r"(^|/)(rgt-box-[0-9a-f]+\.pyz|rgt_box(/__main__\.py)?)$")
-
-
-def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
-    """Tell whether a command line is a training process: matches, and is neither wrapper nor the agent itself."""
-    if not words or not pattern.search(" ".join(words)):
-        return False
-    return program(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
 
 
 class Tracked:
@@ -180,16 +158,6 @@ class ProcSampler:
             return None
         ticks = procstat.start_ticks(pid)
         return None if ticks is None else Tracked(ticks, words, run)
-
-
-def is_helper(words: list[str]) -> bool:
-    """Tell whether a command line is a helper; a wrapper's may only speak of one."""
-    return program(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
-
-
-def program(words: list[str]) -> str:
-    """Return the name of the program of a command line: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
-    return os.path.basename(words[0]).lstrip("-").split(":")[0] if words else ""
 
 
 def count_fds(pid: int) -> int | None:

@@ -8,9 +8,10 @@ import sys
 import time
 
 from rgt_box import jsonline, options, place, procstat
-from rgt_box.sampling import gpu_users, procs, runs
+from rgt_box.sampling import gpu_users, runs
 from rgt_box.sampling.gpu import GpuSampler
 from rgt_box.sampling.sampler import DEFAULT_PATTERN
+from rgt_box.sampling.words import is_training
 from rgt_box.verbs import ending
 
 TYPE_CHECKING = False
@@ -102,7 +103,7 @@ def survey(
             cards=sorted(cards),
             rss=procstat.resident(pid),
             run=cells.get(runs.session_of(pid) or 0),
-            training=procs.is_training(words, pattern),
+            training=is_training(words, pattern),
             orphan=(pid not in listed) if comparable else None,
         )
         found.append(who)

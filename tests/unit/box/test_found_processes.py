@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import place
-from rgt_box.found import evidence, finder, outputs
+from rgt_box import place, procstat
+from rgt_box.found import commands, evidence, finder, outputs
 from rgt_box.found.finder import Finder
 
 from tests.unit.box.harness import private_mount, until
@@ -84,14 +84,20 @@ def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does
 
 def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
-    idle = start("wait.py", SLEEP)
     found = Finder(None, {})
     assert worker.pid not in look(found)
     monkeypatch.setattr(evidence, "LONG", 0.3)
-    monkeypatch.setattr(evidence, "BUSY", 0.1)
-    run = until(lambda: look(found).get(worker.pid), "the busy one")
-    assert "cores busy" in run["why"]
-    assert idle.pid not in look(found)
+    monkeypatch.setattr(evidence, "BUSY", 0.05)
+    assert "cores busy" in until(lambda: look(found).get(worker.pid), "the busy one")["why"]
+
+
+@pytest.mark.parametrize(("age", "cpu", "busy"), [(120, 70, True), (120, 50, False), (50, 50, False)])
+def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool) -> None:
+    ticks = procstat.CLOCK_TICKS
+    fields = ["S", "1", *["0"] * 9, str(cpu * ticks), "0", *["0"] * 6, "0", "0", "0"]
+    stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
+    words = ["python", "crunch.py"]
+    assert bool(evidence.why(commands.read(words), words, stat, time.time() - age, False)) == busy
 
 
 def test_a_pattern_takes_the_place_of_the_guess(start: Start) -> None:

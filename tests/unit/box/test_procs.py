@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from rgt_box import procstat
 from rgt_box.sampling import procs
-from rgt_box.sampling.procs import ProcSampler, is_training
+from rgt_box.sampling.procs import ProcSampler
+from rgt_box.sampling.words import is_training
 
 from tests.unit.box.harness import until
 
