@@ -29,6 +29,8 @@ class Size(NamedTuple):
     """Lines of a log that are asked for when it is first seen."""
     lines: int
     """Lines that are kept of it while the box is not the one on the screen."""
+    ring: int
+    """Values of a row's curves that are kept while the box is not the one on the screen."""
     stretches: int
     """How many stretches of a box's past are kept."""
     look: float
@@ -36,17 +38,19 @@ class Size(NamedTuple):
 
 
 SIZES = (
-    Size(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, stretches=720, look=0.9),
-    Size(100, {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0}, tail=200, lines=500, stretches=240, look=0.9),
+    Size(12, {Attention.NOBODY: 2.0}, tail=200, lines=2000, ring=120, stretches=720, look=0.9),
+    Size(
+        100,
+        {Attention.HIDDEN: 5.0, Attention.NOBODY: 5.0},
+        tail=200, lines=500, ring=120, stretches=240, look=0.9,
+    ),
+    # 60 lines are what is searched for diagnoses.
     Size(
         float("inf"),
         {Attention.HIDDEN: 5.0, Attention.NOBODY: 10.0},
-        tail=100,
-        lines=100,
-        stretches=240,
-        look=3.0,
+        tail=60, lines=60, ring=60, stretches=240, look=3.0,
     ),
-)
+)  # fmt: skip
 SLOWEST_SECONDS = 15.0
 """Nothing is slowed down beyond this: an alert must not come minutes late because nobody looked."""
 

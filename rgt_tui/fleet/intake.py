@@ -5,7 +5,7 @@ from __future__ import annotations
 from rgt_tui.fleet.attention import Size, size
 from rgt_tui.fleet.logs import LOG_LINES
 from rgt_tui.fleet.past import Stretch, figures, merged, wanted
-from rgt_tui.fleet.reduce import apply, count, replace, with_history, with_log
+from rgt_tui.fleet.reduce import RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import (
@@ -30,6 +30,8 @@ class Intake:
         profile: Its platform.
         boxes: How many the fleet has: of many less is kept of each.
     """
+
+    __slots__ = ("_beyond", "_logs", "_more", "_mounts", "_size", "_spec", "_stretch", "focused")
 
     def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1) -> None:
         self.focused = False
@@ -65,7 +67,8 @@ class Intake:
     def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         """Return the state after `frame`, which arrived at `now` (client clock)."""
         if isinstance(frame, Sample):
-            return self._sample(apply(state, frame, now), frame)
+            most = RING if self.focused else self._size.ring
+            return self._sample(with_sample(state, frame, now, most=most), frame)
         if isinstance(frame, LogLines):
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.

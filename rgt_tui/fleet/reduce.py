@@ -58,6 +58,11 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
 
 
 def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
+    return with_sample(state, frame, now)
+
+
+def with_sample(state: BoxState, frame: Sample, now: float, *, most: int = RING) -> BoxState:
+    """Return the state after a sample, with the last `most` values in its rings."""
     counted = count(state.counters, frame.boot, frame.seq, frame.skipped)
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
@@ -68,7 +73,7 @@ def _sample(state: BoxState, frame: Sample, now: float) -> BoxState:
         sample=frame,
         sample_at=min(now, frame.at - skew),
         counters=counted,
-        rings=_rings(state.rings, frame),
+        rings=_rings(state.rings, frame, most),
         remembered_at=None,
     )
 
@@ -83,16 +88,16 @@ def count(counters: Counters, boot: str, seq: int, skipped: int) -> Counters:
     return replace(counters, seq=seq, gaps=counters.gaps + missing)
 
 
-def _rings(rings: Rings, sample: Sample) -> Rings:
+def _rings(rings: Rings, sample: Sample, most: int) -> Rings:
     return Rings(
-        gpu_util=_push(rings.gpu_util, utilisation(sample)),
-        vram_pct=_push(rings.vram_pct, vram(sample)),
-        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample.mem)),
+        gpu_util=_push(rings.gpu_util, utilisation(sample), most),
+        vram_pct=_push(rings.vram_pct, vram(sample), most),
+        cgroup_pct=_push(rings.cgroup_pct, memory_pct(sample.mem), most),
     )
 
 
-def _push(ring: tuple[float | None, ...], value: float | None) -> tuple[float | None, ...]:
-    return (*ring[-(RING - 1) :], tenths(value))
+def _push(ring: tuple[float | None, ...], value: float | None, most: int) -> tuple[float | None, ...]:
+    return (*ring[-(most - 1) :], tenths(value))
 
 
 def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:

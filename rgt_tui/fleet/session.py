@@ -56,6 +56,27 @@ class BoxSession:
         boxes: How many the fleet has.
     """
 
+    __slots__ = (
+        "_approach",
+        "_bundle",
+        "_called_back",
+        "_channel",
+        "_clock",
+        "_connection",
+        "_fault",
+        "_heard",
+        "_interval",
+        "_nudge",
+        "_on_change",
+        "_paused",
+        "_pythons",
+        "_tap",
+        "_task",
+        "_trying",
+        "intake",
+        "state",
+    )
+
     def __init__(
         self,
         spec: BoxSpec,

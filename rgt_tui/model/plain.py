@@ -19,9 +19,11 @@ _INVISIBLE = re.compile(
 TAB_WIDTH = 4
 
 
-@lru_cache(maxsize=4096)
 def clean(text: str) -> str:
     """Return `text` as one printable line: no escape sequences, control or direction characters; tabs as spaces."""
-    if text.isascii() and text.isprintable():
-        return text
+    return text if text.isascii() and text.isprintable() else _cleaned(text)
+
+
+@lru_cache(maxsize=4096)
+def _cleaned(text: str) -> str:
     return _INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)

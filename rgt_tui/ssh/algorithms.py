@@ -6,6 +6,7 @@ rest of what asyncssh trusts stays on offer behind them. ssh_config decides inst
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,8 +52,9 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
     Raises:
         ConfigError: HostKeyAlgorithms names only what asyncssh does not know.
     """
-    known = [name.decode() for key in trusted for name in key.sig_algorithms]
-    plain = [name.decode() for name in get_default_public_key_algs()]
+    # Interned, because each of hundreds of connections keeps its list.
+    known = [sys.intern(name.decode()) for key in trusted for name in key.sig_algorithms]
+    plain = [sys.intern(name.decode()) for name in get_default_public_key_algs()]
     # A certificate that no known authority signed could not be verified, so none is asked for.
     certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncssh
 import msgspec
@@ -20,6 +21,9 @@ from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.person import Person
 
 replace = msgspec.structs.replace
+
+_RESOLVERS = ThreadPoolExecutor(2, "ssh-config")
+"""Few: each thread that has worked once keeps memory of its own, and the work is Python's, one at a time anyway."""
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -90,7 +94,8 @@ async def connect(
     """
     around = surroundings(spec.ssh_config)
     # In a thread: it reads files, and may run commands of `Match exec`.
-    steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
+    loop = asyncio.get_running_loop()
+    steps = await loop.run_in_executor(_RESOLVERS, hops, spec, default_user, elsewhere, around)
     opener = Opener(person or Person(spec.name), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None
     try:

@@ -135,6 +135,7 @@ class Opener:
             carrier = proxy if proxy is not None else tunnel
             if carrier is not None:
                 connection.set_tunnel(carrier)
+            forget_offers(connection)
             proxy = None
             return connection
         except asyncssh.HostKeyNotVerifiable:
@@ -165,6 +166,16 @@ class Opener:
             login.keyring.close()
             if proxy is not None:
                 proxy.close()
+
+
+def forget_offers(connection: asyncssh.SSHClientConnection) -> None:
+    """Free the lists of algorithms that both sides offered: of no use until a next key exchange brings its own.
+
+    asyncssh keeps them, 3 KiB for as long as the connection lives, and hundreds of boxes are watched.
+    """
+    for name in ("_client_kexinit", "_server_kexinit"):
+        if isinstance(getattr(connection, name, None), bytes):
+            setattr(connection, name, b"")
 
 
 def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
