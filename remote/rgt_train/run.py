@@ -464,6 +464,7 @@ class Run:
         self._guard.go_back = lambda first, last: bool(self._crew.do(lambda: self._go_back(first, last)))
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
         self._watchdog = Watchdog(self.out, stall, self._stalled)
+        self._saver.on_wait = self._crew.heard = self._watchdog.alive  # waiting for a disk is no stall
 
     def _persisting(self, store: Store) -> Persister:
         o = self.options

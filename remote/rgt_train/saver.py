@@ -80,6 +80,7 @@ class Saver:
         self.failing = False
         self.only_best = False
         self.on_saved: Callable[[Checkpoint], None] = lambda saved: None
+        self.on_wait: Callable[[], None] = lambda: None
         self._last_due = start
         self._due = False
         self._loud = False
@@ -184,6 +185,7 @@ class Saver:
         )
         self._report.event("hold", step, unsaved=self._unsaved(step))
         while not self._stop.wait(HOLD_POLL_S):
+            self.on_wait()
             if attempt():
                 return
             if time.monotonic() - begun >= self._limits.hold_limit_s:

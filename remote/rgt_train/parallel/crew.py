@@ -26,11 +26,13 @@ class Crew:
 
     Attributes:
         orders: Name → what every rank does when the leader orders it.
+        heard: Called on a rank that is led, for each order.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._leading = False
+        self.heard: Callable[[], None] = lambda: None
         self.orders: Dict[str, Callable[..., Any]] = {"nothing": lambda: None}
 
     def do(self, work: Callable[[], T]) -> T:
@@ -67,6 +69,7 @@ class Crew:
     def _follow(self) -> Any:
         while True:
             name, values = self._ranks.share(None)
+            self.heard()
             if name == _RETURN:
                 return values[0]
             if name == _RAISE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List
+from typing import Any, Callable, Iterable, List
 
 from rgt_train.ledger import Past
 from rgt_train.logs.sinks import Sink
@@ -76,6 +76,9 @@ class NoSaver:
 
     busy = False
     only_best = False
+
+    def __init__(self) -> None:
+        self.on_wait: Callable[[], None] = lambda: None
 
     def wishes(self, step: int) -> int:
         """Return no wish."""

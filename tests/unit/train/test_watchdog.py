@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from rgt_train.watchdog import StallRules, Watchdog
 
-from tests.unit.train.harness import ENV, TIMEOUT
+from tests.unit.train.harness import ENV, TIMEOUT, Mounts
+
+
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounts]:
+    made = Mounts(tmp_path_factory.mktemp("mounts"), {"hold": "size=1m,nr_inodes=500"})
+    if made.zygote is None:
+        pytest.skip("needs a mount namespace")
+    yield made
+    made.zygote.close()
 
 
 def watch(out: Path, rules: StallRules) -> tuple[Watchdog, threading.Event, list[tuple[float, float, str]]]:
@@ -94,3 +107,25 @@ def test_a_call_that_keeps_the_interpreter_lock_is_dumped_too(tmp_path: Path) ->
     assert done.returncode == 1  # faulthandler's own exit: no Python could run
     assert "Timeout" in done.stderr
     assert 'File "<string>", line 6' in done.stderr
+
+
+def test_waiting_for_a_full_disk_is_no_stall(mounts: Mounts, tmp_path: Path) -> None:
+    """It holds for longer than the limit of the watchdog, is not called stalled, and does not leave."""
+    assert mounts.zygote is not None
+    out, place = mounts.inside("hold") + "/run", mounts.outside("hold")
+    values = {"epochs": 1, "steps_per_epoch": 40, "save_every": 4, "max_unsaved": 3, "pace_ms": 10}
+    watch = {"stall_factor": 1, "stall_floor": 1, "stall_exit": 75}
+    trainer = mounts.zygote.launch(out, {**values, **watch})
+    trainer.wait_line("^step 2 ")
+    hog = place / "hog"
+    with hog.open("wb") as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 65536)
+    trainer.wait_line("^holding at step")
+    begun = time.monotonic()
+    while time.monotonic() - begun < 2.5:  # longer than the limit of 1 s
+        assert trainer.code is None, trainer.text()
+        time.sleep(0.1)
+    hog.unlink()
+    assert trainer.wait() == 0, trainer.text()
+    assert "stalled:" not in trainer.text()
