@@ -68,11 +68,16 @@ def write_events(folder: Path) -> None:
     second.close()
 
 
-def test_the_agent_reads_them(tmp_path: Path) -> None:
+def test_the_agent_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from rgt_box.metrics.command import main
 
     write_events(tmp_path / "tensorboard")
     assert main([str(tmp_path / "tensorboard"), "--json"]) == 0
+    series = {line["tag"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert set(series) == {"loss", "lr", "grad_norm", "val_acc", "huge", "ünï"}
+    assert {line["source"] for line in series.values()} == {"tensorboard"}
+    assert (series["loss"]["points"], series["loss"]["nonfinite"]) == (231, 1)  # what came again counts once
+    assert (series["lr"]["points"], series["lr"]["last"]) == (230, [230, pytest.approx(3e-4)])
 
 
 TENSORBOARD = """
