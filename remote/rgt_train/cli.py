@@ -13,6 +13,7 @@ from rgt_train.config.fields import TASKS, Field
 from rgt_train.config.merge import merge
 from rgt_train.config.reader import SHIPPED
 from rgt_train.logs.sinks import check_names
+from rgt_train.ranks import RanksError
 from rgt_train.report import say
 from rgt_train.signals import StopRequest
 
@@ -26,6 +27,7 @@ _FLAGS = {
     "max_unsaved": "steps that may be unsaved while the disk refuses; 0 (default) is two save intervals",
     "hold_limit": "seconds to wait for the disk before exit code 74",
     "device": "auto, cpu, cuda or cuda:N",
+    "parallel": "how the ranks of a torchrun launch share the model: none, ddp, fsdp or hsdp",
     "threads": "CPU threads of torch",
 }
 
@@ -81,6 +83,9 @@ def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = Non
         return exits.USAGE
     except exits.Stop as error:
         return int(error.code or 0)
+    except RanksError as error:
+        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
+        return exits.FAILED
     except KeyboardInterrupt:
         say("interrupted again: leaving without a save")
         return 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from typing import Any, Dict, Optional
 
@@ -11,6 +12,7 @@ import torch
 from rgt_train import exits, rng, tasks
 from rgt_train.config.merge import Config
 from rgt_train.options import Options
+from rgt_train.ranks import Ranks
 from rgt_train.report import say
 from rgt_train.rollback import Rollback
 from rgt_train.run import Run
@@ -27,19 +29,41 @@ class Setup:
         config: The values of the run.
         task: The task it names.
         total_steps: Optimizer steps over which the learning rate decays.
+        ranks: The processes that share the work; None for this one alone.
+
+    Raises:
+        UsageError: The task keeps averaged weights, which a sharded model cannot.
     """
 
-    def __init__(self, config: Config, task: Task, total_steps: int) -> None:
+    def __init__(self, config: Config, task: Task, total_steps: int, ranks: Optional[Ranks] = None) -> None:
         rng.seed_all(config.int("seed"))
-        self.device = device_of(config.str("device"))
+        own: Any = getattr(ranks, "device", None) if config.str("device") == "auto" else None
+        self.device: torch.device = own or device_of(config.str("device"))
         self.task = task
-        self.model = task.model().to(self.device)
-        self.optimizer = AdamW(self.model.parameters(), config.float("weight_decay"))
+        self._whole = task.model().to(self.device)
         decay = ema_decay_of(task)
-        self.ema = Ema(self.model, decay) if decay > 0 else None
+        self.ema = Ema(self._whole, decay) if decay > 0 else None
+        kind = config.str("parallel") if ranks is not None else "none"
+        self._sharded = kind in ("fsdp", "hsdp")
+        self.model = self._whole
+        if kind != "none":
+            from rgt_train.parallel import wrapping
+
+            if self._sharded and decay > 0:
+                raise exits.UsageError(f"parallel is {kind}: averaged weights are not sharded, set ema to 0")
+            assert ranks is not None, "asked above"
+            self.model = wrapping.wrap(self._whole, kind, ranks)
+        self.optimizer = self._optimizer(config.float("weight_decay"))
         self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
         self.accumulate = config.int("accumulate")
+
+    def _optimizer(self, decay: float) -> Any:
+        if not self._sharded:
+            return AdamW(self._whole.parameters(), decay)
+        from rgt_train.parallel.wrapping import ShardedAdamW
+
+        return ShardedAdamW(self.model.parameters(), weight_decay=decay)
 
     def lr(self, step: int) -> float:
         """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5 %."""
@@ -54,6 +78,10 @@ class Setup:
 
     def grad_norm(self) -> float:
         """Return the norm of all gradients, which are left as they are."""
+        if self._sharded:
+            from rgt_train.parallel.wrapping import norm_of
+
+            return norm_of(self.model)
         norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
         return (
             float(torch.linalg.vector_norm(torch.stack([n.to(self.device) for n in norms]))) if norms else 0.0
@@ -73,7 +101,9 @@ class Setup:
     @property
     def judged(self) -> torch.nn.Module:
         """The model that is validated: the one with the averaged weights, if there is one."""
-        return self.model if self.ema is None else self.ema.module
+        if self.ema is not None:
+            return self.ema.module
+        return self.model if self._sharded else self._whole
 
 
 def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
@@ -93,16 +123,19 @@ def train(config: Config, out: str, stop: Optional[StopRequest] = None) -> int:
 
 
 def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
+    ranks = _join(config)
     task = tasks.make(config)
     accumulate = config.int("accumulate")
     per_epoch = config.int("steps_per_epoch") or max(1, -(-task.samples // config.int("batch")) // accumulate)
     total = config.int("epochs") * per_epoch
-    setup = Setup(config, task, total)
+    setup = Setup(config, task, total, ranks)
     weights = sum(p.numel() for p in setup.model.parameters())
-    say(
+    tell = say if ranks is None or ranks.is_writer else _silent
+    tell(
         f"{config.str('task')} on {setup.device}: torch {torch.__version__}, "
         f"python {sys.version.split()[0]}, {weights:,} parameters, {total} steps in {config.int('epochs')} epochs, "
         f"seed {config.int('seed')}, {config.int('threads')} threads"
+        + (f", {ranks.world} ranks ({config.str('parallel')})" if ranks is not None else "")
     )
     try:
         run = Run(
@@ -120,6 +153,7 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
             settings=config.values,
             overrides=config.given,
             stop=stop,
+            ranks=ranks,
         )
     except ValueError as error:
         raise exits.UsageError(str(error)) from error
@@ -133,8 +167,10 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
 def _epoch(run: Run, setup: Setup) -> None:
     p = run.progress
     setup.optimizer.zero_grad()
-    for indices in run.batches():
-        loss = setup.task.loss(setup.model, indices, run.sample_seed, setup.device)
+    for indices, part in run.parts(run.batches()):
+        loss = setup.task.loss(setup.model, indices[: part.real], run.sample_seed, setup.device)
+        if part.share != 1:
+            loss = loss * part.share
         setup.backward(loss)
         p.micro_loss += loss.item()
         if not run.micro():
@@ -144,6 +180,19 @@ def _epoch(run: Run, setup: Setup) -> None:
             setup.apply(lr, norm)
         setup.optimizer.zero_grad()
         run.step(mean, lr=lr, grad_norm=norm)
+
+
+def _join(config: Config) -> Optional[Ranks]:
+    """Return the ranks of a launch of several; None alone, which imports nothing for it."""
+    if config.str("parallel") == "none" and int(os.environ.get("WORLD_SIZE") or 1) == 1:
+        return None
+    from rgt_train.parallel import wrapping
+
+    return wrapping.join(config.str("parallel"))
+
+
+def _silent(line: str) -> None:
+    """Say nothing: rank 0 speaks for all."""
 
 
 def validate(run: Run, setup: Setup) -> None:

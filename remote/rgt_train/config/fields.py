@@ -52,6 +52,13 @@ COMMON: Tuple[Field, ...] = (
         Field("steps_per_epoch", "int", 200, "optimizer steps of an epoch; 0 takes all samples"),
         Field("seed", "int", 0, "seed of the data, their order, the weights and the dropout"),
         Field("device", "str", "auto", "auto, cpu, cuda or cuda:N"),
+        Field(
+            "parallel",
+            "str",
+            "none",
+            "how the ranks of a torchrun launch share the model: ddp, fsdp, hsdp; none is one process",
+            choices=("none", "ddp", "fsdp", "hsdp"),
+        ),
         Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits", 1),
         Field(
             "pace_ms",

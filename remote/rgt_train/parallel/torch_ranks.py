@@ -18,6 +18,7 @@ from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from rgt_train.exits import UsageError
 from rgt_train.parallel import launch
@@ -147,13 +148,10 @@ class TorchRanks:
     def _join(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
         how = self.launch
+        timeout = timedelta(seconds=max(JOIN_S, self._timeout.total_seconds()))
         try:
             dist.init_process_group(
-                backend,
-                init_method="env://" if how.launcher == "torchrun" else f"tcp://{how.address}:{how.port}",
-                rank=how.rank,
-                world_size=how.world,
-                timeout=timedelta(seconds=max(JOIN_S, self._timeout.total_seconds())),
+                backend, store=_store(how, timeout), rank=how.rank, world_size=how.world, timeout=timeout
             )
         except (RuntimeError, ValueError) as error:
             where = f"{how.address}:{how.port}"
@@ -169,6 +167,19 @@ class TorchRanks:
                 f"rank {self.rank} of {self.world}: another rank has ended or did not come within "
                 f"{self._timeout.total_seconds():.0f} s: {_first_line(error)}"
             ) from error
+
+
+def _store(how: launch.Launch, timeout: timedelta) -> Any:
+    """Return where the ranks of this attempt find each other.
+
+    torchrun keeps one store for all its attempts (torch 2.13, elastic/rendezvous/dynamic_rendezvous.py), and torch puts
+    the addresses of every attempt under the same names: after a restart a rank may read the address of a dead one, and
+    all of them fail with "Connection refused". Names of our own for each attempt avoid that.
+    """
+    url = "env://" if how.launcher == "torchrun" else f"tcp://{how.address}:{how.port}"
+    store, _, _ = next(iter(rendezvous(url, how.rank, how.world, timeout=timeout)))
+    store_of_attempt: Any = dist.PrefixStore  # type: ignore[attr-defined]
+    return store_of_attempt(f"rgt-attempt-{how.restarts}", store)
 
 
 def bind(local_rank: int) -> torch.device:

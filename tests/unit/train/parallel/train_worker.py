@@ -13,7 +13,7 @@ Every option has a default; a step takes a few milliseconds. Each rank writes in
 - ``code-RANK``: its exit code, the moment it leaves by itself;
 - ``final-RANK.json`` at the end: fingerprints of weights and optimizer state, and of this rank's random state.
 
-The loss log is the trainer's own ``metrics.jsonl``. With ``--corrupt STEP`` rank 1 flips a bit of a weight at that step.
+The loss log is the trainer's own ``metrics.jsonl``. With ``--corrupt STEP`` rank 1 flips a bit of a weight there.
 """
 
 from __future__ import annotations

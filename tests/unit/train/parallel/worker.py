@@ -12,8 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from rgt_train.parallel import fingerprint
-from rgt_train.parallel.torch_ranks import RanksError, TorchRanks
-from rgt_train.ranks import STOP
+from rgt_train.parallel.torch_ranks import TorchRanks
+from rgt_train.ranks import STOP, RanksError
 from rgt_train.signals import StopRequest
 
 
