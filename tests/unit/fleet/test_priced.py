@@ -1,0 +1,83 @@
+"""A price that a person wrote down: counted while the box is seen, unknown when not, never free."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.fleet.priced import LONGEST_SECONDS, SOURCE, is_priced, metered
+from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.protocol import Sample
+
+SPEC = BoxSpec(name="a", host="h", per_hour=3.6, currency="EUR")
+replace = msgspec.structs.replace
+
+
+def box(at: float | None, link: Link = Link.LIVE, meter: Meter | None = None) -> BoxState:
+    sample = None if at is None else Sample(boot="b", seq=1, at=at)
+    return BoxState(spec=SPEC, link=link, sample=sample, sample_at=at, meter=meter or Meter())
+
+
+def test_only_a_box_that_nobody_can_be_asked_about_is_priced_by_the_file() -> None:
+    assert is_priced(SPEC)
+    assert not is_priced(replace(SPEC, per_hour=None))
+    assert not is_priced(replace(SPEC, provider=ProviderRef("runpod", "x")))
+
+
+def test_a_box_that_reports_costs_what_the_file_says() -> None:
+    first = metered(box(100.0), 100.0)
+    assert (first.kind, first.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
+    assert (first.per_hour, first.currency, first.source) == (3.6, "EUR", SOURCE)
+    assert (first.spent, first.spent_since, first.at) == (0.0, 100.0, 100.0)
+    second = metered(box(110.0, meter=first), 110.0)
+    assert second.spent == pytest.approx(0.01)
+    assert second.spent_since == 100.0
+
+
+def test_a_box_that_does_not_report_is_unknown_and_not_free() -> None:
+    before = metered(box(110.0, meter=metered(box(100.0), 100.0)), 110.0)
+    lost = metered(box(112.0, Link.UNREACHABLE, before), 200.0)
+    assert (lost.kind, lost.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
+    assert lost.per_hour == 3.6
+    assert lost.spent == pytest.approx(0.012), "up to its last sample the box was seen"
+    assert metered(box(112.0, Link.UNREACHABLE, lost), 900.0) is lost
+    stale = metered(box(112.0, Link.LIVE, before), 200.0)
+    assert stale.kind is MeterKind.UNKNOWN
+
+
+def test_what_nobody_saw_is_not_counted() -> None:
+    lost = metered(box(100.0, Link.UNREACHABLE, metered(box(100.0), 100.0)), 130.0)
+    back = metered(box(5000.0, meter=lost), 5000.0)
+    assert back.kind is MeterKind.COMPUTE_AND_STORAGE
+    assert back.spent == 0.0
+    asleep = metered(box(9000.0, meter=back), 9000.0)
+    assert asleep.spent == 0.0
+
+
+def test_what_an_earlier_rgt_counted_goes_on() -> None:
+    old = replace(metered(box(100.0), 100.0), spent=7.0)
+    again = metered(box(90000.0, meter=old), 90000.0)
+    assert (again.spent, again.spent_since) == (7.0, 100.0)
+
+
+def test_a_meter_of_another_source_is_not_taken_over() -> None:
+    told = Meter(kind=MeterKind.COMPUTE_AND_STORAGE, spent=99.0, at=99.0, per_hour=1.0, source="runpod")
+    assert metered(box(100.0, meter=told), 100.0).spent == 0.0
+
+
+@given(st.lists(st.tuples(st.floats(0, 400), st.booleans()), max_size=40))
+def test_never_more_than_the_time_that_passed(steps: list[tuple[float, bool]]) -> None:
+    now, meter, seen = 1000.0, Meter(), 0.0
+    for passed, there in steps:
+        now += passed
+        before = meter.spent or 0.0
+        state = box(now if there else None, Link.LIVE if there else Link.UNREACHABLE, meter)
+        meter = metered(state, now)
+        grown = (meter.spent or 0.0) - before
+        assert 0.0 <= grown <= 3.6 * min(passed, LONGEST_SECONDS) / 3600 + 1e-9
+        seen += grown
+        assert meter.kind is not MeterKind.NONE
+    assert (meter.spent or 0.0) == pytest.approx(seen)

@@ -1,0 +1,63 @@
+"""Sleep and clocks that are set: told apart, and put right."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from rgt_tui.fleet.waking import Jump, Times, jump, read, shifted
+from rgt_tui.model.box import BoxSpec, BoxState, LogView
+from rgt_tui.model.run import RunState
+
+START = Times(1000.0, 50.0, 70.0)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (Times(1002.0, 52.0, 72.0), None),
+        (Times(1002.4, 52.0, 72.0), None),
+        (Times(1030.0, 80.0, 100.0), None),  # the loop was busy
+        (Times(4602.0, 52.0, 3672.0), Jump(slept=3600.0)),
+        (Times(4602.0, 52.0, 72.0), Jump(moved=3600.0)),
+        (Times(-2598.0, 52.0, 72.0), Jump(moved=-3600.0)),
+        (Times(8202.0, 52.0, 3672.0), Jump(3600.0, 3600.0)),
+    ],
+)
+def test_sleep_and_a_clock_that_was_set_are_told_apart(after: Times, expected: Jump | None) -> None:
+    assert jump(START, after) == expected
+
+
+def test_the_real_clocks_do_not_jump() -> None:
+    assert jump(read(time.time()), read(time.time())) is None
+
+
+def test_a_jump_is_said_in_words() -> None:
+    assert "slept for 3600 s" in Jump(slept=3600.0).words
+    assert "-3600 s" in Jump(moved=-3600.0).words
+
+
+def test_ages_stay_what_they_were_when_the_clock_is_set() -> None:
+    now = 5000.0
+    state = BoxState(
+        spec=BoxSpec(name="a", host="h"),
+        since=4000.0,
+        sample_at=4990.0,
+        clock_skew=2.0,
+        retry_at=5010.0,
+        runs=(RunState(name="r", progressed_at=4980.0), RunState(name="s")),
+        logs=(LogView(path="/l", at=4970.0),),
+    )
+    moved = shifted(state, 3600.0)
+    now += 3600.0
+    assert moved.sample_at is not None
+    assert moved.retry_at is not None
+    assert moved.runs[0].progressed_at is not None
+    assert moved.logs[0].at is not None
+    assert (now - moved.since, now - moved.sample_at, moved.retry_at - now) == (1000.0, 10.0, 10.0)
+    assert (now - moved.runs[0].progressed_at, moved.runs[1].progressed_at) == (20.0, None)
+    assert now - moved.logs[0].at == 30.0
+    # The box's clock was not set: against ours it is now an hour behind.
+    assert moved.clock_skew == 2.0 - 3600.0
+    assert shifted(state, 0.0) is state
