@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.alerts import rules_cells as cells
+from rgt_tui.alerts import rules_found as found
 from rgt_tui.alerts import rules_gpu as gpu
 from rgt_tui.alerts import rules_link as link
 from rgt_tui.alerts import rules_money as money
@@ -33,6 +34,12 @@ KINDS: tuple[Kind, ...] = (
         "failed", "A cell failed", "failed", cells.read_failed, cells.say_failed, YES_ERROR,
         unit="yes", told=True, see="5.1",
         advice="Read the end of its log, mend the cause, then run the queue again from this cell.",
+    ),
+    Kind(
+        "ended", "A training that nobody queued has ended", "ended", found.read_ended, found.say_ended,
+        (Rung("warn", 1.0, 1.0), Rung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
+        escalates=True, see="5.1 4.1",
+        advice="Read the end of its log: nobody but its parent learns how it ended.",
     ),
     Kind(
         "queue", "A queue cannot be read", "queue", cells.read_queue_error, cells.say_queue_error, YES_ERROR,

@@ -18,14 +18,25 @@ SHORT_S = 60.0
 
 
 def read_done_billing(view: View) -> Sequence[Reading] | None:
-    """Every queue is through, nothing trains, and the provider says that the GPU still bills."""
+    """The work is over, nothing trains, and the provider says that the GPU still bills.
+
+    The work: every queue; where there is none, the trainings that were found.
+    """
     meter = view.box.meter
     if meter.lifecycle is not Lifecycle.RUNNING or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
         return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
-    if not view.queue_done or view.trains:
+    if not _is_over(view) or view.trains:
         return NOTHING
     ended = [cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None]
+    if not view.box.queues:
+        ended = [run.ended for run in view.box.found if run.ended is not None]
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
+
+
+def _is_over(view: View) -> bool:
+    if view.box.queues:
+        return view.queue_done
+    return bool(view.box.found) and not any(run.alive for run in view.box.found)
 
 
 def say_done_billing(view: View, reading: Reading, since: float) -> str:
@@ -33,11 +44,13 @@ def say_done_billing(view: View, reading: Reading, since: float) -> str:
     meter = view.box.meter
     rate = money(meter.per_hour, meter.currency)
     waited = max(0.0, view.now - since)
+    what = "queue done" if view.box.queues else "no training alive"
     if waited < SHORT_S:
-        return f"queue done, still billing {rate}/h ({meter.source})"
+        return f"{what}, still billing {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
     spent = f": {money(wasted, meter.currency)} for nothing" if wasted is not None else ""
-    return f"queue done {age(waited)} ago, still billing {rate}/h{spent} ({meter.source})"
+    length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
+    return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
 
 
 def read_meter(view: View) -> Sequence[Reading] | None:

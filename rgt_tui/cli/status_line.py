@@ -14,7 +14,7 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cell, Sample
+from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
 
 
@@ -37,7 +37,8 @@ class RunLine(msgspec.Struct, frozen=True):
 
     name: str
     state: str | None
-    """The queue's word: waiting, running, done, failed, interrupted; None where no queue knows the run."""
+    """The queue's word: waiting, running, done, failed, interrupted. Of a training that was found: running or ended,
+    which is not done. None where nobody says it."""
     step: int | None
     total_steps: int | None
     epoch: float | None
@@ -54,6 +55,12 @@ class RunLine(msgspec.Struct, frozen=True):
     """Why it failed, in words."""
     durable: str | None
     resumes: int
+    pid: int | None = None
+    """Root of the processes of a training that was found, as is all that follows."""
+    session: str | None = None
+    log: str | None = None
+    ended: float | None = None
+    """Box clock; when it was seen to be gone."""
 
 
 class MeterLine(msgspec.Struct, frozen=True):
@@ -164,15 +171,18 @@ def _harmless(value: Any) -> Any:
 def _runs(box: BoxState, now: float) -> list[RunLine]:
     known = {run.name: run for run in box.runs}
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
-    names = dict.fromkeys((*cells, *known))
-    return [_run(name, known.get(name), cells.get(name), now) for name in names]
+    found = {told.name: told for told in box.found}
+    names = dict.fromkeys((*cells, *known, *found))
+    return [_run(name, known.get(name), cells.get(name), found.get(name), now) for name in names]
 
 
-def _run(name: str, run: RunState | None, cell: Cell | None, now: float) -> RunLine:
+def _run(name: str, run: RunState | None, cell: Cell | None, found: FoundRun | None, now: float) -> RunLine:
     run = run or RunState(name=name)
+    alive = run.alive if found is None else found.alive
+    standing = None if alive is None else "running" if alive else "ended"
     return RunLine(
         name=name,
-        state=cell.state if cell else None,
+        state=cell.state if cell else standing,
         step=run.step,
         total_steps=run.total_steps,
         epoch=run.epoch,
@@ -183,10 +193,14 @@ def _run(name: str, run: RunState | None, cell: Cell | None, now: float) -> RunL
         throughput=run.throughput,
         progress_age_s=None if run.progressed_at is None else _rounded(max(0.0, now - run.progressed_at)),
         attempts=cell.attempts if cell else None,
-        exit_code=cell.exit_code if cell else None,
+        exit_code=cell.exit_code if cell else found.exit_code if found else None,
         why=cell.reason if cell else None,
         durable=cell.durable if cell else None,
         resumes=len(run.resumes),
+        pid=found.pid if found else None,
+        session=found.session if found else None,
+        log=found.log if found else None,
+        ended=run.ended if found is None else found.ended,
     )
 
 

@@ -31,7 +31,8 @@ def flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
     like = sorted(
         other["seconds"]
         for other in cells
-        if other.get("name") != cell.get("name")
+        if other is not cell
+        and (cell.get("name") is None or other.get("name") != cell.get("name"))
         and other.get("state") == "done"
         and not other.get("flag")
         and (other.get("task"), other.get("epochs")) == (cell.get("task"), cell.get("epochs"))

@@ -6,6 +6,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.ui.format import clean, compact_time, number, percent, ratio, thousands
+from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.verdict import cells_of
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
 from rgt_tui.ui.widgets.why import cell_mark
@@ -15,7 +16,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each cell of all queues, and the queue's own trouble."""
     cells = cells_of(box)
     if not cells:
-        return [line(dim("no queue; the box runs what you started by hand"))]
+        return found_lines(box, width, now) or [line(dim("no queue, and no training was found on the box"))]
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
@@ -27,6 +28,27 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
             out.append(line(Span("the runner is not alive", Tone.WARN)))
         if queue.done:
             out.append(line(dim("QUEUE DONE")))
+    return out
+
+
+def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
+    """Return a line for each training that was found, and what could not be found out about it."""
+    runs = {run.name: run for run in box.runs}
+    names = min(max((len(clean(run.name)) for run in box.found), default=0), 28)
+    box_now = now + (box.clock_skew or 0.0)
+    out: list[Line] = []
+    for found in box.found:
+        glyph, tone = (glyphs().ok, Tone.TEXT) if found.alive else (glyphs().stopped, Tone.WARN)
+        place = f" {clean(found.place)}" if found.place else ""
+        took = compact_time((box_now if found.alive or found.ended is None else found.ended) - found.started)
+        if found.alive:
+            how = (Span(_progress(runs.get(found.name))), dim(f"  {took}"))
+        else:
+            code = "how is not known" if found.exit_code is None else f"exit {found.exit_code}"
+            how = (Span("ended", Tone.WARN), dim(f", {code}  after {took}"))
+        where = dim(f"  {clean(found.session)}{place}")
+        out.append(line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where))
+        out += [line(dim(f"  {clean(note)}")) for note in found.notes[:2]]
     return out
 
 

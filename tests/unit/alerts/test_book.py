@@ -16,7 +16,7 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Disk, Gpu
+from rgt_tui.model.protocol import Cpu, Disk, FoundRun, Gpu
 from rgt_tui.model.protocol import Memory as BoxMemory
 from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
 
@@ -250,6 +250,20 @@ def test_done_and_billing_says_what_it_costs() -> None:
     assert watch.cleared == [], "a provider that cannot be read says nothing"
     watch.see(1, **done, meter=replace(RUNNING, kind=MeterKind.STORAGE_ONLY))
     assert watch.cleared == ["done-billing"]
+
+
+def test_a_found_training_that_is_gone_bills_on() -> None:
+    watch = Watch()
+    gone = FoundRun("proj/train.py", 7, NOW - 900, "python train.py", alive=False, ended=NOW)
+    over: dict[str, Any] = {"queues": (), "runs": (), "found": (gone,), "sample": sample(procs=())}
+    watch.see(1, **over)
+    assert watch.alert("done-billing").text == "no training alive, still billing $0.42/h (Vast.ai)"
+    watch.see(7200, every=20, **over)
+    expected = "no training alive for 2h00, still billing $0.42/h: $0.84 for nothing (Vast.ai)"
+    assert watch.alert("done-billing").text == expected
+    again = replace(gone, alive=True, ended=None)
+    watch.see(1, **over | {"found": (again,)})
+    assert "done-billing" in watch.cleared
 
 
 def test_the_dollars_do_not_follow_a_clock_that_is_set() -> None:

@@ -22,7 +22,7 @@ from rgt_tui.alerts.view import View, view
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Event, Gpu
+from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.run import Resume
 from tests.unit.triage.builders import DATA, NOW, box, cell, queue, run, sample
@@ -48,6 +48,9 @@ CUT = queue(cell(state="interrupted", exit_code=75), runner_alive=False)
 LEFT = queue(cell(state="waiting"), runner_alive=False)
 NAN = run(losses=[2.0] * 60 + [math.nan] * 2)
 JUMP = run(losses=[2.0 + 0.01 * (i % 5) for i in range(60)] + [9.0] * 3)
+GONE_RUN = FoundRun(
+    "proj/train.py", 7, NOW - 900, "python train.py", log="/proj/out.log", alive=False, ended=NOW - 120
+)
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
 RAN = Memory(past=Past(existed=True, ran=True))
 PACE = 19_400_000_000 / 7300.0
@@ -61,6 +64,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"queues": (queue(cell(state="failed", exit_code=1, reason="exit 1")),)},
         "lstm-b failed, exit 1: exit 1",
         {"queues": (queue(cell(state="done")),), "runs": ()},
+    ),
+    "ended": (
+        {"found": (GONE_RUN,), "queues": (), "sample": IDLE},
+        "proj/train.py ended 2m00 ago, how is not known; its log is /proj/out.log",
+        {"found": (replace(GONE_RUN, exit_code=0),), "queues": (), "sample": IDLE},
     ),
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
     "stalled": ({"runs": (STUCK,)}, "lstm-b stands at step 812 for 5m00, usually 1.5 s a step", {}),

@@ -1,0 +1,35 @@
+"""Trainings that nobody told rgt about: one that is gone has not failed for certain, and not succeeded either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.alerts.kind import Reading
+from rgt_tui.alerts.view import View
+from rgt_tui.model.protocol import FoundRun
+from rgt_tui.profiles.readings import age
+
+TOLD_S = 86400.0
+"""An end is told for a day; after that nobody waits for it."""
+UNKNOWN, FAILED = 1.0, 2.0
+
+
+def read_ended(view: View) -> Sequence[Reading] | None:
+    """Found trainings whose processes are gone, but for those of which Slurm says that they ended well."""
+    out = []
+    for run in view.box.found:
+        if run.alive or run.exit_code == 0 or run.ended is None:
+            continue
+        gone = max(0.0, view.box_now - run.ended)
+        if gone < TOLD_S:
+            out.append(Reading(run.name, UNKNOWN if run.exit_code is None else FAILED, run, age_s=gone))
+    return out
+
+
+def say_ended(view: View, reading: Reading, since: float) -> str:
+    """Say when it ended, and what is known of how."""
+    run: FoundRun = reading.about
+    how = "how is not known" if run.exit_code is None else f"exit {run.exit_code}"
+    log = f"; its log is {run.log}" if run.log else ""
+    when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
+    return f"{run.name} ended{when}, {how}{log}"

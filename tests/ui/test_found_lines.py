@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import msgspec
+
+from rgt_tui.model.protocol import FoundRun
+from rgt_tui.model.run import RunState
+from rgt_tui.ui.widgets.queue_lines import queue_lines
+from rgt_tui.ui.widgets.spans import Tone, text_of
+from tests.ui.fakes import NOW, running_box
+
+RUN = FoundRun(
+    "exp/train.py", 31, NOW - 125, "python train.py", session="tmux", place="main:0.1", log="/e/o.log"
+)
+
+
+def lines(*found: FoundRun, runs: tuple[RunState, ...] = ()) -> list[str]:
+    box = msgspec.structs.replace(running_box("a"), queues=(), runs=runs, found=found, clock_skew=0.0)
+    return [text_of(made) for made in queue_lines(box, 100, NOW)]
+
+
+def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
+    (only,) = lines(RUN, runs=(RunState("exp/train.py", step=1200, loss=0.5),))
+    assert "exp/train.py" in only
+    assert "step 1,200" in only
+    assert "tmux main:0.1" in only
+    assert "2m05" in only
+
+
+def test_one_that_is_gone_is_never_called_done() -> None:
+    gone = msgspec.structs.replace(RUN, alive=False, ended=NOW - 5, notes=("its output went to a terminal",))
+    first, note = lines(gone)
+    assert "ended, how is not known" in first
+    assert "done" not in first
+    assert note.strip() == "its output went to a terminal"
+    assert "exit 3" in lines(msgspec.structs.replace(gone, exit_code=3))[0]
+
+
+def test_without_queue_and_training_it_says_so() -> None:
+    assert lines() == ["no queue, and no training was found on the box"]
+
+
+def test_hostile_names_are_stripped() -> None:
+    (only,) = lines(msgspec.structs.replace(RUN, name="a\x1b[2Jb", session="x\x07"))
+    assert "\x1b" not in only
+    assert "\x07" not in only
+
+
+def test_the_end_is_a_warning() -> None:
+    gone = msgspec.structs.replace(RUN, alive=False, ended=NOW)
+    box = msgspec.structs.replace(running_box("a"), queues=(), runs=(), found=(gone,))
+    assert Tone.WARN in {span.tone for span in queue_lines(box, 100, NOW)[0]}
