@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
 
@@ -99,6 +100,9 @@ class ArenaPersister:
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
         job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
         self._needs = job.needs(len(text))
+        if self._background:
+            with suppress(OSError):  # told when the snapshot is handed over
+                self._client.start()  # by this thread: a child is told of its parent's death by the thread that made it
         now, later = self._sort(collected.parts, arena)
         flight = self._flight = _Flight(request, job, text, threading.Event())
         try:

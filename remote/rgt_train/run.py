@@ -200,6 +200,8 @@ class Run:
             yield self.progress.epoch
             self.progress.next_epoch()
             self._pass_over()
+        if not self.finished:
+            self.restore_rng()  # nobody asked for a batch: the checkpoint is of the very end
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
@@ -368,6 +370,19 @@ class Run:
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")
         return better
+
+    @contextmanager
+    def uneven(self, model: torch.nn.Module) -> Iterator[None]:
+        """Let the ranks make different numbers of optimizer steps with a ``DistributedDataParallel`` `model`.
+
+        For data of a person's own that do not split evenly. The whole block counts as one step of the run: call `step`
+        once behind it, on every rank. Optimizers and schedulers are the same on all ranks afterwards.
+        """
+        from rgt_train.parallel.uneven import joined
+
+        names = [name for name in self._state.others if name.startswith(("optimizer", "scheduler", "scaler"))]
+        with joined(model, {name: self._state.others[name] for name in names}):
+            yield
 
     def total(self, *numbers: float) -> List[float]:
         """Return the sums of the ranks' numbers, e.g. of the losses and the number of samples each has validated."""

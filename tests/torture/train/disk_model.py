@@ -1,9 +1,9 @@
 """What a disk may hold after a power loss: every state that the recorded calls allow.
 
-The model promises no more than POSIX does. Data are durable after an fsync of their file, and a name only after an fsync
-of its directory; until then each of them may be there or not, whatever came before or after it. Of data that were not
-fsynced there may be nothing, a part, or zeros. One thing file systems do promise: a rename is there as a whole or not at
-all, also between two directories; it is durable when both are.
+The model promises no more than POSIX does. Data are durable after an fsync of their file, and a name only after an
+fsync of its directory; until then each of them may be there or not, whatever came before or after it. Of data that were
+not fsynced there may be nothing, a part, or zeros. One thing file systems do promise: a rename is there as a whole or
+not at all, also between two directories; it is durable when both are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -174,9 +174,10 @@ class Recorder:
         self.changes.append(Change("rename", self._durably(node), at, to))
 
 
-_TAKEN = {
+_TAKEN: dict[str, Callable[..., None]] = {
     "open": Recorder._open, "openat": Recorder._open, "mkdir": Recorder._mkdir, "mkdirat": Recorder._mkdir,
-    "write": Recorder._write, "pwrite64": Recorder._write_at, "ftruncate": Recorder._resize, "fallocate": Recorder._fallocate,
+    "write": Recorder._write, "pwrite64": Recorder._write_at, "ftruncate": Recorder._resize,
+    "fallocate": Recorder._fallocate,
     "fsync": Recorder._fsync, "fdatasync": Recorder._fsync, "unlink": Recorder._unlink,
     "unlinkat": Recorder._unlink, "rmdir": Recorder._unlink, "rename": Recorder._rename,
     "renameat": Recorder._rename, "renameat2": Recorder._rename,
@@ -201,7 +202,9 @@ def durable(changes: list[Change], count: int) -> set[int]:
 def states(base: Node, changes: list[Change], count: int, draw: random.Random) -> Iterator[Tree]:
     """Yield what the disk may hold when the power fails after the first `count` changes."""
     certain = durable(changes, count)
-    open_names = [n for n in range(count) if n not in certain and changes[n].kind in ("make", "rename", "unlink")]
+    open_names = [
+        n for n in range(count) if n not in certain and changes[n].kind in ("make", "rename", "unlink")
+    ]
     for kept in _choices(open_names, draw):
         for data in ("lost", "half", "zeros", "whole"):
             yield _apply(base, changes[:count], certain | kept, certain, data)
@@ -268,7 +271,9 @@ def _read(path: str) -> Node:
     node = Node(True)
     for name in sorted(os.listdir(path)):
         place = os.path.join(path, name)
-        node.names[name] = _read(place) if os.path.isdir(place) else Node(False, data=Path(place).read_bytes())
+        node.names[name] = (
+            _read(place) if os.path.isdir(place) else Node(False, data=Path(place).read_bytes())
+        )
     return node
 
 

@@ -1,6 +1,6 @@
 """Saves as the writer process makes them, without a training: a hundred of them are killed in seconds.
 
-`rgt_train.writing.perform` is what the writer process calls for each snapshot it gets; here it is given small ones. Each
+`rgt_train.writing.perform` is what the writer process calls for each snapshot it gets; here it is given small ones. A
 drill publishes step 3 (which prunes step 1) and a new best, on top of the steps 1 and 2 and the best of step 1.
 """
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from rgt_train import cli
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
-from tests.torture.train import drill  # noqa: E402  the zygote runs this file by its path
-from tests.torture.train.syscalls import hand_over  # noqa: E402
+from tests.torture.train import drill
+from tests.torture.train.syscalls import hand_over
 
 
 def _command(words: list[str]) -> int:

@@ -20,8 +20,7 @@ from tests.torture.train.syscalls import NAMES
 _RECV, _SEND = 0xC0502100, 0xC0182101
 _CONTINUE = 1
 _AT_FDCWD = -100
-_ONE_PATH = {"open": 0, "creat": 0, "stat": 0, "lstat": 0, "access": 0, "mkdir": 0, "rmdir": 0, "unlink": 0, "statfs": 0,
-             "truncate": 0}  # fmt: skip
+_PATH = {"open", "creat", "stat", "lstat", "access", "mkdir", "rmdir", "unlink", "statfs", "truncate"}
 _AT_PATH = {"openat", "mkdirat", "unlinkat", "newfstatat", "statx"}
 _TWO_PATHS = {"rename": (None, 0, None, 1), "renameat": (0, 1, 2, 3), "renameat2": (0, 1, 2, 3)}
 KILL = -1
@@ -52,7 +51,7 @@ class Call:
                     self._path(_AT_FDCWD if d1 is None else a[d1], a[p1]),
                     self._path(_AT_FDCWD if d2 is None else a[d2], a[p2]),
                 )
-            if self.name in _ONE_PATH:
+            if self.name in _PATH:
                 return (self._path(_AT_FDCWD, a[0]),)
             if self.name in _AT_PATH:
                 return (self._path(a[0], a[1]),)

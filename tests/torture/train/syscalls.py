@@ -25,7 +25,13 @@ OLD = {
     "unlink": 87, "symlink": 88,
 }  # fmt: skip
 """Those that x86-64 alone still has."""
-AT_OF = {"open": "openat", "mkdir": "mkdirat", "rename": "renameat", "unlink": "unlinkat", "rmdir": "unlinkat"}
+AT_OF = {
+    "open": "openat",
+    "mkdir": "mkdirat",
+    "rename": "renameat",
+    "unlink": "unlinkat",
+    "rmdir": "unlinkat",
+}
 CHANGING = frozenset(
     ("openat", "open", "creat", "write", "writev", "pwrite64", "pwritev", "fsync", "fdatasync", "mkdirat", "mkdir",
      "unlinkat", "unlink", "rmdir", "linkat", "link", "renameat", "renameat2", "rename", "truncate", "ftruncate",
@@ -61,7 +67,9 @@ def hand_over(path: str) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         program = _program()
         buffer = ctypes.create_string_buffer(program)
-        head = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer)))
+        head = ctypes.create_string_buffer(
+            struct.pack("HxxxxxxQ", len(program) // 8, ctypes.addressof(buffer))
+        )
         if libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_NO_NEW_PRIVS)")
         listener = libc.syscall(_SECCOMP, _SET_MODE_FILTER, _NEW_LISTENER, head)

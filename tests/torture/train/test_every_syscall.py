@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,10 @@ FEWEST = 60
 @pytest.fixture(autouse=True)
 def kernel() -> None:
     watched.require()
+
+
+def _fail(what: int, call: Call) -> int:
+    return what
 
 
 def drilled(trainers: Zygote, place: Path, out: Path, job: str, nth: Nth) -> int:
@@ -58,7 +63,7 @@ def test_refused_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path, ful
     out = quick_disk / "run"
     done: set[int] = set()
     for number, what in each(full, ERRNOS):
-        nth = Nth(number, lambda call: below(call, out) and call.name in CHANGING, lambda call, what=what: what)  # type: ignore[misc]
+        nth = Nth(number, lambda call: below(call, out) and call.name in CHANGING, partial(_fail, what))
         code = drilled(trainers, tmp_path, out, "survive", nth)
         told = f"{errno.errorcode[what]} at call {number}, {nth.seen[-1]}"
         assert code in (0, drill.FAILED_WELL), f"{told}: ended with {code}"
@@ -70,7 +75,3 @@ def test_refused_at_each(trainers: Zygote, quick_disk: Path, tmp_path: Path, ful
             print(f"{len(nth.seen)} calls that change something, each refused")
             break
     assert done == {0, drill.FAILED_WELL}, "some failures end a save, those of what comes after it do not"
-
-
-def call_text(call: Call) -> str:
-    return f"{call.name} {' '.join(call.paths())}"

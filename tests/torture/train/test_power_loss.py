@@ -11,7 +11,7 @@ import pytest
 from tests.torture.train import disk_model, drill, watched
 from tests.torture.train.disk_model import Change, Recorder, Tree
 from tests.torture.train.watched import Watched
-from tests.unit.train.harness import Zygote, assert_same, final_state, losses
+from tests.unit.train.harness import TINY, Zygote, assert_same, final_state, losses
 
 SEED = 20
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4}
@@ -25,7 +25,9 @@ def kernel() -> None:
 def committed(changes: list[Change], certain: set[int], begin: str) -> bool:
     """Say whether a rename to a name that begins like this is durable."""
     return any(
-        (change := changes[number]).kind == "rename" and change.to is not None and change.to[1].startswith(begin)
+        (change := changes[number]).kind == "rename"
+        and change.to is not None
+        and change.to[1].startswith(begin)
         for number in certain
     )
 
@@ -64,7 +66,7 @@ def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_pat
     """From an empty disk on, with the real trainer: a launch on what is left goes on, with the same bits."""
     root, place, plain = quick_disk / "disk", quick_disk / "state", tmp_path / "plain"
     root.mkdir()
-    words = [word for key, value in {**watched.TINY, **VALUES}.items() for word in ("--set", f"{key}={value}")]
+    words = [word for key, value in {**TINY, **VALUES}.items() for word in ("--set", f"{key}={value}")]
     recorder = record(trainers, tmp_path, root, "train", "--out", str(root / "run"), *words)
     assert trainers.launch(plain, VALUES).wait() == 0
     draw = random.Random(SEED)

@@ -13,7 +13,7 @@ import pytest
 
 from tests.torture.train import syscalls
 from tests.torture.train.supervisor import Call, Decide, Supervisor
-from tests.unit.train.harness import TINY, Trainer, Zygote
+from tests.unit.train.harness import Trainer, Zygote
 
 ENTRY = Path(__file__).with_name("entry.py")
 
@@ -27,7 +27,9 @@ def require() -> None:
 class Watched:
     """A process of `entry.py`, and the supervisor of all it starts."""
 
-    def __init__(self, zygote: Zygote, place: Path, decide: Decide, job: str, *words: str, background: bool = True) -> None:
+    def __init__(
+        self, zygote: Zygote, place: Path, decide: Decide, job: str, *words: str, background: bool = True
+    ) -> None:
         self.supervisor = Supervisor(place, decide)
         task = json.dumps({"socket": self.supervisor.path, "job": job, "words": list(words)})
         self.trainer: Trainer = zygote.launch_script(ENTRY, background=background, env={"RGT_TORTURE": task})
