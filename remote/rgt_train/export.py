@@ -56,7 +56,7 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
 
     Raises:
         Damaged: No checkpoint is whole.
-        UsageError: `out` is no run directory, or its checkpoints are sharded over ranks.
+        UsageError: `out` is no run directory, or its checkpoints cannot be understood.
         OSError: The file could not be written; one that was there is untouched.
     """
     from rgt_train import safetensors
@@ -112,6 +112,10 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str]:
         found = _averages(loaded.value(document["objects"]["ema"], TRAINER_FILE))
         if found is not None:
             return found, "averaged weights"
+    if document.get("layout") == "sharded":
+        from rgt_train.parallel import whole
+
+        return _flat(whole.weights(loaded.directory, document)), "weights"
     models = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
     return _flat(models), "weights"
 

@@ -46,6 +46,7 @@ class Taken:
         try:
             return {
                 "layout": LAYOUT,
+                "models": sorted(state.models),
                 "plain": tree.encode(self.plain, _no_tensor, "state"),
                 "objects": self.objects,
                 "progress": state.progress.state(),

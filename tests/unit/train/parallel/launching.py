@@ -15,11 +15,17 @@ ROOT = Path(__file__).parents[4]
 
 @contextmanager
 def torchrun(
-    count: int, script: str, *words: str, options: tuple[str, ...] = (), **env: str
+    count: int,
+    script: str,
+    *words: str,
+    options: tuple[str, ...] = (),
+    python: str = sys.executable,
+    cwd: Path | None = None,
+    **env: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a script on so many ranks; nothing of it is left behind."""
     command = [
-        sys.executable,
+        python,
         "-m",
         "torch.distributed.run",
         "--standalone",
@@ -32,6 +38,7 @@ def torchrun(
         stderr=subprocess.STDOUT,
         env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"} | env,
         start_new_session=True,
+        cwd=cwd,
     )
     try:
         yield process

@@ -14,9 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_train.export import export
+from rgt_train.layout import read
+from rgt_train.tasks.transformer import CharTransformer
 
+from tests.unit.train import frameworks
 from tests.unit.train.harness import events, losses
-from tests.unit.train.parallel import train_worker
+from tests.unit.train.parallel import train_worker, uneven_worker
 from tests.unit.train.parallel.launching import torchrun
 
 PATIENCE = 150.0
@@ -163,3 +167,66 @@ def test_the_command_trains_on_several_ranks(tmp_path: Path, kind: str) -> None:
     assert text.count("done: step 8") == 1, "one rank speaks for all"
     assert json.loads((out / "run.json").read_text())["last"]["world_size"] == 2
     assert json.loads((out / "best.json").read_text())["value"] < 5
+    assert export(str(out), str(tmp_path / "w.safetensors")).startswith("exported ")
+    found = read(memoryview((tmp_path / "w.safetensors").read_bytes()))
+    model = CharTransformer(40, 16, 2, 4, 16, 0.1).state_dict()
+    assert set(found) == set(model)
+    assert all(tensor.isfinite().all() and tensor.any() for tensor in found.values())
+
+
+def test_data_of_different_length_leave_the_replicas_alike(tmp_path: Path) -> None:
+    with torchrun(2, uneven_worker.__file__, str(tmp_path)) as process:
+        told, _ = process.communicate()
+    assert process.returncode == 0, told.decode()
+    for rank in range(2):
+        found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+        assert "rank 1 has other bits than rank 0 in optimizer" in found["alone"][0], (
+            "what Join alone leaves behind"
+        )
+        assert found["together"] == []
+
+
+ACCELERATE = """
+import sys, torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+from rgt_train import Run
+from rgt_train.parallel.adapters import of_accelerate
+
+accelerator = Accelerator()
+torch.manual_seed(2)
+data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+parts = of_accelerate(accelerator, model, optimizer, scheduler)
+run = Run("run", samples=64, batch_size=8, epochs=int(sys.argv[1]), **parts)
+with run:
+    for epoch in run.epochs():
+        for x, y in DataLoader(data, batch_sampler=run.batches()):
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            accelerator.backward(loss)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad()
+            run.step(loss.item())
+assert run.step_now == 8 * int(sys.argv[1])
+print("parts", sorted(parts), accelerator.num_processes)
+"""
+
+
+def test_an_accelerate_loop_on_two_ranks_goes_on(tmp_path: Path) -> None:
+    python = frameworks.require()
+    script = tmp_path / "train.py"
+    script.write_text(ACCELERATE)
+    for epochs in (1, 2):
+        with torchrun(
+            2, str(script), str(epochs), python=str(python), cwd=tmp_path, HOME=str(tmp_path)
+        ) as process:
+            told, _ = process.communicate()
+        text = told.decode()
+        assert process.returncode == 0, text
+        assert text.count("parts ['model', 'optimizer', 'scheduler'] 2") == 2, text
+    assert "resume: at step 8 of 16" in text
+    assert "resume: restored model, optimizer, scheduler" in text

@@ -1,0 +1,133 @@
+"""One leads, the others follow: with threads for ranks, so that every turn can be tried."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from rgt_train import exits
+from rgt_train.parallel import adapters, in_step
+from rgt_train.parallel.crew import Crew, everywhere
+from rgt_train.ranks import Alone, RanksError
+
+
+class Threads:
+    """Ranks that are threads: only `share`, which is all that a crew needs."""
+
+    nodes = 1
+
+    def __init__(self, rank: int, world: int, place: dict[str, Any]) -> None:
+        self.rank, self.world, self._place = rank, world, place
+        self.is_writer = rank == 0
+
+    def share(self, value: Any) -> Any:
+        barrier: threading.Barrier = self._place["barrier"]
+        if self.is_writer:
+            self._place["value"] = value
+        barrier.wait(10)
+        found = self._place["value"]
+        barrier.wait(10)
+        return found
+
+
+def together(world: int, work: Callable[[Crew, list[Any]], Any]) -> list[tuple[Any, list[Any]]]:
+    """Run `work` on every rank; return by rank what it returned or raised, and the orders it carried out."""
+    place: dict[str, Any] = {"barrier": threading.Barrier(world)}
+    found: list[Any] = [None] * world
+
+    def one(rank: int) -> None:
+        ranks: Any = Threads(rank, world, place)
+        crew, orders = Crew(ranks), []
+        crew.orders["note"] = lambda value: orders.append((rank, value))
+        try:
+            found[rank] = work(crew, orders), orders
+        except BaseException as error:
+            found[rank] = error, orders
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_orders_reach_every_rank_and_the_result_too() -> None:
+    def lead(crew: Crew) -> str:
+        for value in ("a", "b"):
+            crew.order("note", value)
+        return crew.do(lambda: "inside")
+
+    found = together(3, lambda crew, _: crew.do(lambda: lead(crew)))
+    assert [result for result, _ in found] == ["inside"] * 3
+    assert [orders for _, orders in found] == [[(rank, "a"), (rank, "b")] for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (exits.UsageError("no such thing"), exits.UsageError, "no such thing"),
+        (exits.Stop(74, "mirror"), exits.Stop, "74"),
+        (ValueError("x"), RanksError, "rank 0 failed: ValueError: x"),
+    ],
+)
+def test_what_the_leader_raises_is_raised_by_all(error: BaseException, kind: type, text: str) -> None:
+    def fail() -> None:
+        raise error
+
+    found = together(2, lambda crew, _: crew.do(fail))
+    assert found[0][0] is error
+    assert type(found[1][0]) is kind
+    assert text in str(found[1][0])
+
+
+def test_what_all_raise_by_themselves_is_not_told_again() -> None:
+    def order(crew: Crew) -> None:
+        crew.orders["fail"] = fail
+        crew.do(lambda: crew.order("fail"))
+
+    def fail() -> None:
+        raise everywhere(exits.Stop(1, "out of step"))
+
+    assert [str(error) for error, _ in together(2, lambda crew, _: order(crew))] == ["1", "1"]
+
+
+def test_alone_it_is_a_plain_call() -> None:
+    crew = Crew(Alone())
+    assert crew.do(lambda: crew.order("nothing")) is None
+
+
+def test_the_ranks_are_judged_by_name_and_shard() -> None:
+    same = (3, {"w": 1, "v@0": 5})
+    assert in_step.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 5})]) == []
+    assert in_step.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 6})]) == [
+        "rank 2 has other bits than rank 0 in v@0"
+    ]
+    assert in_step.judge([same, (4, {"w": 1})]) == ["rank 1 is at step 4, rank 0 at step 3"]
+    assert in_step.judge([same, (3, {"u": 1})]) == [
+        "rank 1 and rank 0 do not have the same tensors: u and 1 more"
+    ]
+
+
+class Engine:
+    """What the adapter asks of a DeepSpeed engine (runtime/engine.py of DeepSpeed 0.19)."""
+
+    lr_scheduler = None
+
+    def __init__(self, stage: int) -> None:
+        self.module = torch.nn.Linear(1, 1)
+        self.optimizer = torch.optim.SGD(self.module.parameters())
+        self._stage = stage
+
+    def zero_optimization_stage(self) -> int:
+        return self._stage
+
+
+def test_a_deepspeed_engine_gives_its_parts_or_says_why_not() -> None:
+    engine = Engine(0)
+    assert adapters.of_deepspeed(engine) == {"model": engine.module, "optimizer": engine.optimizer}
+    with pytest.raises(exits.UsageError, match="ZeRO stage 2"):
+        adapters.of_deepspeed(Engine(2))
