@@ -14,7 +14,7 @@ from rgt_tui.model.box import Past
 from rgt_tui.model.protocol import History, HistoryRequest, Sample
 
 WIDTHS = (60.0, 120.0, 240.0, 480.0)
-"""Seconds of a stretch: the narrowest with which everything fits."""
+"""Seconds of a stretch: the narrowest with which there are not too many."""
 LONGEST_SECONDS = 86400.0
 STRETCHES = 240
 """How many are kept, unless said otherwise."""
@@ -168,27 +168,36 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     Args:
         old: What is known; its values stay.
         new: What else was seen.
-        stretches: How many are kept; where time is longer, stretches become wider.
+        stretches: How many are kept; before there are more, they become wider.
     """
     if not new.at:
         return old
     if len(new.at) == 1 and _follows(old, new) and len(old.at) < stretches:
         return Past(names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width)
     end = max(old.at[-1:] + new.at[-1:])
-    first = max(min(past.at[0] - past.width for past in (old, new) if past.at), end - LONGEST_SECONDS)
-    width = max(_width(end - first, stretches), WIDTHS[0])
     names = tuple(dict.fromkeys((*old.names, *new.names)))
-    known = dict(_on_grid(new, width))
-    for place, values in _on_grid(old, width):
-        known[place] = known.get(place, {}) | {name: v for name, v in values.items() if v is not None}
-    least = math.ceil((end - LONGEST_SECONDS) / width)
-    places = sorted(place for place in known if place >= least)[-stretches:]
+    # Once wide, what is lost does not come back.
+    least = min(old.width, WIDTHS[-1]) if old.at else WIDTHS[0]
+    for width in (width for width in WIDTHS if width >= least):
+        known = _filled(old, new, width)
+        first = math.ceil((end - LONGEST_SECONDS) / width)
+        places = sorted(place for place in known if place >= first)
+        if len(places) <= stretches:
+            break
+    places = places[-stretches:]
     return Past(
         names=names,
         at=tuple((place + 1) * width for place in places),
         values=tuple(tuple(known[place].get(name) for name in names) for place in places),
         width=width,
     )
+
+
+def _filled(old: Past, new: Past, width: float) -> dict[int, Values]:
+    known = dict(_on_grid(new, width))
+    for place, values in _on_grid(old, width):
+        known[place] = known.get(place, {}) | {name: v for name, v in values.items() if v is not None}
+    return known
 
 
 def _follows(old: Past, new: Past) -> bool:

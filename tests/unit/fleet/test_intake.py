@@ -1,0 +1,143 @@
+"""One box's frames into its state: what is kept of each, and what is asked for after a reconnect."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.intake import Intake
+from rgt_tui.model.box import BoxSpec, BoxState, LogView
+from rgt_tui.model.protocol import (
+    Cursor,
+    Event,
+    Frame,
+    Gpu,
+    Hello,
+    History,
+    HistoryRow,
+    LogLines,
+    Sample,
+    SampleCursor,
+    ScalarPoint,
+    Scalars,
+)
+from rgt_tui.profiles import load_profile
+
+replace = msgspec.structs.replace
+SPEC = BoxSpec(name="a", host="h", logs=("/l",), interval=0.5)
+PROFILE = load_profile("generic-ssh")
+NOW = 6000.0
+HELLO = Hello(proto=1, agent="abcdef0123", boot="b", host="h", python="3.11", pid=1, at=NOW)
+
+
+def sample(seq: int, at: float) -> Sample:
+    return Sample(boot="b", seq=seq, at=at, gpus=(Gpu(0, "g", util=50.0),))
+
+
+def log(*lines: str, end: int = 9) -> LogLines:
+    return LogLines(path="/l", inode=4, start=0, end=end, lines=lines)
+
+
+def scalars(end: int = 70) -> Scalars:
+    point = ScalarPoint(3, NOW, None, {"loss": 1.0})
+    return Scalars(run="r", source="/m", inode=5, start=0, end=end, points=(point,))
+
+
+def taken(intake: Intake, *frames: Frame, state: BoxState | None = None, now: float = NOW) -> BoxState:
+    state = state or BoxState(spec=SPEC)
+    for frame in frames:
+        state = intake.take(state, frame, now)
+    return state
+
+
+def test_the_first_time_everything_is_asked_for() -> None:
+    intake = Intake(SPEC, PROFILE)
+    config = intake.config(BoxState(spec=SPEC), 0.5, NOW)
+    assert (config.interval, config.logs, config.delta) == (0.5, ("/l",), True)
+    assert config.samples_after is None
+    assert config.history is not None
+    assert (config.log_cursors, config.scalar_cursors) == ({}, {})
+
+
+def test_a_reconnect_asks_for_what_came_after() -> None:
+    intake = Intake(SPEC, PROFILE)
+    intake.follow("/more")
+    state = taken(intake, HELLO, sample(7, NOW), log("x"), scalars())
+    config = intake.config(state, 0.5, NOW + 10)
+    assert config.samples_after == SampleCursor("b", 7)
+    assert config.log_cursors == {"/l": Cursor(4, 9)}
+    assert config.scalar_cursors == {"/m": Cursor(5, 70)}
+    assert config.logs == ("/l", "/more")
+    assert config.history is None
+    assert intake.config(state, 0.5, NOW + 1000).history is not None
+
+
+def test_a_frame_that_cannot_be_taken_in_is_left_behind() -> None:
+    intake = Intake(SPEC, PROFILE)
+    state = taken(intake, HELLO, sample(7, NOW))
+    for frame in (
+        sample(8, NOW + 1),
+        Event(boot="b", seq=9, at=NOW, kind="k", text="t"),
+        Event(boot="b", seq=0, at=NOW, kind="k", text="t"),
+        scalars(),
+        log("x"),
+        HELLO,
+    ):
+        state = intake.give_up(state, frame)
+    assert state.counters.bad_frames == 6
+    config = intake.config(state, 0.5, NOW + 2)
+    assert config.samples_after == SampleCursor("b", 9)
+    assert config.scalar_cursors == {"/m": Cursor(5, 70)}
+    assert config.log_cursors == {"/l": Cursor(4, 9)}
+    assert (state.counters.gaps, state.counters.duplicates) == (0, 0)
+
+
+def test_live_samples_grow_into_the_past() -> None:
+    intake = Intake(SPEC, PROFILE)
+    state = taken(intake, HELLO)
+    for n in range(130):
+        state = taken(intake, sample(n + 1, NOW + n), state=state, now=NOW + n)
+    assert state.past.at == (NOW + 60, NOW + 120)
+    assert dict(zip(state.past.names, state.past.values[0], strict=True))["util"] == 50.0
+
+
+def test_a_sample_that_came_before_is_not_counted_again() -> None:
+    intake = Intake(SPEC, PROFILE)
+    state = taken(intake, HELLO, sample(1, NOW), sample(1, NOW), now=NOW)
+    state = taken(intake, sample(2, NOW + 61), state=state, now=NOW + 61)
+    assert state.counters.duplicates == 1
+    assert len(state.past.at) == 1
+
+
+def test_what_the_recorder_saw_fills_the_past_once() -> None:
+    intake = Intake(SPEC, PROFILE)
+    rows = tuple(HistoryRow(NOW - 600 + 60 * n, 60, ((1.0, 2.0, 3.0),)) for n in range(10))
+    frame = History(boot="b", seq=1, width=60.0, names=("util",), rows=rows)
+    once = taken(intake, HELLO, frame)
+    assert [value for (value,) in once.past.values] == [2.0] * 10
+    assert taken(intake, frame, state=once).past == once.past
+    assert once.counters.seq == 0, "it moves no cursor"
+
+
+@pytest.mark.parametrize(
+    ("boxes", "focused", "kept"), [(1, False, 2000), (500, False, 60), (500, True, 2000)]
+)
+def test_of_a_crowd_the_box_on_the_screen_keeps_its_log_and_curves(
+    boxes: int, focused: bool, kept: int
+) -> None:
+    intake = Intake(SPEC, PROFILE, boxes)
+    intake.focused = focused
+    state = taken(intake, HELLO, log(*(str(n) for n in range(2500))))
+    assert len(state.logs[0].lines) == kept
+    assert state.logs[0].dropped == 2500 - kept
+    state = taken(intake, *(sample(n, NOW + n) for n in range(1, 200)), state=state)
+    assert len(state.rings.gpu_util) == (60 if kept == 60 else 120)
+
+
+def test_what_an_earlier_rgt_left_of_a_log_is_told_anew() -> None:
+    remembered = BoxState(spec=SPEC, logs=(LogView(path="/l", lines=("old", "x")), LogView(path="/k")))
+    state = taken(Intake(SPEC, PROFILE), HELLO, log("x", "y"), state=remembered)
+    assert {view.path: view.lines for view in state.logs} == {"/k": (), "/l": ("x", "y")}
+    intake = Intake(SPEC, PROFILE)
+    state = taken(intake, log("x"), log("y"))
+    assert state.logs[0].lines == ("x", "y")

@@ -1,0 +1,219 @@
+"""Hours of a box on one grid: holes stay holes, nothing counts twice, and it is bounded."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rgt_box.history.summary import Summary
+from rgt_box.history.summary import figures as box_figures
+
+from rgt_tui.fleet.past import (
+    LONG_GAP_SECONDS,
+    LONGEST_SECONDS,
+    STRETCHES,
+    WIDTHS,
+    Stretch,
+    figures,
+    from_history,
+    merged,
+    tenths,
+    wanted,
+)
+from rgt_tui.model.box import Past
+from rgt_tui.model.protocol import Disk, Gpu, History, HistoryRow, Memory, Sample
+
+START = 1_700_000_040.0
+"""A whole number of stretches of every width … of 60 s."""
+
+
+def past(*stretches: tuple[int, float | None], width: float = 60.0, name: str = "util") -> Past:
+    return Past(
+        names=(name,),
+        at=tuple(START + (place + 1) * width for place, _ in stretches),
+        values=tuple((value,) for _, value in stretches),
+        width=width,
+    )
+
+
+def curve(found: Past, name: str = "util") -> dict[int, float | None]:
+    """Stretch → value."""
+    index = found.names.index(name)
+    places = [round((at - START) / found.width) - 1 for at in found.at]
+    return dict(zip(places, (values[index] for values in found.values), strict=True))
+
+
+def row(at: float, value: float | None, count: int = 60) -> HistoryRow:
+    return HistoryRow(at=at, count=count, values=((value, value, value) if value is not None else None,))
+
+
+def history(*rows: HistoryRow, width: float = 60.0) -> History:
+    return History(boot="b", seq=9, width=width, names=("util",), rows=rows)
+
+
+SAMPLE = Sample(
+    boot="b",
+    seq=1,
+    at=START,
+    gpus=(
+        Gpu(0, "g", util=20.0, vram_used=1, vram_total=4),
+        Gpu(1, "g", util=40.0, vram_used=2, vram_total=4),
+    ),
+    mem=Memory(used=80, cache=30, limit=100),
+    disks=(Disk("/", bytes_used=1, bytes_total=4, inodes_used=1, inodes_total=2), Disk("/w")),
+)
+
+
+def test_the_figures_are_those_of_the_recorder() -> None:
+    wire = msgspec.to_builtins(SAMPLE)
+    assert {name: v for name, v in figures(SAMPLE).items() if v is not None} == box_figures(wire)
+    assert figures(Sample(boot="b", seq=1, at=0.0))["cgroup"] is None
+
+
+def test_live_samples_make_a_stretch_when_it_is_over() -> None:
+    stretch = Stretch()
+    assert stretch.add(START + 1, {"util": 10.0, "vram": None}, 60.0) is None
+    assert stretch.add(START + 59, {"util": 20.0}, 60.0) is None
+    done = stretch.add(START + 61, {"util": 90.0}, 60.0)
+    assert done is not None
+    assert (done.names, curve(done)) == (("util",), {0: 15.0})
+
+
+def test_a_stretch_without_samples_is_a_hole() -> None:
+    stretch, found = Stretch(), Past()
+    for at in (1, 2, 185, 241):
+        done = stretch.add(START + at, {"util": 10.0}, found.width)
+        found = merged(found, done) if done is not None else found
+    assert curve(found) == {0: 10.0, 3: 10.0}
+
+
+def test_a_stretch_of_another_width_ends_the_one_before() -> None:
+    stretch = Stretch()
+    stretch.add(START + 1, {"util": 10.0}, 60.0)
+    done = stretch.add(START + 2, {"util": 50.0}, 120.0)
+    assert done is not None
+    assert (done.width, curve(done)) == (60.0, {0: 10.0})
+
+
+def test_the_past_is_asked_for_after_a_long_absence_and_at_the_first_time() -> None:
+    first = wanted(None, START)
+    assert first is not None
+    assert first.seconds >= LONGEST_SECONDS
+    assert first.points <= STRETCHES
+    assert wanted(START - LONG_GAP_SECONDS, START) is None
+    hour = wanted(START - 3600, START)
+    assert hour is not None
+    assert (hour.seconds / hour.points, hour.points) == (60.0, 60)
+    week = wanted(START - 7 * 86400, START)
+    assert week is not None
+    assert week.seconds == LONGEST_SECONDS
+
+
+def test_rows_come_to_where_their_place_says_on_the_client_s_clock() -> None:
+    skew = 5000.0
+    rows = [row(START + skew + 60 * (n + 1) - 1, float(n)) for n in range(5)]
+    assert curve(merged(Past(), from_history(history(*rows), skew))) == {n: float(n) for n in range(5)}
+
+
+def test_a_row_that_nobody_recorded_is_a_hole() -> None:
+    rows = (row(START + 60, 1.0), row(0.0, None, count=0), row(0.0, None, count=0), row(START + 240, 2.0))
+    assert curve(merged(Past(), from_history(history(*rows), 0.0))) == {0: 1.0, 3: 2.0}
+
+
+def test_a_clock_of_the_box_that_was_set_moves_no_row() -> None:
+    rows = [row(START + 60 * (n + 1), float(n)) for n in range(3)]
+    jumped = [row(START + 3600 + 60 * (n + 1), float(n)) for n in range(3, 6)]
+    found = merged(Past(), from_history(history(*rows, *jumped), 3600.0))
+    assert curve(found) == {n: float(n) for n in range(6)}
+
+
+def test_a_history_that_tells_nothing_or_nonsense_is_nothing() -> None:
+    old = past((0, 1.0))
+    for frame in (
+        history(),
+        history(row(0.0, None, count=0)),
+        history(row(START, 1.0), width=0.0),
+        history(row(math.nan, 1.0)),
+        msgspec.structs.replace(history(row(START, 1.0)), names=("util", "vram")),
+    ):
+        assert merged(old, from_history(frame, 0.0)) is old
+
+
+def test_what_is_known_is_kept_and_only_holes_are_filled() -> None:
+    old = past((0, 1.0), (2, 3.0), (3, None))
+    new = past((0, 9.0), (1, 9.0), (2, 9.0), (3, 9.0))
+    assert curve(merged(old, new)) == {0: 1.0, 1: 9.0, 2: 3.0, 3: 9.0}
+
+
+def test_another_name_is_filled_in_beside() -> None:
+    found = merged(past((0, 1.0)), past((0, 5.0), (1, 6.0), name="disk:/"))
+    assert curve(found) == {0: 1.0, 1: None}
+    assert curve(found, "disk:/") == {0: 5.0, 1: 6.0}
+
+
+def test_wide_rows_are_spread_over_narrow_stretches_where_there_is_room() -> None:
+    found = merged(past((9, 1.0)), from_history(history(row(START + 240, 7.0), width=240.0), 0.0))
+    assert (found.width, curve(found)) == (60.0, {0: 7.0, 1: 7.0, 2: 7.0, 3: 7.0, 9: 1.0})
+
+
+def test_where_time_is_longer_stretches_become_wider() -> None:
+    found = Past()
+    for place in range(STRETCHES + 1):
+        found = merged(found, past((place, 10.0 if place % 2 else 30.0)))
+    assert found.width == 120.0
+    assert len(found.at) <= STRETCHES
+    assert 20.0 in {value for (value,) in found.values}
+
+
+@pytest.mark.parametrize("width", [7.0, 300.0, 3600.0])
+def test_what_another_program_kept_comes_onto_the_grid(width: float) -> None:
+    found = merged(past(*((n, 1.0) for n in range(20)), width=width), past((0, 5.0)))
+    assert found.width in WIDTHS
+    assert {value for (value,) in found.values} <= {1.0, 5.0}
+
+
+@given(st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 100)), min_size=1, max_size=60))
+def test_it_is_bounded_ordered_and_idempotent(stretches: list[tuple[int, float]]) -> None:
+    pieces = [past((place, tenths(value))) for place, value in stretches]
+    found = Past()
+    for piece in pieces:
+        found = merged(found, piece, 30)
+        assert len(found.at) <= 30
+        assert list(found.at) == sorted(set(found.at))
+        assert found.at[-1] - found.at[0] <= LONGEST_SECONDS
+        assert found.width in WIDTHS
+        assert all(len(values) == len(found.names) for values in found.values)
+        assert all(0.0 <= value <= 100.0 for values in found.values for value in values if value is not None)
+    assert merged(found, found, 30) == found
+    again = merged(found, pieces[-1], 30)
+    assert again == merged(again, pieces[-1], 30)
+
+
+@pytest.mark.parametrize("gone", [0, 600])
+def test_what_the_recorder_sums_up_is_what_live_samples_make(gone: int) -> None:
+    """The same two hours, once seen live and once told by the box's own summary, with a pause in between."""
+    request = wanted(None, START)
+    assert request is not None
+    summary, stretch, live = Summary(request.seconds, request.points), Stretch(), Past()
+    up = 0.0
+    for n in range(720):
+        up += 10.0 + (gone if n == 360 else 0.0)
+        sample = msgspec.structs.replace(
+            SAMPLE, seq=n + 1, at=START + up, gpus=(Gpu(0, "g", util=float(n % 100)),)
+        )
+        wire = msgspec.to_builtins(sample) | {"session": {"uptime_s": up}}
+        summary.add(wire)
+        done = stretch.add(sample.at, figures(sample), live.width)
+        live = merged(live, done) if done is not None else live
+    told = merged(Past(), from_history(msgspec.convert(summary.frame(), History), 0.0))
+    assert live.width == told.width == 60.0
+    for found in (live.at, told.at):
+        assert (max(b - a for a, b in pairwise(found)) > 120) == bool(gone)
+    wide = request.seconds / request.points
+    assert abs(told.at[-1] - (START + up)) <= wide
+    only = set(live.at) ^ set(told.at)
+    assert len(only) * 60.0 <= 3 * wide, "more than the ends of the wide rows differs"
