@@ -158,7 +158,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
 
 def run(quick: bool) -> list[Row]:
     """Measure all methods."""
-    saves, size = (3, (256, 6)) if quick else (7, (656, 6))
+    saves, size = (3, (256, 4)) if quick else (7, (656, 6))
     base = Path(os.environ.get("RGT_BENCH_DIR", tempfile.gettempdir()))
     with tempfile.TemporaryDirectory(prefix="rgt-bench-", dir=base) as place:
         found = {method: measure(method, saves, size, Path(place)) for method in METHODS}
