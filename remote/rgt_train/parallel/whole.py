@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, Dict, Mapping
 
 import torch
@@ -27,7 +28,9 @@ def weights(directory: str, document: Mapping[str, Any]) -> Dict[str, Dict[str, 
         for name, entry in tensors_in(reader).items()
         if name.startswith(names)
     }
-    load_sharded(dict(found), storage_reader=reader, no_dist=True)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*single process.*")  # just what is meant
+        load_sharded(dict(found), storage_reader=reader, no_dist=True)
     result: Dict[str, Dict[str, torch.Tensor]] = {model: {} for model in document["models"]}
     for name, tensor in found.items():
         model, _, key = name.partition("/")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,33 +96,37 @@ def test_one_flipped_bit_on_one_rank_is_found_and_named(tmp_path: Path) -> None:
         assert each["late"] == ["rank 1 is at step 6, rank 0 at step 5"]
 
 
+@pytest.mark.parametrize("of", [fingerprint.of_tensor, fingerprint.weighted])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8]
 )
-def test_every_flipped_bit_changes_the_fingerprint(dtype: torch.dtype) -> None:
+def test_every_flipped_bit_changes_the_fingerprint(
+    dtype: torch.dtype, of: Callable[[torch.Tensor], int]
+) -> None:
     torch.manual_seed(1)
     tensor = (torch.randn(37) * 10).to(dtype)
-    before = fingerprint.of_tensor(tensor)
+    before = of(tensor)
     raw = tensor.view(torch.uint8)
     for place in range(raw.numel()):
         for bit in range(8) if dtype is not torch.bool else range(1):
             raw[place] ^= 1 << bit
-            assert fingerprint.of_tensor(tensor) != before, (place, bit)
+            assert of(tensor) != before, (place, bit)
             raw[place] ^= 1 << bit
-    assert fingerprint.of_tensor(tensor) == before
+    assert of(tensor) == before
 
 
-def test_swapped_values_and_shapes_beyond_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("of", [fingerprint.of_tensor, fingerprint.weighted])
+def test_swapped_values_and_shapes_beyond_a_chunk(
+    monkeypatch: pytest.MonkeyPatch, of: Callable[[torch.Tensor], int]
+) -> None:
     tensor = torch.arange(1000, dtype=torch.float32)
-    whole = fingerprint.of_tensor(tensor)
+    whole = of(tensor)
     monkeypatch.setattr(fingerprint, "CHUNK", 64)
-    assert fingerprint.of_tensor(tensor) == whole, "the size of a chunk does not matter"
+    assert of(tensor) == whole, "the size of a chunk does not matter"
     tensor[[3, 4]] = tensor[[4, 3]]
-    assert fingerprint.of_tensor(tensor) != whole
-    assert fingerprint.of_tensor(torch.empty(0)) == 0
-    assert fingerprint.of_tensor(tensor.view(10, 100).t()) == fingerprint.of_tensor(
-        tensor.view(10, 100).t().clone()
-    )
+    assert of(tensor) != whole
+    assert of(torch.empty(0)) == 0
+    assert of(tensor.view(10, 100).t()) == of(tensor.view(10, 100).t().clone())
 
 
 TORCHRUN = {

@@ -21,7 +21,7 @@ from rgt_train.tasks.transformer import CharTransformer
 from tests.unit.train import frameworks
 from tests.unit.train.harness import events, losses
 from tests.unit.train.parallel import train_worker, uneven_worker
-from tests.unit.train.parallel.launching import torchrun
+from tests.unit.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0
 """Seconds until a step must have come about: several processes that import torch, on a machine that does other work."""
@@ -186,6 +186,18 @@ def test_data_of_different_length_leave_the_replicas_alike(tmp_path: Path) -> No
         assert found["together"] == []
 
 
+@pytest.mark.parametrize("name", ["before", "ddp", "fsdp"])
+def test_the_documented_loops_run(tmp_path: Path, name: str) -> None:
+    page = (ROOT / "docs" / "distributed.md").read_text()
+    found = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", page, re.S)
+    assert found
+    (tmp_path / "train.py").write_text(found.group(1))
+    with torchrun(2, "train.py", cwd=tmp_path) as process:
+        told, _ = process.communicate()
+    assert process.returncode == 0, told.decode()
+    assert name == "before" or "done: step 60" in told.decode()
+
+
 ACCELERATE = """
 import sys, torch
 from accelerate import Accelerator
@@ -193,7 +205,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from rgt_train import Run
 from rgt_train.parallel.adapters import of_accelerate
 
-accelerator = Accelerator()
+accelerator = Accelerator(cpu=True)
 torch.manual_seed(2)
 data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
 model = torch.nn.Linear(4, 1)
