@@ -114,7 +114,7 @@ def test_waiting_for_a_full_disk_is_no_stall(mounts: Mounts, tmp_path: Path) -> 
     assert mounts.zygote is not None
     out, place = mounts.inside("hold") + "/run", mounts.outside("hold")
     values = {"epochs": 1, "steps_per_epoch": 40, "save_every": 4, "max_unsaved": 3, "pace_ms": 10}
-    watch = {"stall_factor": 1, "stall_floor": 1, "stall_exit": 75}
+    watch = {"stall_factor": 1, "stall_floor": 3, "stall_exit": 75}
     trainer = mounts.zygote.launch(out, {**values, **watch})
     trainer.wait_line("^step 2 ")
     hog = place / "hog"
@@ -123,7 +123,7 @@ def test_waiting_for_a_full_disk_is_no_stall(mounts: Mounts, tmp_path: Path) -> 
             file.write(b"x" * 65536)
     trainer.wait_line("^holding at step")
     begun = time.monotonic()
-    while time.monotonic() - begun < 2.5:  # longer than the limit of 1 s
+    while time.monotonic() - begun < 6.0:  # longer than the limit of 3 s
         assert trainer.code is None, trainer.text()
         time.sleep(0.1)
     hog.unlink()
