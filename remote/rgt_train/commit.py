@@ -45,7 +45,7 @@ class Draft:
             os.makedirs(store.root, exist_ok=True)
             fsync_dir(store.out)  # also where it is there: whoever made it may have been killed before this
             store.rooted = True
-        remove(path)
+        store.sweep()
         # Looked at before the directory takes an inode of its own.
         short = read_space(store.root).short_of(need_bytes, need_inodes)
         os.mkdir(path)

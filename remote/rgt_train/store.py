@@ -116,6 +116,15 @@ class Store:
                 remove(os.path.join(self.out, name))
         return removed
 
+    def sweep(self) -> None:
+        """Remove what failed saves of this incarnation could not: a disk that refuses to write may refuse to delete.
+
+        To be called where no save is in flight. An old ``best`` that has no successor stays.
+        """
+        for name in _names(self.root):
+            if name.startswith((".tmp-", ".old-step-")):
+                remove(os.path.join(self.root, name))
+
     def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
         """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
 

@@ -61,11 +61,11 @@ def survive(words: list[str]) -> int:
     store = Store(words[0], 2)
     if publish(store, 3, "step") and publish(store, 3, "best"):
         return 0
+    if len(words) > 1:
+        os.unlink(words[1])
     found, complaints = store.newest_good(verified)  # the same process trains on: it needs no cleaning up
     if found is None or found.step not in (2, 3) or complaints or not os.path.isdir(store.best):
         return FAILED_BADLY
-    if len(words) > 1:
-        os.unlink(words[1])
     return FAILED_WELL if publish(store, 4, "step") and publish(store, 4, "best") else FAILED_BADLY
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import pytest
 
 from tests.torture.train import syscalls
 from tests.torture.train.supervisor import Call, Decide, Supervisor
-from tests.unit.train.harness import Trainer, Zygote
+from tests.unit.train.harness import TINY, Trainer, Zygote
 
 ENTRY = Path(__file__).with_name("entry.py")
 
@@ -86,3 +86,9 @@ class Nth:
     def hit(self) -> bool:
         """Whether there was such a call."""
         return len(self.seen) >= self.deadly
+
+
+def words(out: Path, values: Mapping[str, object]) -> list[str]:
+    """Return the arguments of a `harness.TINY` training in `out`."""
+    pairs = {**TINY, **values}.items()
+    return ["--out", str(out), *(word for key, value in pairs for word in ("--set", f"{key}={value}"))]
