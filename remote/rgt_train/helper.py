@@ -9,7 +9,6 @@ import sys
 from contextlib import suppress
 from typing import Optional, Sequence
 
-import rgt_train
 from rgt_train import wire
 
 _BOOT = (
@@ -83,4 +82,4 @@ class Helper:
 
 
 def _home() -> str:
-    return os.path.dirname(os.path.abspath(next(iter(rgt_train.__path__))))
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # a directory, or a zip file

@@ -12,7 +12,8 @@ from rgt_train.durable import fsync_dir
 from rgt_train.exits import UsageError
 from rgt_train.helper import Helper
 from rgt_train.manifest import Damaged
-from rgt_train.mirror.place import Place, bests, fetch, open_place, steps
+from rgt_train.mirror.opening import open_place
+from rgt_train.mirror.place import Place, bests, fetch, steps
 from rgt_train.report import Report
 from rgt_train.retention import Item
 from rgt_train.store import Checkpoint, Store, describe

@@ -40,22 +40,6 @@ class Place(Protocol):
         """Delete a directory, the manifest first."""
 
 
-def open_place(url: str) -> Place:
-    """Return the place at `url`: a path, or ``scheme://…`` for fsspec.
-
-    Raises:
-        UsageError: fsspec, or its part for this scheme, is not installed, or the URL is not understood.
-        OSError: It cannot be reached.
-    """
-    if "://" in url and not url.startswith("file://"):
-        from rgt_train.mirror.objects import Objects
-
-        return Objects(url)
-    from rgt_train.mirror.folder import Folder
-
-    return Folder(url[len("file://") :] if url.startswith("file://") else url)
-
-
 def steps(names: List[str]) -> List[Item]:
     """Return the step checkpoints among `names`, oldest first."""
     return _items(names, _STEP)

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, Dict, Optional
 from rgt_train import manifest, retention, wire
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
-from rgt_train.mirror.place import MANIFEST, Place, bests, check, open_place, steps
+from rgt_train.mirror.opening import open_place
+from rgt_train.mirror.place import MANIFEST, Place, bests, check, steps
 from rgt_train.retention import Item, Policy
 from rgt_train.writer import die_with_parent
 

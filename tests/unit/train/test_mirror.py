@@ -13,7 +13,8 @@ from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
 from rgt_train.mirror import worker
 from rgt_train.mirror.folder import Folder
-from rgt_train.mirror.place import check, fetch, open_place
+from rgt_train.mirror.opening import open_place
+from rgt_train.mirror.place import check, fetch
 from rgt_train.retention import Policy
 from rgt_train.store import Store
 from rgt_train.writing import Job, perform

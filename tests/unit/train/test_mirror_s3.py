@@ -112,7 +112,8 @@ from pathlib import Path
 from rgt_train import manifest
 from rgt_train.manifest import Damaged
 from rgt_train.mirror import worker
-from rgt_train.mirror.place import MANIFEST, check, fetch, open_place
+from rgt_train.mirror.opening import open_place
+from rgt_train.mirror.place import MANIFEST, check, fetch
 from rgt_train.retention import Policy
 
 place = open_place("s3://box/by-hand")
