@@ -17,6 +17,7 @@ import pytest
 
 from rgt_tui.fleet import engine, meters, reduce, session
 from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.turns import AT_ONCE
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import MeterKind
@@ -349,7 +350,7 @@ async def silent(count: int) -> AsyncIterator[tuple[list[int], asyncio.Event]]:
 
 
 async def test_boxes_that_hang_do_not_hold_up_the_others(spec: BoxSpec, tmp_path: Path) -> None:
-    async with silent(12) as (ports, _):
+    async with silent(AT_ONCE) as (ports, _):
         hanging = [replace(spec, name=f"hangs{n}", port=port) for n, port in enumerate(ports)]
         async with running(*hanging, spec, folder=tmp_path) as run:
             await run.more(1, spec.name)
