@@ -68,14 +68,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the log; return the exit code."""
-    from rgt_tui.cli.opening import chosen, complain, open_fleet
-    from rgt_tui.fleet.fleet_file import FleetFileError
+    from rgt_tui.cli.opening import complain, open_boxes
 
-    try:
-        (spec,) = chosen(open_fleet(arguments), [arguments.box])
-    except FleetFileError as error:
-        complain(error)
+    opened = open_boxes(arguments, [arguments.box])
+    if opened is None:
         return USAGE
+    (spec,) = opened[1]
     from rgt_tui.cli import running
     from rgt_tui.model.plain import clean
     from rgt_tui.ssh.cat import CatFailed

@@ -60,6 +60,18 @@ def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
     return tuple(spec for spec in config.boxes if not names or spec.name in names)
 
 
+def open_boxes(
+    arguments: argparse.Namespace, names: Sequence[str]
+) -> tuple[FleetConfig, tuple[BoxSpec, ...]] | None:
+    """Read the fleet file that is meant and choose boxes from it; None where that failed, which has been said."""
+    try:
+        config = open_fleet(arguments)
+        return config, chosen(config, names)
+    except FleetFileError as error:
+        complain(error)
+        return None
+
+
 def complain(problem: object) -> None:
     """Write an error as all commands do."""
     sys.stderr.write(f"rgt: {problem}\n")

@@ -43,15 +43,12 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print how the boxes stand; return the exit code."""
-    from rgt_tui.cli.opening import chosen, complain, open_fleet
-    from rgt_tui.fleet.fleet_file import FleetFileError
+    from rgt_tui.cli.opening import open_boxes
 
-    try:
-        config = open_fleet(arguments)
-        specs = chosen(config, arguments.boxes)
-    except FleetFileError as error:
-        complain(error)
+    opened = open_boxes(arguments, arguments.boxes)
+    if opened is None:
         return USAGE
+    config, specs = opened
     from rgt_tui.cli import running
 
     return running.run(_print(specs, config.alerts, arguments))

@@ -7,29 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from rgt_tui.model.secret import Secret as Secret
 from rgt_tui.providers.base import AuthError
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """Hosts to which plain http is safe: the bytes never leave the machine."""
-
-
-class Secret:
-    """A key that does not show itself in a repr, a traceback's locals, a log or a pickle."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return the key, for the one header it goes into."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(…)"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is not written anywhere")
 
 
 def is_loopback(base_url: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.secret import Secret as Secret
 
 MAX_SECRET_BYTES = 64 << 10
 
@@ -30,25 +31,6 @@ class Sink(Protocol):
     async def close(self) -> None:
         """Let go of what is held."""
         ...
-
-
-class Secret:
-    """An address or a token that does not show itself in a repr, a traceback's locals, a log or a pickle."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """Return it, for the one place it goes to."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(…)"
-
-    def __reduce__(self) -> str:
-        raise TypeError("a secret is not written anywhere")
 
 
 def from_env(name: str, env: Mapping[str, str]) -> Secret:

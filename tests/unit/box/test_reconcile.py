@@ -101,7 +101,9 @@ def test_without_a_manifest_the_trainers_own_counts_and_else_nothing_is_proved(
     digest = hashlib.sha256((best / "model").read_bytes()).hexdigest()
     checksums = {"size": 2, "crc32": ["00000000"], "chunk": 16777216}
     (best / "manifest.json").write_text(json.dumps({"files": {"model": checksums}}))
-    assert reconcile(agent, "--job", str(job))[2]["b"]["status"] == "unproven", "a step has no digest to compare"
+    assert reconcile(agent, "--job", str(job))[2]["b"]["status"] == "unproven", (
+        "a step has no digest to compare"
+    )
     (best / "manifest.json").write_text(json.dumps({"files": {"model": {"size": 2, "sha256": digest}}}))
     assert reconcile(agent, "--job", str(job))[0] == 0
     (best / "model").write_text("c\n")
