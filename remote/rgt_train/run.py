@@ -6,20 +6,21 @@ import math
 import os
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
 import torch
 
 from rgt_train import exits, prior, ranks, record, resume, rng, rollback
-from rgt_train.arena_persister import ArenaPersister, hook
+from rgt_train.arena_persister import hook
+from rgt_train.assembling import MakePersister, Parts, arena_persister, in_background, named
 from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
+from rgt_train.data.course import Course, Part, steps_of
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath, make_dirs
-from rgt_train.guard import Guard, Rules, is_left_out, merged
+from rgt_train.guard import Guard, Rules, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
@@ -39,31 +40,13 @@ from rgt_train.retention import Policy
 from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
-from rgt_train.state import Restored, RunState, Stateful
+from rgt_train.state import Restored, RunState
 from rgt_train.store import Checkpoint, Store
-from rgt_train.watchdog import StallRules, Watchdog
+from rgt_train.watchdog import StallRules, Telltale, Watchdog
 
 BEST_METRIC = "val_loss"
-BACKGROUND = "RGT_TRAIN_BACKGROUND"
-"""Set to 0, the training waits for each save: for tests, and to look for the cause of trouble."""
-Parts = Union[Stateful, Mapping[str, Stateful]]
-"""One object with state, or several by name."""
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
-MakePersister = Callable[[Store, RunLock, Options], Persister]
-
-
-@dataclass(frozen=True)
-class Part:
-    """What a rank's slice of a batch counts.
-
-    Attributes:
-        real: Samples at its beginning that are no padding (one where there are none: its share is 0 then).
-        share: Factor for their mean loss.
-    """
-
-    real: int
-    share: float
 
 
 class Run:
@@ -130,9 +113,9 @@ class Run:
     ) -> None:
         self.out = os.path.abspath(out)
         self.options = options or Options()
-        self._stream = Stream(stream) if stream is not None else None
+        streamed = Stream(stream) if stream is not None else None
         if stream is not None:
-            steps_per_epoch = steps_per_epoch or _steps_of(stream, accumulate)
+            steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
         self.sampler = EpochSampler(
             samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
@@ -149,27 +132,28 @@ class Run:
         )
         self._ranks: Ranks = choose.ranks_of(ranks)
         self._crew = Crew(self._ranks)
-        self._make_persister: MakePersister = persister or _arena_persister
+        self._make_persister: MakePersister = persister or arena_persister
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
-        others = _named({**parts, "stream": self._stream})
-        self._optimizers = _named({"optimizer": optimizer})
+        others = named({**parts, "stream": streamed})
+        self._optimizers = named({"optimizer": optimizer})
         self._settings, self._overrides = settings or {}, overrides or {}
         self._state = RunState(
             self._models, others, self.progress, self.sampler.state(), settings or {},
             world=self._ranks.world, rank=self._ranks.rank,
         )  # fmt: skip
         self._state.optimizers = set(self._optimizers)
-        self._state.steady = {*self._optimizers, *_named({"ema": ema})}
+        self._state.steady = {*self._optimizers, *named({"ema": ema})}
         self._hooks: List[Any] = []
         self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
-        self._seeded = False
+        self._course = Course(
+            self.sampler, self.progress, streamed, self._ranks.rank, self._ranks.world, self.restore_rng
+        )
         self._reseed: Optional[int] = None
         # The gradients of several ranks differ before they are reduced: no rank's stand for all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._models)
         self._restored: Optional[Restored] = None
-        self._plan: Optional[BatchPlan] = None
         result = self._crew.do(lambda: resume.finished(self.out, self.total_steps))
         self.finished = result is not None
         if result is not None:
@@ -194,12 +178,12 @@ class Run:
             Stop: A signal asked for the end before the first step (exit code 75).
         """
         if not self.finished:
-            self._pass_over()
+            self._course.pass_over(self._report)
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
             yield self.progress.epoch
             self.progress.next_epoch()
-            self._pass_over()
+            self._course.pass_over(self._report)
         if not self.finished:
             self.restore_rng()  # nobody asked for a batch: the checkpoint is of the very end
 
@@ -208,14 +192,10 @@ class Run:
 
         Args:
             pad: Whether all ranks get as many samples of each batch, some of them twice where it cannot be shared
-                evenly (see `parts`); else the slices differ by one sample.
+                evenly (see `parts`); else the slices differ by one sample, and of a last batch that is smaller than the
+                number of ranks some get none: for validation, where no rank waits for another.
         """
-        p = self.progress
-        self._plan = BatchPlan(
-            self.sampler, p.epoch, p.done_steps, self.restore_rng, self._left_out(), seeded=self._seeded,
-            skip=p.micro, rank=self._ranks.rank, world=self._ranks.world, pad=pad,
-        )  # fmt: skip
-        return self._plan
+        return self._course.batches(pad)
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of a `loader` of ``run.batches()`` with what this rank's part of it counts.
@@ -223,17 +203,14 @@ class Run:
         The mean loss over the first ``part.real`` samples, times ``part.share``, gives the gradients of the whole batch
         when the ranks' gradients are averaged, however the batch is shared.
         """
-        for position, batch in enumerate(loader):
-            assert self._plan is not None, "the loader has run.batches()"
-            yield batch, Part(max(1, self._plan.real(position)), self._plan.share(position))
+        return self._course.parts(loader)
 
     def seeded(self, dataset: Any) -> Seeded:
         """Return `dataset` with random state of its own for every sample, for loading by ``run.batches()``.
 
         Random transforms then give the same bits after a resume in the middle of an epoch, for any number of workers.
         """
-        self._seeded = True
-        return Seeded(dataset)
+        return self._course.seed(dataset)
 
     def stream(self) -> Iterator[Any]:
         """Yield the batches of the stream that are left in this epoch.
@@ -241,11 +218,7 @@ class Run:
         Raises:
             UsageError: The run was made without `stream`, or it ended too early.
         """
-        if self._stream is None:
-            raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
-        p, a = self.progress, self.sampler.accumulate
-        left = (self.sampler.steps_per_epoch - p.done_steps) * a - p.micro
-        return self._stream.batches(left, self.restore_rng)
+        return self._course.streamed()
 
     def sample_seed(self, index: int) -> int:
         """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers."""
@@ -312,7 +285,7 @@ class Run:
         if not agreed & ranks.STOP:
             self._boundary(self.progress.step, agreed)
             self._pace.begin_step()
-        self._pass_over()
+        self._course.pass_over(self._report)
         if self._mirror is not None:
             self._mirror.poll()
         self._obey(agreed)
@@ -476,9 +449,13 @@ class Run:
         self._guard = Guard(
             self._report, p, rules, lambda: culprit(self._models, next(iter(self._optimizers.values()), None))
         )
-        self._guard.go_back = lambda first, last: bool(self._crew.do(lambda: self._go_back(first, last)))
+        self._guard.go_back = lambda first, last: bool(
+            self._crew.do(
+                lambda: rollback.decide(self.out, self._store.steps(), first, last, self._report.say)
+            )
+        )
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
-        self._watchdog = Watchdog(self.out, stall, self._stalled)
+        self._watchdog = Watchdog(self.out, stall, Telltale(self._report, p, self._ledger, o.stall_exit))
         self._saver.on_wait = self._crew.heard = self._watchdog.alive  # waiting for a disk is no stall
 
     def _persisting(self, store: Store) -> Persister:
@@ -486,7 +463,7 @@ class Run:
         return choose.persister(
             self._models, store, self._ranks, self._crew, self._state,
             Checks(self._ranks, o.desync_every, self._report.say),
-            lambda: self._make_persister(store, self._lock, o), background=_in_background(o),
+            lambda: self._make_persister(store, self._lock, o), background=in_background(o),
         )  # fmt: skip
 
     def _take(self) -> None:
@@ -540,7 +517,10 @@ class Run:
         self._report.add(
             open_sinks(o.loggers, Launch(self.out, p.step, self._settings, o.project), self._report.say)
         )
-        self._record()
+        record.keep(
+            self.out, self._report.say, sampler=self.sampler, world=self._ranks.world,
+            attempt=self._ledger.attempt, step=p.step, settings=self._settings, overrides=self._overrides,
+        )  # fmt: skip
         self._saver = Saver(
             self._persister, self._state, store, self._about, self._report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
@@ -650,64 +630,6 @@ class Run:
             )
         self._mirror_all(MIRROR_GRACE_S, _sleep)
 
-    def _left_out(self) -> Set[int]:
-        """Return the steps of this epoch, from 0, that are not trained on."""
-        p = self.progress
-        first = p.step - p.done_steps + 1
-        steps = range(self.sampler.steps_per_epoch) if p.left_out else ()
-        return {step for step in steps if is_left_out(first + step, p.left_out)}
-
-    def _pass_over(self) -> None:
-        """Count the steps that are left out next, without a batch and without a change of the weights."""
-        p = self.progress
-        while p.done_steps < self.sampler.steps_per_epoch and is_left_out(p.step + 1, p.left_out):
-            p.advance()
-            if self._stream is not None:
-                self._stream.pass_over(self.sampler.accumulate)
-            self._report.say(f"step {p.step} is left out")
-            self._report.event("left-out", p.step)
-
-    def _go_back(self, first: int, last: int) -> bool:
-        """Note that the steps from `first` to `last` are left out; False where only later checkpoints are left."""
-        steps = self._store.steps()
-        if steps and steps[0] >= first:
-            return False
-        decision = rollback.read(self.out)
-        try:
-            rollback.write(self.out, rollback.Decision((*decision.steps, (first, last)), first))
-        except OSError as error:
-            self._report.say(f"no rollback, the decision could not be kept: {error}")
-            return False
-        return True
-
-    def _record(self) -> None:
-        complaint = record.write(
-            self.out,
-            record.facts(
-                seed=self.sampler.seed,
-                batch=self.sampler.batch_size,
-                accumulate=self.sampler.accumulate,
-                world=self._ranks.world,
-                attempt=self._ledger.attempt,
-                step=self.progress.step,
-                settings=self._settings,
-                overrides=self._overrides,
-            ),
-        )
-        if complaint:
-            self._report.say(complaint)
-
-    def _stalled(self, spent: float, limit: float, path: str) -> None:
-        self._report.say(
-            f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {self.progress.step}; "
-            f"the stacks of all threads are in {path}"
-        )
-        self._report.event(
-            "stalled", self.progress.step, seconds=round(spent, 1), limit=round(limit, 1), path=path
-        )
-        if self.options.stall_exit:
-            self._ledger.end(self.progress.step, "stalled")
-
     def _epoch(self) -> float:
         return self.progress.epoch + self.progress.done_steps / self.sampler.steps_per_epoch
 
@@ -721,32 +643,6 @@ class Run:
         }
 
 
-def _steps_of(stream: Any, accumulate: int) -> int:
-    try:
-        return max(1, len(stream) // accumulate)
-    except TypeError:
-        raise ValueError("a stream without a length needs steps_per_epoch") from None
-
-
 def _sleep(seconds: float) -> bool:
     time.sleep(seconds)
     return False
-
-
-def _arena_persister(store: Store, lock: RunLock, options: Options) -> Persister:
-    return ArenaPersister(store, [lock.fd], lock.note_helper, background=_in_background(options))
-
-
-def _in_background(options: Options) -> bool:
-    return options.background and os.environ.get(BACKGROUND) != "0"
-
-
-def _named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
-    """Return the parts that there are, those of a mapping as ``optimizer.name``."""
-    found: Dict[str, Stateful] = {}
-    for name, part in parts.items():
-        if isinstance(part, Mapping):
-            found.update({f"{name}.{key}": value for key, value in part.items()})
-        elif part is not None:
-            found[name] = part
-    return found
