@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
-MANY_BOXES = 100
+MANY_BOXES = 30
 YOUNG = 10_000
 """Objects before the youngest are looked through; states replace each other long before that."""
 
@@ -22,7 +22,6 @@ def collect_less(boxes: int) -> Callable[[], None]:
     if boxes <= MANY_BOXES:
         return _nothing
     before = gc.get_threshold()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, *before[1:])
 

@@ -142,9 +142,9 @@ def test_a_small_fleet_leaves_the_collector_alone() -> None:
     import gc
 
     before = gc.get_threshold(), gc.get_freeze_count()
-    collect_less(100)()
+    collect_less(30)()
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
-    undo = collect_less(101)
+    undo = collect_less(31)
     assert gc.get_threshold() != before[0]
     undo()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before[0], 0)
