@@ -20,7 +20,7 @@ STRIDE = 1 if FULL else 29
 
 
 class InOneSave:
-    """Kills the whole tree, or the trainer alone, at the `deadly`-th call on the run directory from one save to the next.
+    """Kills the whole tree, or the trainer alone, at the `deadly`-th call on the run directory between two saves.
 
     It is the second save: it prunes the first.
     """
