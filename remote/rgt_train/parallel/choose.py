@@ -31,11 +31,15 @@ _SEE_S = 20.0
 _made: "Optional[TorchRanks]" = None
 
 
-def distributed() -> "TorchRanks":
+def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
     """Join the ranks that the launcher started, once; `device` is where this one computes.
 
     Call it first, before the model is built: it binds the GPU of LOCAL_RANK and makes the default process group, unless
     there is one already.
+
+    Args:
+        timeout_s: Seconds after which a rank that does not come to an agreement is taken for dead; longer than anything
+            that one rank does alone. None for `torch_ranks.TIMEOUT_S`. The first call decides.
 
     Raises:
         UsageError: The launcher's variables make no sense, or there are fewer GPUs than ranks.
@@ -47,7 +51,7 @@ def distributed() -> "TorchRanks":
 
         from rgt_train.parallel.torch_ranks import TorchRanks
 
-        _made = TorchRanks()
+        _made = TorchRanks() if timeout_s is None else TorchRanks(timeout_s=timeout_s)
         atexit.register(_made.leave)
     return _made
 
