@@ -46,7 +46,8 @@ class _Hook(JoinHook):
         root = torch.tensor(rank if is_last_joiner else -1, device=self._level.join_device)
         dist.all_reduce(root, op=dist.ReduceOp.MAX, group=group)
         held = [{name: part.state_dict() for name, part in parts.items()} if rank == int(root) else None]
-        dist.broadcast_object_list(held, group_src=int(root), group=group, device=self._level.join_device)
+        source = dist.get_global_rank(group, int(root))
+        dist.broadcast_object_list(held, src=source, group=group, device=self._level.join_device)
         if rank != int(root):
             for name, state in (held[0] or {}).items():
                 parts[name].load_state_dict(state)
