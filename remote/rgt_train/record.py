@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from importlib import metadata
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from rgt_train.durable import StrPath, replace_file
+from rgt_train.sampler import EpochSampler
 
 NAME = "run.json"
 _GIT_SECONDS = 10.0
@@ -83,6 +84,25 @@ def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
     except OSError as error:
         return f"{path} could not be written: {error}"
     return None
+
+
+def keep(out: StrPath, say: Callable[[str], None], *, sampler: EpochSampler, **known: Any) -> None:
+    """Write the record of a launch of ours; a failure is told, and is none of the training.
+
+    Args:
+        out: The run directory.
+        say: Where a failure is told.
+        sampler: Seed and sizes.
+        **known: The other arguments of `facts`.
+    """
+    sizes: Dict[str, Any] = {
+        "seed": sampler.seed,
+        "batch": sampler.batch_size,
+        "accumulate": sampler.accumulate,
+    }
+    complaint = write(out, facts(**sizes, **known))
+    if complaint:
+        say(complaint)
 
 
 def attempts(out: StrPath) -> int:

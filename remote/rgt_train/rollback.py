@@ -109,6 +109,28 @@ def give_up(out: StrPath, root: StrPath, places: Sequence[Tuple[int, str]]) -> L
     return gone
 
 
+def decide(out: StrPath, steps: Sequence[int], first: int, last: int, say: Callable[[str], None]) -> bool:
+    """Note that the steps from `first` to `last` are left out; False where there is no way back.
+
+    Args:
+        out: The run directory.
+        steps: Steps of the checkpoints that are there, ascending. Where only later ones are left, nothing is decided:
+            the run would have to begin anew.
+        first: The first step that is left out.
+        last: The last one.
+        say: Told why it could not be noted.
+    """
+    if steps and steps[0] >= first:
+        return False
+    decision = read(out)
+    try:
+        write(out, Decision((*decision.steps, (first, last)), first))
+    except OSError as error:
+        say(f"no rollback, the decision could not be kept: {error}")
+        return False
+    return True
+
+
 def until_done(main: Callable[[], T]) -> T:
     """Call `main`, and once more after each rollback: it builds everything anew and creates the `Run`.
 

@@ -10,9 +10,11 @@ import time
 from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, Deque, Iterator, Optional
+from typing import Any, Callable, Deque, Iterator, Optional
 
 from rgt_train.durable import StrPath
+from rgt_train.progress import Progress
+from rgt_train.report import Report
 
 STEPS = 32
 """Step times that the limit is computed from."""
@@ -31,6 +33,31 @@ class StallRules:
     factor: float = 20.0
     floor_s: float = 300.0
     exit_code: int = 0
+
+
+class Telltale:
+    """Tells a stall to the log, to the metrics and, where the process will leave, to the ledger.
+
+    Args:
+        report: Lines and events.
+        progress: Which step it was.
+        ledger: Notes how the incarnation ends.
+        exit_code: The code it will leave with; 0 where it stays.
+    """
+
+    def __init__(self, report: Report, progress: Progress, ledger: Any, exit_code: int) -> None:
+        self._report, self._progress, self._ledger, self._exit = report, progress, ledger, exit_code
+
+    def __call__(self, spent: float, limit: float, path: str) -> None:
+        """Tell that there was no step for `spent` seconds; the stacks are in `path`."""
+        step = self._progress.step
+        self._report.say(
+            f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {step}; "
+            f"the stacks of all threads are in {path}"
+        )
+        self._report.event("stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path)
+        if self._exit:
+            self._ledger.end(step, "stalled")
 
 
 class Watchdog:

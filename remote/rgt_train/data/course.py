@@ -1,0 +1,115 @@
+"""What a run trains on next: the batches that are left of the epoch, and the steps that are left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, Optional, Set, Tuple
+
+from rgt_train import exits
+from rgt_train.data.seeded import Seeded
+from rgt_train.data.stream import Stream
+from rgt_train.guard import is_left_out
+from rgt_train.progress import Progress
+from rgt_train.report import Report
+from rgt_train.sampler import BatchPlan, EpochSampler
+
+
+@dataclass(frozen=True)
+class Part:
+    """What this rank's slice of a batch counts; with one rank all of it.
+
+    Attributes:
+        real: Samples at its beginning that are no padding (one where there are none: its share is 0 then).
+        share: Factor for their mean loss.
+    """
+
+    real: int
+    share: float
+
+
+class Course:
+    """The data of a run and the position in them.
+
+    Args:
+        sampler: Order and sizes.
+        progress: Where the run stands.
+        stream: Where the data have an order of their own.
+        rank: Number of this rank.
+        world: How many there are.
+        restore_rng: Puts the random state back; called before the first fetch.
+    """
+
+    def __init__(
+        self,
+        sampler: EpochSampler,
+        progress: Progress,
+        stream: Optional[Stream],
+        rank: int,
+        world: int,
+        restore_rng: Callable[[], None],
+    ) -> None:
+        self.sampler, self.stream = sampler, stream
+        self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
+        self._seeded = False
+        self._plan: Optional[BatchPlan] = None
+
+    def batches(self, pad: bool) -> BatchPlan:
+        """Return what is left of this epoch as a batch sampler."""
+        p = self._progress
+        self._plan = BatchPlan(
+            self.sampler, p.epoch, p.done_steps, self._restore_rng, self._left_out(), seeded=self._seeded,
+            skip=p.micro, rank=self._rank, world=self._world, pad=pad,
+        )  # fmt: skip
+        return self._plan
+
+    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
+        """Yield each batch of `loader` with what this rank's part of it counts."""
+        for position, batch in enumerate(loader):
+            assert self._plan is not None, "the loader has run.batches()"
+            yield batch, Part(max(1, self._plan.real(position)), self._plan.share(position))
+
+    def seed(self, dataset: Any) -> Seeded:
+        """Return `dataset` with random state of its own for every sample."""
+        self._seeded = True
+        return Seeded(dataset)
+
+    def streamed(self) -> Iterator[Any]:
+        """Yield the batches of the stream that are left in this epoch.
+
+        Raises:
+            UsageError: There is no stream, or it ended too early.
+        """
+        if self.stream is None:
+            raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
+        p, a = self._progress, self.sampler.accumulate
+        left = (self.sampler.steps_per_epoch - p.done_steps) * a - p.micro
+        return self.stream.batches(left, self._restore_rng)
+
+    def pass_over(self, report: Report) -> None:
+        """Count the steps that are left out next, without a batch and without a change of the weights."""
+        p = self._progress
+        while p.done_steps < self.sampler.steps_per_epoch and is_left_out(p.step + 1, p.left_out):
+            p.advance()
+            if self.stream is not None:
+                self.stream.pass_over(self.sampler.accumulate)
+            report.say(f"step {p.step} is left out")
+            report.event("left-out", p.step)
+
+    def _left_out(self) -> Set[int]:
+        """Return the steps of this epoch, from 0, that are not trained on."""
+        p = self._progress
+        first = p.step - p.done_steps + 1
+        steps = range(self.sampler.steps_per_epoch) if p.left_out else ()
+        return {step for step in steps if is_left_out(first + step, p.left_out)}
+
+
+def steps_of(stream: Any, accumulate: int) -> int:
+    """Return the optimizer steps that one pass of `stream` gives.
+
+    Raises:
+        ValueError: It has no length.
+    """
+    try:
+        return max(1, len(stream) // accumulate)
+    except TypeError:
+        raise ValueError("a stream without a length needs steps_per_epoch") from None
