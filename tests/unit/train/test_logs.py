@@ -216,7 +216,7 @@ def test_the_real_wandb_offline(tmp_path: Path) -> None:
 
 def test_a_run_with_tensorboard_that_is_killed(trainers: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    values = {"loggers": "tensorboard", "save_every": 10, "pace_ms": 3}
+    values = {"loggers": "tensorboard", "save_every": 10, "pace_ms": 15}
     died = trainers.launch(out, values)
     died.wait_line(r"^step 34 ")
     died.kill()
