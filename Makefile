@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready parts frameworks lock demo test lint format bench screenshots clean distclean
+.PHONY: help setup ready parts frameworks lock demo test torture lint format bench screenshots clean distclean
 
 ARGS ?=
 
@@ -33,7 +33,11 @@ demo: ready ## watch three boxes really train on this machine (ARGS="--headless 
 
 test: ready ## run every test; fails when a system part is missing (ARGS="tests/unit -k name")
 	@bash scripts/system_parts.sh check >&2
+	@bash scripts/frameworks.sh >&2
 	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
+
+torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="-k syscall")
+	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/train $(ARGS)
 
 lint: ready ## formatting, lint, types and import rules
 	@bash scripts/lint.sh
