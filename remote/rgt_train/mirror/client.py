@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple
 
 from rgt_train import manifest, space, wire
-from rgt_train.durable import fsync_dir
 from rgt_train.exits import UsageError
 from rgt_train.helper import Helper
-from rgt_train.manifest import Damaged
-from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import Place, bests, fetch, steps
 from rgt_train.report import Report
-from rgt_train.retention import Item
 from rgt_train.store import Checkpoint, Store, describe
 
 RETRY_S = 30.0
@@ -60,22 +55,23 @@ class Mirror:
             UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), or it does not
                 answer and there is nothing here: starting anew might leave behind what it has.
         """
-        try:
-            place = open_place(self._url)
-            names = place.names()
-            if bests(names) and not self._best_is_whole():
-                self._store.set_best_aside()
-                self._bring(place, bests(names), self._store.best)
-            newer = [item for item in steps(names) if local is None or item.step > local]
-            return self._bring(place, newer, None)
-        except OSError as error:
-            if local is None:
-                raise UsageError(
-                    f"{self._store.out} has no checkpoint, and the mirror {self._url} does not answer: {error}. "
-                    "Mend it, or launch without it to start from step 0"
-                ) from error
-            self._report.say(f"mirror {self._url} does not answer: {error}; going on with what is here")
-            return None
+        answer = self._ask(
+            {"do": "bring", "out": self._store.out, "attempt": self._store.attempt, "local": local}
+        )
+        if "error" not in answer:
+            for line in answer["says"]:
+                self._report.say(line)
+            path: Optional[str] = answer["path"]
+            return path
+        if answer.get("usage"):
+            raise UsageError(str(answer["error"]))
+        if local is None:
+            raise UsageError(
+                f"{self._store.out} has no checkpoint, and the mirror {self._url} does not answer: "
+                f"{answer['error']}. Mend it, or launch without it to start from step 0"
+            )
+        self._report.say(f"mirror {self._url} does not answer: {answer['error']}; going on with what is here")
+        return None
 
     def forget(self, first: int) -> None:
         """Delete what a rollback gives up, from step `first` on: it must not come back from here.
@@ -83,15 +79,11 @@ class Mirror:
         Raises:
             UsageError: It could not be deleted.
         """
-        try:
-            place = open_place(self._url)
-            for item in steps(place.names()):
-                if item.step >= first:
-                    place.drop(item.name)
-        except OSError as error:
+        answer = self._ask({"do": "forget", "first": first})
+        if "error" in answer:
             raise UsageError(
-                f"the mirror {self._url} still has checkpoints that a rollback gives up: {error}"
-            ) from error
+                f"the mirror {self._url} still has checkpoints that a rollback gives up: {answer['error']}"
+            )
 
     def offer(self, saved: Checkpoint) -> None:
         """Copy a checkpoint that is on the disk now, when its turn comes."""
@@ -139,18 +131,28 @@ class Mirror:
             self._helper.close(kill=True)
             self._helper = None
 
+    def _send(self, fields: Dict[str, Any]) -> Helper:
+        if self._helper is None or self._helper.ended() is not None:
+            self._helper = Helper("rgt_train.mirror.worker", bare="://" not in self._url)
+            self._started(self._helper.pid)
+        wire.send(self._helper.sock, {"url": self._url, **fields})
+        return self._helper
+
+    def _ask(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+        """Send a request and wait for its answer; only while no copy is in flight."""
+        try:
+            message = self._send(fields).reader.read(block=True)
+        except OSError as error:
+            self.close()
+            return {"error": f"the mirror process died: {error}"}
+        assert message is not None, "a blocking read returns a message"
+        return message[0]
+
     def _begin(self, kind: str, errand: _Errand) -> None:
         try:
-            if self._helper is None or self._helper.ended() is not None:
-                bare = "://" not in self._url
-                self._helper = Helper("rgt_train.mirror.worker", bare=bare)
-                self._started(self._helper.pid)
             policy = self._store.policy
-            request = {
-                "url": self._url, "path": errand.path, "name": errand.name, "step": errand.step,
-                "last": policy.last, "hours": policy.hours,
-            }  # fmt: skip
-            wire.send(self._helper.sock, request)
+            paths = {"path": errand.path, "name": errand.name}
+            self._send({"do": "copy", **paths, "last": policy.last, "hours": policy.hours})
             self._current = (kind, errand)
         except OSError as error:
             self._failed(kind, errand, f"{type(error).__name__}: {error}")
@@ -184,30 +186,3 @@ class Mirror:
             self._report.say(f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s")
             self._report.event("mirror-failed", errand.step, url=self._url, error=why)
         self._failing = True
-
-    def _best_is_whole(self) -> bool:
-        try:
-            manifest.verify(self._store.best)
-        except (Damaged, UsageError):
-            return False
-        return True
-
-    def _bring(self, place: Place, items: List[Item], target: Optional[str]) -> Optional[str]:
-        """Fetch the newest of `items` that is whole; return where it is now."""
-        for item in reversed(items):
-            temporary = self._store.temporary("step", item.step)
-            try:
-                if not os.path.isdir(self._store.root):
-                    os.mkdir(self._store.root)
-                fetch(place, item.name, temporary)
-            except (Damaged, UsageError) as error:
-                self._report.say(f"{place.url}/{item.name} is damaged, not used: {error}")
-                continue
-            path = target or self._store.path_of(item)
-            os.rename(temporary, path)
-            for parent in (self._store.root, self._store.out):
-                fsync_dir(parent)
-            size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
-            self._report.say(f"fetched {item.name} from the mirror {place.url}  {space.human(size)}")
-            return path
-        return None

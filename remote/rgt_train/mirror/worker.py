@@ -1,6 +1,7 @@
 """The mirror process: copies checkpoints that are published already, reads them back, keeps what is worth keeping.
 
-A process of its own, so that a slow network neither holds up the training nor the next save. It dies with its trainer.
+A process of its own, so that a slow network neither holds up the training nor the next save, and the libraries of an
+object store neither draw the training's random numbers nor start threads beside it. It dies with its trainer.
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ import socket
 import sys
 import time
 from contextlib import ExitStack
-from typing import Any, BinaryIO, Dict, Optional
+from typing import Any, BinaryIO, Callable, Dict, Optional
 
 from rgt_train import manifest, retention, wire
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
+from rgt_train.mirror.bringing import bring, forget
 from rgt_train.mirror.opening import open_place
 from rgt_train.mirror.place import MANIFEST, Place, bests, check, steps
 from rgt_train.retention import Item, Policy
+from rgt_train.store import Store
 from rgt_train.writer import die_with_parent
 
 
@@ -36,10 +39,10 @@ def main() -> None:
             fields = message[0]
             try:
                 place = place or open_place(fields["url"])
-                answer = copy(place, fields["path"], fields["name"], Policy(fields["last"], fields["hours"]))
+                answer = _VERBS[fields["do"]](place, fields)
             except (OSError, Damaged, UsageError) as error:
-                answer = {"error": f"{type(error).__name__}: {error}", "errno": getattr(error, "errno", None)}
-            wire.send(sock, {"name": fields["name"], "step": fields["step"], **answer})
+                answer = {"error": f"{type(error).__name__}: {error}", "usage": isinstance(error, UsageError)}
+            wire.send(sock, answer)
     except wire.Closed:
         os._exit(0)
 
@@ -114,3 +117,24 @@ def _dated(place: Place, item: Item) -> Item:
     except (Damaged, UsageError, OSError):
         at = 0.0
     return Item(item.step, item.attempt, item.serial, item.name, at)
+
+
+def _copy(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
+    return copy(place, fields["path"], fields["name"], Policy(fields["last"], fields["hours"]))
+
+
+def _bring(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
+    path, says = bring(place, Store(fields["out"], fields["attempt"]), fields["local"])
+    return {"path": path, "says": says}
+
+
+def _forget(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
+    forget(place, fields["first"])
+    return {}
+
+
+_VERBS: Dict[str, Callable[[Place, Dict[str, Any]], Dict[str, Any]]] = {
+    "copy": _copy,
+    "bring": _bring,
+    "forget": _forget,
+}

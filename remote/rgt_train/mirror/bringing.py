@@ -1,0 +1,76 @@
+"""The way home: what the mirror has and the local disk lacks."""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional, Tuple
+
+from rgt_train import manifest, space
+from rgt_train.durable import fsync_dir
+from rgt_train.exits import UsageError
+from rgt_train.manifest import Damaged
+from rgt_train.mirror.place import Place, bests, fetch, steps
+from rgt_train.retention import Item
+from rgt_train.store import Store
+
+
+def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
+    """Bring the newest good checkpoint of `place` here if it is newer than step `local`.
+
+    ``best`` comes too where there is none here, or a damaged one.
+
+    Returns:
+        Where the checkpoint is now, None where nothing newer is there; and lines for a person.
+
+    Raises:
+        OSError: The place does not answer, or the local disk refuses.
+    """
+    says: List[str] = []
+    names = place.names()
+    if bests(names) and not _is_whole(store.best):
+        store.set_best_aside()
+        _fetch_newest(place, store, bests(names), store.best, says)
+    newer = [item for item in steps(names) if local is None or item.step > local]
+    return _fetch_newest(place, store, newer, None, says), says
+
+
+def forget(place: Place, first: int) -> None:
+    """Delete the checkpoints of step `first` and later ones: a rollback gives them up.
+
+    Raises:
+        OSError: The place does not answer.
+    """
+    for item in steps(place.names()):
+        if item.step >= first:
+            place.drop(item.name)
+
+
+def _fetch_newest(
+    place: Place, store: Store, items: List[Item], target: Optional[str], says: List[str]
+) -> Optional[str]:
+    """Fetch the newest of `items` that is whole; return where it is now."""
+    for item in reversed(items):
+        temporary = store.temporary("step", item.step)
+        try:
+            if not os.path.isdir(store.root):
+                os.mkdir(store.root)
+            fetch(place, item.name, temporary)
+        except (Damaged, UsageError) as error:
+            says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
+            continue
+        path = target or store.path_of(item)
+        os.rename(temporary, path)
+        for parent in (store.root, store.out):
+            fsync_dir(parent)
+        size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
+        says.append(f"fetched {item.name} from the mirror {place.url}  {space.human(size)}")
+        return path
+    return None
+
+
+def _is_whole(path: str) -> bool:
+    try:
+        manifest.verify(path)
+    except (Damaged, UsageError):
+        return False
+    return True
