@@ -11,6 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
+from rgt_train.manifest import Damaged
 from rgt_train.store import Store, verified
 from rgt_train.writing import Job, perform
 
@@ -84,6 +85,11 @@ def look(out: Path, steps: tuple[int, ...] = (2, 3), bests: tuple[int, ...] = (1
         return f"a published checkpoint is damaged: {complaints}"
     if found is None or found.step not in steps or found.path == store.best:
         return f"the newest good is {found}, not one of {steps}"
+    for _, place in store.places():
+        try:
+            verified(place)  # also those that are older: a deletion must not leave half of one under its name
+        except Damaged as damage:
+            return f"{place} is damaged: {damage}"
     for folder, allowed in ((Path(found.path), (found.step,)), (Path(store.best), bests)):
         step = json.loads((folder / "manifest.json").read_text())["step"]
         if step not in allowed:

@@ -22,14 +22,13 @@ def kernel() -> None:
     watched.require()
 
 
-def committed(changes: list[Change], certain: set[int], begin: str) -> bool:
-    """Say whether a rename to a name that begins like this is durable."""
-    return any(
-        (change := changes[number]).kind == "rename"
-        and change.to is not None
-        and change.to[1].startswith(begin)
-        for number in certain
-    )
+STEP, BEST = ".tmp-latest", ".tmp-best.json"
+"""What is written next after a step, or a best, was published: from then on it counts as committed."""
+
+
+def committed(changes: list[Change], count: int, follows: str) -> bool:
+    """Say whether the program took something for committed within the first `count` changes."""
+    return any(c.kind == "make" and c.at is not None and c.at[1] == follows for c in changes[:count])
 
 
 def record(trainers: Zygote, place: Path, root: Path, job: str, *words: str) -> Recorder:
@@ -47,8 +46,7 @@ def test_a_save_on_top_of_others(trainers: Zygote, quick_disk: Path, tmp_path: P
     draw = random.Random(SEED)
     place = quick_disk / "state"
     for count in range(len(recorder.changes) + 1):
-        certain = disk_model.durable(recorder.changes, count)
-        step, best = (committed(recorder.changes, certain, name) for name in ("step-", "best"))
+        step, best = (committed(recorder.changes, count, name) for name in (STEP, BEST))
         for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
             if (tree, step, best) in seen:
                 continue
@@ -74,7 +72,7 @@ def test_the_first_save_of_a_trainer(trainers: Zygote, quick_disk: Path, tmp_pat
     for count in range(len(recorder.changes) + 1):
         if count and recorder.changes[count - 1].kind == "data":
             continue  # what is written but not synced is tried after the next change, in all its states
-        step = committed(recorder.changes, disk_model.durable(recorder.changes, count), "step-")
+        step = committed(recorder.changes, count, STEP)
         for tree in disk_model.states(recorder.base, recorder.changes, count, draw):
             seen[tree] = seen.get(tree, False) or step
             if step:
