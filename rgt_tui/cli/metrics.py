@@ -70,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         return USAGE
     from rgt_tui.cli import running
 
-    return running.run((_once if arguments.once else _serve)(specs, config.alerts, arguments))
+    return running.run(
+        (_once if arguments.once else _serve)(specs, config.alerts, arguments), boxes=len(specs)
+    )
 
 
 async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:

@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
 
     try:
-        return running.run(_tick(specs, config.alerts, arguments))
+        return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
     except BrokenPipeError:
         raise
     except (

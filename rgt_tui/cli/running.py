@@ -10,16 +10,18 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from rgt_tui.fleet.loops import new_loop
+
 T = TypeVar("T")
 
 
-def run(work: Coroutine[None, None, int]) -> int:
-    """Run a coroutine to its end and return its exit code.
+def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
+    """Run a coroutine to its end and return its exit code; `boxes` is how many it watches.
 
     A name server that does not answer holds a thread of the standard library for half a minute, and Python waits
     for it at its end. A command that was asked to be quick does not.
     """
-    loop = asyncio.new_event_loop()
+    loop = new_loop(boxes)
     asyncio.set_event_loop(loop)
     threads = _Threads()
     loop.set_default_executor(threads)

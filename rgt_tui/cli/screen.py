@@ -8,11 +8,19 @@ import sys
 from collections.abc import Callable
 
 from rgt_tui.cli.trace import mark
+from rgt_tui.fleet.loops import new_loop
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 
 
-def show(make_fleet: Callable[[], FleetSource], *, title: str, hint: str | None, farewell: str | None) -> int:
+def show(
+    make_fleet: Callable[[], FleetSource],
+    *,
+    title: str,
+    hint: str | None,
+    farewell: str | None,
+    boxes: int = 0,
+) -> int:
     """Run the dashboard until the person leaves; return the exit code.
 
     Args:
@@ -20,11 +28,13 @@ def show(make_fleet: Callable[[], FleetSource], *, title: str, hint: str | None,
         title: Title of the terminal.
         hint: What the event line says until something happens.
         farewell: One line printed afterwards; None says which boxes go on.
+        boxes: How many the fleet has.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write("rgt: the dashboard needs a terminal; without one use `rgt demo --headless`\n")
         return 2
-    return asyncio.run(_run(make_fleet, title, hint, farewell))
+    with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
+        return runner.run(_run(make_fleet, title, hint, farewell))
 
 
 async def _run(

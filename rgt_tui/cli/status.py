@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, specs = opened
     from rgt_tui.cli import running
 
-    return running.run(_print(specs, config.alerts, arguments))
+    return running.run(_print(specs, config.alerts, arguments), boxes=len(specs))
 
 
 async def _print(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, specs = opened
     from rgt_tui.cli import running
 
-    return running.run(_watch(specs, config.alerts, arguments))
+    return running.run(_watch(specs, config.alerts, arguments), boxes=len(specs))
 
 
 async def _watch(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:

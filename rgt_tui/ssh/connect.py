@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from weakref import WeakKeyDictionary
 
 import asyncssh
 import msgspec
@@ -22,8 +22,9 @@ from rgt_tui.ssh.login.person import Person
 
 replace = msgspec.structs.replace
 
-_RESOLVERS = ThreadPoolExecutor(2, "ssh-config")
-"""Few: each thread that has worked once keeps memory of its own, and the work is Python's, one at a time anyway."""
+_AT_ONCE = 2
+"""Few threads: each that has worked once keeps memory of its own, and the work is Python's, one at a time anyway."""
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 class Elsewhere(msgspec.Struct, frozen=True):
@@ -94,8 +95,8 @@ async def connect(
     """
     around = surroundings(spec.ssh_config)
     # In a thread: it reads files, and may run commands of `Match exec`.
-    loop = asyncio.get_running_loop()
-    steps = await loop.run_in_executor(_RESOLVERS, hops, spec, default_user, elsewhere, around)
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
+        steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
     opener = Opener(person or Person(spec.name), policy, dict(around.env))
     connection: asyncssh.SSHClientConnection | None = None
     try:
