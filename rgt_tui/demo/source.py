@@ -57,6 +57,11 @@ class DemoFleet:
         if self._fleet is not None:
             self._fleet.focus(box)
 
+    def look(self, looking: bool) -> None:
+        """Say whether anybody looks."""
+        if self._fleet is not None:
+            self._fleet.look(looking)
+
     def follow(self, box: str, path: str) -> None:
         """Follow one more log."""
         self._running.follow(box, path)

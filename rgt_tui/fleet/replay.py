@@ -103,6 +103,9 @@ class ReplayFleet:
     def focus(self, box: str | None) -> None:
         """Nothing: what was recorded was."""
 
+    def look(self, looking: bool) -> None:
+        """Nothing is sampled here."""
+
     def follow(self, box: str, path: str) -> None:
         """Nothing."""
 

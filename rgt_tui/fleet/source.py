@@ -46,6 +46,10 @@ class FleetSource(Protocol):
         """Say which box is on screen, so that it is sampled fast and the others slowly."""
         ...
 
+    def look(self, looking: bool) -> None:
+        """Say whether anybody looks at the screen at all; while nobody does, less is asked of the boxes."""
+        ...
+
     def follow(self, box: str, path: str) -> None:
         """Follow one more log file of a box."""
         ...

@@ -128,6 +128,9 @@ class FakeFleet:
     def focus(self, box: str | None) -> None:
         self.focused.append(box)
 
+    def look(self, looking: bool) -> None:
+        pass
+
     def follow(self, box: str, path: str) -> None:
         self.followed.append((box, path))
 
