@@ -65,9 +65,21 @@ def survive(words: list[str]) -> int:
     if len(words) > 1:
         os.unlink(words[1])
     found, complaints = store.newest_good(verified)  # the same process trains on: it needs no cleaning up
-    if found is None or found.step not in (2, 3) or complaints or not os.path.isdir(store.best):
+    if found is None or found.step not in (2, 3) or complaints or not _has_best(store):
         return FAILED_BADLY
     return FAILED_WELL if publish(store, 4, "step") and publish(store, 4, "best") else FAILED_BADLY
+
+
+def _has_best(store: Store) -> bool:
+    """A disk that turns read-only between the two renames of a swap leaves the old best aside until the next launch."""
+    places = [
+        store.best,
+        *(os.path.join(store.root, n) for n in os.listdir(store.root) if n.startswith(".old-best")),
+    ]
+    for place in places:
+        if os.path.isdir(place):
+            return verified(place).step in (1, 3)
+    return False
 
 
 def look(out: Path, steps: tuple[int, ...] = (2, 3), bests: tuple[int, ...] = (1, 3)) -> str | None:
