@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple, Type, Union
 
 import torch
 
@@ -20,6 +20,7 @@ from rgt_train.data.course import Course, Part, steps_of
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath, make_dirs
+from rgt_train.ending import Ending
 from rgt_train.guard import Guard, Rules, merged
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
@@ -45,8 +46,6 @@ from rgt_train.store import Checkpoint, Store
 from rgt_train.watchdog import StallRules, Telltale, Watchdog
 
 BEST_METRIC = "val_loss"
-MIRROR_GRACE_S = 20.0
-"""Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
 
 
 class Run:
@@ -374,10 +373,10 @@ class Run:
             return
         try:
             if error is None:
-                self._crew.do(self._finish)
+                self._crew.do(self._ending().finish)
                 self.finished = self.progress.epoch >= self.epochs_total
             elif isinstance(error, exits.Stop):
-                self._leave(error)
+                self._ending().leave(error)
             else:
                 self._ledger.end(self.progress.step, f"{type(error).__name__}: {error}"[:200])
         finally:
@@ -559,76 +558,15 @@ class Run:
         if self._mirror is not None:
             self._mirror.offer(saved)
 
-    def _mirror_all(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        return self._mirror is None or self._mirror.finish(seconds, self._heard(wait))
-
-    def _heard(self, wait: Callable[[float], bool]) -> Callable[[float], bool]:
-        """Let the other ranks hear, during a long wait, that this one is alive."""
-
-        def waiting(seconds: float) -> bool:
-            self._crew.order("nothing")
-            return wait(seconds)
-
-        return waiting
-
     def _obey(self, agreed: int) -> None:
         if agreed & ranks.STOP:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
 
-    def _finish(self) -> None:
-        """Save the last state and write the result; wait for the disk if it must be."""
-        p = self.progress
-        if p.epoch < self.epochs_total:
-            self._saver.save(p.step)
-            self._ledger.end(p.step, "left early")
-            return
-        result = {"step": p.step, "loss": p.loss, "best": p.best}
-        path = resume.result_path(self.out)
-
-        def kept() -> bool:
-            return bool(self._saver.save(p.step, loud=False) and self._saver.write(p.step, path, result))
-
-        if self._saver.save(p.step) and not self._mirror_all(self.options.hold_limit_s, self._stop.wait):
-            self._give_up(p.step)
-        if not kept():
-            self._saver.hold(p.step, kept)
-            self._give_way()
-        self._report.event("done", p.step)
-        self._ledger.end(p.step, "done")
-        self.finished = True
-        self._report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
-
-    def _give_way(self) -> None:
-        """End here where a signal asked for it while the end of the run was being kept."""
-        if self._stop.requested:
-            self._leave(exits.Stop(exits.PREEMPTED, str(self._stop.name)))
-            raise exits.Stop(exits.PREEMPTED, str(self._stop.name))
-
-    def _give_up(self, step: int) -> None:
-        """End without a result: the mirror has not taken the last checkpoint, and a relaunch must try again."""
-        self._give_way()
-        self._ledger.end(step, "mirror")
-        self._report.event("stop", step, reason="mirror")
-        raise exits.Stop(exits.NO_SPACE, "mirror")
-
-    def _leave(self, stop: exits.Stop) -> None:
-        p = self.progress
-        if stop.code == exits.PREEMPTED and stop.saves:
-            self.restore_rng()
-            self._crew.do(lambda: self._save_and_leave(stop))
-        self._report.event("stop", p.step, reason=stop.cause)
-        self._ledger.end(p.step, stop.cause)
-
-    def _save_and_leave(self, stop: exits.Stop) -> None:
-        p = self.progress
-        self._report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
-        if p.step == 0 and not p.micro:
-            self._report.say("nothing to save yet")
-        elif not self._saver.save(p.step, force=p.micro > 0):
-            self._report.say(
-                f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
-            )
-        self._mirror_all(MIRROR_GRACE_S, _sleep)
+    def _ending(self) -> Ending:
+        return Ending(
+            self.out, self.progress, self.epochs_total, self.options.hold_limit_s, self._saver, self._mirror,
+            self._report, self._ledger, self._stop, self._crew, self.restore_rng,
+        )  # fmt: skip
 
     def _epoch(self) -> float:
         return self.progress.epoch + self.progress.done_steps / self.sampler.steps_per_epoch
@@ -641,8 +579,3 @@ class Run:
             "torch": str(torch.__version__),
             "time": time.time(),
         }
-
-
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
-    return False
