@@ -21,6 +21,10 @@ from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
+SLICE_SECONDS = 0.006
+"""So long the loop is held at a time by what has come, for instance when a hundred boxes send their past."""
+BEHIND_SECONDS = 0.002
+"""Between two slices."""
 LOOK_SECONDS = 1.0
 """So often it is asked which boxes have to be judged again although nothing came from them."""
 EVENTS = 200
@@ -60,8 +64,10 @@ class Board:
         self._published: dict[str, BoxState] = {}
         self._order: dict[str, int] = {}
         self._pace = Pace(size(1).look)
-        self._changed: set[str] = set()
-        """Boxes whose state is another one than was published."""
+        self._changed: dict[str, None] = {}
+        """Boxes that have something new, the longest waiting first."""
+        self._ready: set[str] = set()
+        """Those of them from which all has been taken in."""
         self._events: list[FleetEvent] = []
         """What is to be said with the next state."""
         self._told: set[str] = set()
@@ -91,7 +97,7 @@ class Board:
 
     def touched(self, box: str) -> None:
         """A box's state is another one."""
-        self._changed.add(box)
+        self._changed[box] = None
         self._dirty.set()
 
     def say(self, text: str, level: str = "info") -> None:
@@ -102,22 +108,33 @@ class Board:
     async def run(self) -> None:
         """Publish until cancelled."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_SECONDS):
-                    await self._dirty.wait()
+            if not self._changed:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._dirty.wait()
+            until = time.monotonic() + PUBLISH_SECONDS
+            while self._changed and time.monotonic() < until:
+                self._take_in(SLICE_SECONDS)
+                if self._changed:
+                    await asyncio.sleep(BEHIND_SECONDS)
             try:
-                if self._dirty.is_set() or self._waits():
-                    self._dirty.clear()
-                    self.publish()
+                if self._dirty.is_set() or self._ready or self._waits():
+                    self._show()
             except Exception as error:
                 self._fault("publishing", error)
-            await asyncio.sleep(PUBLISH_SECONDS)
+            if not self._changed:
+                await asyncio.sleep(PUBLISH_SECONDS)
 
     def _waits(self) -> bool:
         return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
 
     def publish(self) -> None:
-        """Look at what has changed, and hand the new state to everyone."""
+        """Take in all that has come, look at what has changed, and hand the new state to everyone."""
+        self._take_in(float("inf"))
+        self._show()
+
+    def _show(self) -> None:
+        self._dirty.clear()
         now, tick = self._clock(), time.monotonic()
         events, self._events = self._events, []
         for keeper in self._keepers:
@@ -145,12 +162,22 @@ class Board:
             except Exception as error:
                 self._fault("showing the fleet", error)
 
+    def _take_in(self, seconds: float) -> None:
+        """Take in what boxes have sent, for so long at most."""
+        until = time.monotonic() + seconds
+        for name in tuple(self._changed):
+            self.sessions[name].take_in()
+            del self._changed[name]
+            self._ready.add(name)
+            if time.monotonic() > until:
+                break
+
     def _look(
         self, events: list[FleetEvent], now: float, tick: float
     ) -> tuple[tuple[BoxState, BoxState], ...]:
         """Bring the published states up to date; return what has changed, as pairs (old, new)."""
         late = self._alerting.late(now) | self._pace.late(tick)
-        names, self._changed = self._changed | late, set()
+        names, self._ready = self._ready | late, set()
         changed = []
         for name in sorted(names, key=self._order.__getitem__):
             session, old = self.sessions[name], self._published[name]

@@ -60,6 +60,7 @@ class BoxSession:
         "_approach",
         "_bundle",
         "_called_back",
+        "_came",
         "_channel",
         "_clock",
         "_connection",
@@ -107,6 +108,8 @@ class BoxSession:
         self._trying = self._called_back = False
         self._connection: asyncssh.SSHClientConnection | None = None
         self._channel: Channel | Probe | None = None
+        self._came: float | None = None
+        """Client clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
         self._heard = 0.0
 
@@ -224,8 +227,10 @@ class BoxSession:
                     self._frame,
                     self._bad,
                     self._line if self._tap is not None else None,
+                    self._something_came,
                 )
             self._channel = watching.channel
+            self._something_came()
             self._set(replace(self.state, limited=watching.limited))
             self._catch_up(*asked)
             reason = await watching.channel.wait()
@@ -241,6 +246,7 @@ class BoxSession:
             log.exception("%s: a session failed", self.state.spec.name)
             return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
         finally:
+            self.take_in()
             self._channel = None
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -259,16 +265,36 @@ class BoxSession:
         if self._fault is not None and self._connection is not None:
             self._connection.abort()
 
+    def _something_came(self) -> None:
+        self._came = self._clock()
+        self._on_change(self.state.spec.name)
+
+    def take_in(self) -> None:
+        """Take in what has come: not as it comes, but for all boxes together, a few times a second."""
+        try:
+            if isinstance(self._channel, Channel):
+                self._channel.take_in()
+        except Exception as error:
+            log.exception("%s: what came could not be taken in", self.state.spec.name)
+            self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
+            if self._connection is not None:
+                self._connection.abort()
+        finally:
+            self._came = None
+
+    def _now(self) -> float:
+        return self._clock() if self._came is None else self._came
+
     def _line(self, line: bytes) -> None:
         if self._tap is not None:
-            self._tap(self.state.spec.name, self._clock(), line)
+            self._tap(self.state.spec.name, self._now(), line)
 
     def _frame(self, frame: Frame) -> None:
         if self._fault is not None:
             return
         self._heard = time.monotonic()
         try:
-            state = self.intake.take(self.state, frame, self._clock())
+            state = self.intake.take(self.state, frame, self._now())
             if isinstance(frame, Sample) and state.interval != self._shown():
                 state = replace(state, interval=self._shown())
         except Exception as error:

@@ -33,6 +33,7 @@ async def watch(
     on_frame: Callable[[Frame], None],
     on_bad: Callable[[int], None],
     on_line: Callable[[bytes], None] | None = None,
+    on_waiting: Callable[[], None] | None = None,
 ) -> Watching:
     """Put the agent on the box and start it; where that cannot be, read the box with its shell.
 
@@ -44,6 +45,7 @@ async def watch(
         on_frame: Called from the event loop, in order of arrival.
         on_bad: Called with the number of lines that were no frames.
         on_line: Called with every line as it came.
+        on_waiting: See `open_channel`; a shell is read as it comes.
 
     Raises:
         NoCommands: the box gives no shell at all.
@@ -63,7 +65,8 @@ async def watch(
         limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)
     else:
         command = deployed.command("watch")
-        return Watching(await open_channel(connection, command, config, on_frame, on_bad, on_line))
+        channel = await open_channel(connection, command, config, on_frame, on_bad, on_line, on_waiting)
+        return Watching(channel)
     probe = await open_probe(
         connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
     )

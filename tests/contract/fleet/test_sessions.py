@@ -402,3 +402,24 @@ async def test_a_connection_survives_new_keys(tmp_path: Path) -> None:
         async with await connect(spec_of(tmp_path, port)) as connection:
             done = await connection.run("head -c 2000000 /dev/zero | tr '\\0' x", encoding=None, timeout=60)
     assert done.stdout == b"x" * 2000000
+
+
+async def test_a_tap_that_fails_ends_neither_the_session_nor_the_fleet(spec: BoxSpec, tmp_path: Path) -> None:
+    failing = [True]
+
+    def tap(box: str, at: float, line: bytes) -> None:
+        if failing[0]:
+            raise OSError("the disk is full")
+
+    fleet = Fleet([spec], audit=tmp_path / "audit", tap=tap)
+    run = Run([spec], tmp_path)
+    run.fleet = fleet
+    await fleet.start()
+    try:
+        lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
+        assert "OSError: the disk is full" in lost.reason
+        failing[0] = False
+        fleet.retry(spec.name)
+        assert (await run.more()).counters.gaps == 0
+    finally:
+        await fleet.stop()
