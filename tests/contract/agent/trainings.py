@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -39,7 +40,7 @@ class Place:
 
     def sh(self, line: str, folder: Path | None = None) -> None:
         """Have a shell run a line and leave: what it puts into the background lives on."""
-        line = line.replace("python", sys.executable)
+        line = line.replace("python", shlex.quote(sys.executable))
         words = ["sh", "-c", line]
         subprocess.run(
             words, cwd=folder or self.folder, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
