@@ -94,18 +94,24 @@ def half_done(out: Path) -> list[str]:
 
 
 def holders(out: Path) -> list[str]:
-    """Return the processes that have a file of the run directory open: their number, command and state."""
+    """Return the processes that have a file of the run directory open for writing: their number, command and state.
+
+    Whoever only reads is somebody who follows the training, such as an agent that found it.
+    """
     found = []
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        process = Path("/proc", name)
         with suppress(OSError):
-            links = [os.readlink(f"/proc/{name}/fd/{fd}") for fd in os.listdir(f"/proc/{name}/fd")]
-            if any(link.startswith(f"{out}/") for link in links):
-                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
-                state = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[:2]
-                found.append(f"{name} {words[:2]} {words[-3:]} {state} {links}")
+            links = [fd.name for fd in (process / "fd").iterdir() if os.readlink(fd).startswith(f"{out}/")]
+            if any(_writes(process / "fdinfo" / fd) for fd in links):
+                words = (process / "cmdline").read_bytes().split(b"\0")
+                found.append(f"{name} {words[:2]} {words[-3:]}")
     return found
+
+
+def _writes(info: Path) -> bool:
+    flags = next(line for line in info.read_text().splitlines() if line.startswith("flags:"))
+    return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
 
 
 def shared_memory() -> set[str]:
