@@ -24,6 +24,8 @@ LONGEST_SAVE_S = 0.012
 INSIDE_WANTED = 0.5
 """Share of the kills that are aimed at a save; at least `LEAST` must have hit one."""
 LEAST = 0.3
+FEW = 10
+"""Of fewer kills chance may let too few hit a save."""
 _never = threading.Event()
 
 
@@ -78,6 +80,11 @@ class Tally:
     modes: Counter[str] = field(default_factory=Counter)
     log: list[str] = field(default_factory=list)
 
+    def enough(self, kills: int) -> bool:
+        """Say whether there were so many kills, and enough of them inside a save where chance allows to ask for it."""
+        wanted = LEAST * self.kills if kills >= FEW else 0
+        return self.kills >= kills and (self.inside >= wanted or self.kills >= 3 * kills)
+
     def told(self) -> str:
         """Return it for a person."""
         return (
@@ -102,16 +109,19 @@ def holders(out: Path) -> list[str]:
     for name in filter(str.isdigit, os.listdir("/proc")):
         process = Path("/proc", name)
         with suppress(OSError):
-            links = [fd.name for fd in (process / "fd").iterdir() if os.readlink(fd).startswith(f"{out}/")]
-            if any(_writes(process / "fdinfo" / fd) for fd in links):
+            if any(_writes(process, fd, f"{out}/") for fd in os.listdir(process / "fd")):
                 words = (process / "cmdline").read_bytes().split(b"\0")
                 found.append(f"{name} {words[:2]} {words[-3:]}")
     return found
 
 
-def _writes(info: Path) -> bool:
-    flags = next(line for line in info.read_text().splitlines() if line.startswith("flags:"))
-    return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+def _writes(process: Path, fd: str, below: str) -> bool:
+    with suppress(OSError):  # closed in the meantime
+        if os.readlink(process / "fd" / fd).startswith(below):
+            info = (process / "fdinfo" / fd).read_text().splitlines()
+            flags = next(line for line in info if line.startswith("flags:"))
+            return int(flags.split()[1], 8) & os.O_ACCMODE != os.O_RDONLY
+    return False
 
 
 def shared_memory() -> set[str]:
@@ -141,7 +151,7 @@ def until_finished(
     saves = Saves(out)
     while True:
         trainer = launch()
-        if tally.kills >= kills:
+        if tally.enough(kills):
             break
         aimed = tally.inside < INSIDE_WANTED * (tally.kills + 1)
         mode = draw.choice(MODES)

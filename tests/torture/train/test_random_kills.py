@@ -32,8 +32,6 @@ COUNTS = {
 """Kills in CI, and in the full form."""
 ORPHANS_S = 20.0
 """Workers of torch's loader look every five seconds whether their trainer is still there."""
-FEW = 10
-"""Of fewer kills chance may let too few hit a save."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def test_random_kills(trainers: Zygote, tmp_path: Path, name: str) -> None:
     plain = tmp_path / "plain"
     plain.mkdir()
     assert training.launch(plain).wait() == 0
-    while tally.kills < wanted:
+    while not tally.enough(wanted):
         place = tmp_path / f"round{tally.rounds}"
         place.mkdir()
         start = partial(training.launch, place)
@@ -129,4 +127,4 @@ def test_random_kills(trainers: Zygote, tmp_path: Path, name: str) -> None:
             raise AssertionError(told) from error
         shutil.rmtree(place)
     print(f"{name}: {tally.told()}")
-    assert tally.inside >= LEAST * tally.kills or tally.kills < FEW, told
+    assert tally.inside >= LEAST * tally.kills or wanted < killing.FEW, told
