@@ -102,7 +102,11 @@ class Intake:
     def config(self, state: BoxState, interval: float, now: float) -> WatchConfig:
         """Return what to ask the box for on connecting: everything behind what is known."""
         spec, counters = self._spec, state.counters
-        sources = {source: cursor for run in state.runs for source, cursor in run.cursors.items()}
+        sources: dict[str, Cursor] = {}
+        for run in state.runs:
+            for source, cursor in run.cursors.items():
+                # A cell's metrics may for a moment be those of a found training, too: the cell stands first.
+                sources.setdefault(source, cursor)
         return WatchConfig(
             interval=interval,
             mounts=self._mounts,

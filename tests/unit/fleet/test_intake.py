@@ -8,6 +8,7 @@ import pytest
 from rgt_tui.fleet.intake import Intake
 from rgt_tui.model.box import BoxSpec, BoxState, LogView
 from rgt_tui.model.protocol import (
+    Cell,
     Cursor,
     Event,
     Frame,
@@ -16,6 +17,7 @@ from rgt_tui.model.protocol import (
     History,
     HistoryRow,
     LogLines,
+    QueueState,
     Sample,
     SampleCursor,
     ScalarPoint,
@@ -70,6 +72,15 @@ def test_a_reconnect_asks_for_what_came_after() -> None:
     assert config.logs == ("/l", "/more")
     assert config.history is None
     assert intake.config(state, 0.5, NOW + 1000).history is not None
+
+
+def test_a_cell_s_own_place_in_its_metrics_counts_not_that_of_a_training_found_there() -> None:
+    intake = Intake(SPEC, PROFILE)
+    cell = Cell(name="r", cfg="r", task="t")
+    found = replace(scalars(30), run="found")
+    state = taken(intake, HELLO, found, scalars(70), QueueState(path="/q", at=NOW, cells=(cell,)))
+    assert [run.name for run in state.runs] == ["r", "found"]
+    assert intake.config(state, 0.5, NOW).scalar_cursors == {"/m": Cursor(5, 70)}
 
 
 def test_a_frame_that_cannot_be_taken_in_is_left_behind() -> None:
