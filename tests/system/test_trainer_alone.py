@@ -98,5 +98,6 @@ def test_nothing_asks_where_its_file_stands() -> None:
     for path in SOURCE:
         names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
         if "__file__" in names:
-            readers.append(str(path))
-    assert readers == []
+            readers.append(path.name)
+    # One place only, for the tree as a whole: it may be the zip file itself, and nothing is read from it.
+    assert readers == ["helper.py"]
