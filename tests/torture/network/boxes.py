@@ -101,8 +101,7 @@ class Place:
     def stop(self) -> None:
         """End the server, and everything that the box left running."""
         if self.server is not None:
-            self.server.terminate()
-            self.server.communicate()
+            self.kill_server()  # the processes of connections too: one that is left would hold the pipe open
         self.kill_agents("watch", "record")
 
     def agents(self) -> dict[str, list[int]]:

@@ -114,14 +114,15 @@ class Road:
         except (OSError, asyncio.CancelledError):
             pass
         finally:
+            # Nothing is awaited before the ends are closed: this task may be cancelled once more while it waits.
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
             for end in (writer, upstream):
                 if end is not None:
                     self._ends.discard(end)
                     end.transport.abort()
             self._tasks.discard(task)
+            await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _passable(self) -> None:
         while self._weather in (Weather.HOLE, Weather.HALF_OPEN):
