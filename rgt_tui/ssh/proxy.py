@@ -14,6 +14,8 @@ from rgt_tui.model.plain import clean
 from rgt_tui.ssh.errors import Unreachable
 
 KEPT_BYTES = 2048
+ENDING = "proxy-command-ends"
+"""Name of the task that ends a ProxyCommand."""
 
 
 class Proxy:
@@ -46,7 +48,7 @@ class Proxy:
         """End it, and what it started."""
         self.socket.close()
         if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._end())
+            self._closing = asyncio.get_running_loop().create_task(self._end(), name=ENDING)
 
     async def _end(self) -> None:
         if self._process.returncode is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +16,7 @@ from rgt_tui.ssh.config.errors import ConfigError
 from rgt_tui.ssh.connect import connect, where
 from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import AuthFailed, HostKeyRefused, Unreachable
+from rgt_tui.ssh.proxy import ENDING
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.namespaces import Net
 from tests.contract.ssh.people import Somebody
@@ -36,6 +37,13 @@ def spec(net: Net) -> BoxSpec:
     for hop in ("gate", "inner", "box"):
         net.trust(hop)
     return BoxSpec(name="far", host="box", ssh_config=str(net.ssh_config()), python=sys.executable)
+
+
+@pytest.fixture(autouse=True)
+async def proxies_end() -> AsyncIterator[None]:
+    """Let the loop of a test live until its proxy commands have ended: asyncssh does not wait for them."""
+    yield
+    await asyncio.gather(*(task for task in asyncio.all_tasks() if task.get_name() == ENDING))
 
 
 async def say(spec: BoxSpec, who: Somebody | None = None) -> str:

@@ -17,6 +17,7 @@ import pytest
 
 from rgt_tui.model.box import BoxState
 from rgt_tui.store.connect import connect, shape_of
+from rgt_tui.store.curves import THINNED
 from rgt_tui.store.errors import Damaged, HistoryError, Trouble
 from rgt_tui.store.file import HistoryFile
 from tests.contract.store.worlds import batch, spec
@@ -66,13 +67,10 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_every_batch_it_had_finishe
         assert shape_of(con, path) is None
         con.close()
         file = opened(path, "a")
-        saved = points(file.recall(), "a")
-        assert saved in (
-            10 * (said + 1),
-            10 * (said + 2),
-        )  # the last one may have been done, and not yet said
-        number = saved // 10
-        assert len(file.events(100_000)) == number
+        number = len(file.events(100_000))
+        assert number in (said + 1, said + 2)  # the last one may have been done, and not yet said
+        if 10 * number <= THINNED:  # a fast machine writes more than a curve keeps one by one
+            assert points(file.recall(), "a") == 10 * number
         file.close()
     assert list(opened(path, "a").verify(force=True))
     assert list(tmp_path.glob("*.damaged-*")) == []
