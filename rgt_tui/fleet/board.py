@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import size
 from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.guarded import Faults
 from rgt_tui.fleet.observe import Keeper, Observer
 from rgt_tui.fleet.pace import Pace
 from rgt_tui.fleet.questions import Questions
@@ -28,8 +28,6 @@ BEHIND_SECONDS = 0.002
 LOOK_SECONDS = 1.0
 """So often it is asked which boxes have to be judged again although nothing came from them."""
 EVENTS = 200
-
-log = logging.getLogger("rgt.fleet")
 
 
 class Board:
@@ -70,8 +68,7 @@ class Board:
         """Those of them from which all has been taken in."""
         self._events: list[FleetEvent] = []
         """What is to be said with the next state."""
-        self._told: set[str] = set()
-        """Faults of rgt that have been said."""
+        self._fault = Faults(self.say).tell
         self._dirty = asyncio.Event()
 
     def fill(self, sessions: Mapping[str, BoxSession]) -> None:
@@ -200,11 +197,3 @@ class Board:
         except Exception as error:
             self._fault(f"looking at {box.spec.name}", error)
             return box, []
-
-    def _fault(self, doing: str, error: Exception) -> None:
-        """Say, once, that rgt failed at something; everything else goes on."""
-        text = f"{doing} failed: {type(error).__name__}: {error}; this is a fault of rgt"
-        if text not in self._told:
-            self._told.add(text)
-            log.error("%s", text, exc_info=error)
-            self.say(text, "error")

@@ -14,6 +14,7 @@ from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import attention, interval
 from rgt_tui.fleet.board import Board
 from rgt_tui.fleet.collector import collect_less
+from rgt_tui.fleet.guarded import guarded
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.observe import Observer, Remember, Tap
 from rgt_tui.fleet.questions import Questions
@@ -105,7 +106,9 @@ class Fleet:
             )
             for spec in specs
         }
-        self._meters = Meters(self._sessions, seconds=meter_seconds, clock=clock, env=env)
+        self._meters = Meters(
+            self._sessions, seconds=meter_seconds, clock=clock, say=self._board.say, env=env
+        )
         self._teardown = Teardown(self._sessions, self._profiles, self._meters, audit, clock)
         self._board.fill(self._sessions)
         self._focus: str | None = None
@@ -197,14 +200,14 @@ class Fleet:
         await self._recall()
         await self._alerting.open([session.state.spec for session in self._sessions.values()], self._wake)
         self._collect_again = collect_less(len(self._sessions))
-        for name, session in self._sessions.items():
-            self._tasks.append(asyncio.create_task(session.run(), name=f"box:{name}"))
-        for name, work in (
-            ("meters", self._meters.run()),
-            ("publish", self._board.run()),
-            ("clock", self._clocks()),
-        ):
-            self._tasks.append(asyncio.create_task(work, name=name))
+        works = {f"watching {name}": session.run for name, session in self._sessions.items()}
+        works |= {
+            "reading the meters": self._meters.run,
+            "publishing": self._board.run,
+            "looking at the clock": self._clocks,
+        }
+        for doing, work in works.items():
+            self._tasks.append(asyncio.create_task(guarded(doing, work, self._board.say), name=doing))
 
     async def _recall(self) -> None:
         """Take over what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""

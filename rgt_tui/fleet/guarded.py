@@ -1,4 +1,4 @@
-"""Work that goes on for as long as the fleet does: a fault of rgt in it is said, and the work begins again."""
+"""Faults of rgt itself: each is said once, and work that goes on for as long as the fleet does begins again."""
 
 from __future__ import annotations
 
@@ -12,47 +12,56 @@ from rgt_tui.model.plain import clean
 AGAIN_SECONDS = 5.0
 """After a fault the work begins again this much later."""
 LONGEST_WORDS = 300
+MOST_TOLD = 100
+"""Different faults; their words may come from a box, and more of them say nothing new."""
 
 log = logging.getLogger("rgt.fleet")
 
+Say = Callable[[str, str], None]
+"""Called with text and level, for the event line."""
 
-def fault(doing: str, error: BaseException) -> str:
-    """Return what a person is told of a fault of rgt, on one line.
+
+class Faults:
+    """Says every fault once.
 
     Args:
-        doing: What failed, such as ``reading the meters``.
-        error: As it was raised; its words may come from a box.
+        say: Told of each.
     """
-    return (
-        f"{doing} failed: {type(error).__name__}: {clean(str(error))[:LONGEST_WORDS]}; this is a fault of rgt"
-    )
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._told: set[str] = set()
+
+    def tell(self, doing: str, error: BaseException) -> None:
+        """Log and say, once, that rgt failed at something.
+
+        Args:
+            doing: What failed, such as ``reading the meters``.
+            error: As it was raised.
+        """
+        words = clean(str(error))[:LONGEST_WORDS]
+        text = f"{doing} failed: {type(error).__name__}: {words}; this is a fault of rgt"
+        if text in self._told or len(self._told) >= MOST_TOLD:
+            return
+        self._told.add(text)
+        log.error("%s", text, exc_info=error)
+        with contextlib.suppress(Exception):  # who is told must not end what goes on
+            self._say(text, "error")
 
 
-async def guarded(
-    doing: str,
-    work: Callable[[], Awaitable[None]],
-    say: Callable[[str, str], None],
-    *,
-    again: float = AGAIN_SECONDS,
-) -> None:
+async def guarded(doing: str, work: Callable[[], Awaitable[None]], say: Say) -> None:
     """Do some work until it returns or is cancelled; when it raises, say so and begin it again.
 
     Args:
         doing: What it does, for the message.
         work: Begins it; what it holds must be of use to a second beginning.
-        say: Called with text and level; the same fault again is not said again.
-        again: Seconds between a fault and the next beginning.
+        say: Told of a fault, once.
     """
-    told: set[str] = set()
+    faults = Faults(say)
     while True:
         try:
             await work()
             return
         except Exception as error:
-            text = fault(doing, error)
-            if text not in told:
-                told.add(text)
-                log.error("%s", text, exc_info=error)
-                with contextlib.suppress(Exception):  # who is told must not end it either
-                    say(f"{text}; it begins again", "error")
-        await asyncio.sleep(again)
+            faults.tell(doing, error)
+        await asyncio.sleep(AGAIN_SECONDS)

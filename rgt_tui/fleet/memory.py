@@ -7,6 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
+from rgt_tui.fleet.guarded import Faults, guarded
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.store.batch import Batch
@@ -41,6 +42,8 @@ class Memory:
         self._changed: dict[str, float] = {}
         """Box → when its oldest change that is not saved came."""
         self._events: list[FleetEvent] = []
+        self._news: list[FleetEvent] = []
+        self._fault = Faults(self._say).tell
         self._timer: asyncio.Task[None] | None = None
         self._closed = False
 
@@ -58,21 +61,29 @@ class Memory:
 
     def news(self) -> tuple[FleetEvent, ...]:
         """Return, once, what there is to say of the history."""
-        return self._history.news()
+        news, self._news = self._news, []
+        return (*self._history.news(), *news)
+
+    def _say(self, text: str, level: str) -> None:
+        self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Take in a new fleet state."""
         if self._closed:
             return
-        for old, new in changed:
-            if new.sample is not old.sample:
-                self._means.take(new)
-            self._changed.setdefault(new.spec.name, state.at)
         for box in state.boxes:
             self._newest[box.spec.name] = box
         if self._timer is None:
             self._history.adopt([box.spec for box in state.boxes])
-            self._timer = asyncio.get_running_loop().create_task(self._run(), name="history")
+            keeping = guarded("keeping the history", self._run, self._say)
+            self._timer = asyncio.get_running_loop().create_task(keeping, name="history")
+        for old, new in changed:
+            self._changed.setdefault(new.spec.name, state.at)
+            if new.sample is not old.sample:
+                try:
+                    self._means.take(new)
+                except Exception as error:  # what one box says must not cost the others their history
+                    self._fault(f"adding up what {new.spec.name} reads", error)
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
         """Take in what happened. What the history says of itself is not kept in it."""
@@ -87,16 +98,22 @@ class Memory:
         if timer is not None:
             timer.cancel()
             await asyncio.gather(timer, return_exceptions=True)
-        self._metering.look(tuple(self._newest.values()), self._clock())
-        self._history.put(self._batch(None))
-        await self._history.close()
+        try:
+            self._look(self._clock())
+            self._history.put(self._batch(None))
+        finally:
+            await self._history.close()
 
     async def _run(self) -> None:
         while True:
             now = self._clock()
-            self._metering.look(tuple(self._newest.values()), now)
+            self._look(now)
             self._history.put(self._batch(now))
             await asyncio.sleep(self._seconds)
+
+    def _look(self, now: float) -> None:
+        for name, error in self._metering.look(tuple(self._newest.values()), now):
+            self._fault(f"counting what {name} costs", error)
 
     def _batch(self, now: float | None) -> Batch:
         """Return what is due; everything when `now` is None."""

@@ -6,9 +6,9 @@ Of a box that has a control plane the provider is asked; of one whose price the 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 
+from rgt_tui.fleet.guarded import Faults, Say, guarded
 from rgt_tui.fleet.priced import is_priced, metered
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.model.money import Meter
@@ -18,11 +18,17 @@ from rgt_tui.providers.registry import Providers
 COUNT_SECONDS = 5.0
 """Between two looks at the boxes whose price the fleet file tells."""
 
-log = logging.getLogger("rgt.fleet")
-
 
 class Meters:
-    """Polls the providers. A reading that fails keeps the last good one, with the reason and its growing age."""
+    """Polls the providers. A reading that fails keeps the last good one, with the reason and its growing age.
+
+    Args:
+        sessions: The boxes.
+        seconds: Between two readings.
+        clock: Epoch seconds.
+        say: Told of faults.
+        env: Where the providers' keys are looked for; None = the process's environment.
+    """
 
     def __init__(
         self,
@@ -30,12 +36,15 @@ class Meters:
         *,
         seconds: float,
         clock: Callable[[], float],
+        say: Say,
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._sessions = [session for session in sessions.values() if session.state.spec.provider is not None]
         self._priced = [session for session in sessions.values() if is_priced(session.state.spec)]
         self._seconds = seconds
         self._clock = clock
+        self._say = say
+        self._fault = Faults(say).tell
         self._providers = Providers(clock=clock, env=env)
 
     def provider(self, box: BoxSession) -> Provider | None:
@@ -53,8 +62,11 @@ class Meters:
     async def run(self) -> None:
         """Read until cancelled."""
         async with asyncio.TaskGroup() as both:
-            both.create_task(self._counting(), name="prices")
-            both.create_task(self._asking(), name="providers")
+            for doing, work in (
+                ("counting by the fleet file's prices", self._counting),
+                ("asking the providers", self._asking),
+            ):
+                both.create_task(guarded(doing, work, self._say), name=doing)
 
     async def _counting(self) -> None:
         while self._priced:
@@ -66,7 +78,7 @@ class Meters:
             try:
                 await self.read_all()
             except Exception as error:
-                log.exception("the meters could not be read")
+                self._fault("reading the meters", error)
                 words = f"rgt: {type(error).__name__}: {error}; this is a fault of rgt"
                 for session in self._sessions:
                     self.put(session, Meter(at=self._clock(), error=words))
@@ -76,9 +88,12 @@ class Meters:
         """Bring the meters of the boxes up to date whose price the fleet file tells."""
         now = self._clock()
         for session in self._priced:
-            meter = metered(session.state, now)
-            if meter is not session.state.meter:
-                session.set_meter(meter)
+            try:
+                meter = metered(session.state, now)
+                if meter is not session.state.meter:
+                    session.set_meter(meter)
+            except Exception as error:  # what one box says must not keep the others from being counted
+                self._fault(f"counting what {session.state.spec.name} costs", error)
 
     async def read_all(self) -> None:
         """Ask the providers once, if there are any."""

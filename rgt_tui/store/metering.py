@@ -53,14 +53,23 @@ class Metering:
         self._minutes: dict[tuple[str, int, str], Minute] = {}
         self._readings: dict[str, float] = {}
 
-    def look(self, boxes: tuple[BoxState, ...], now: float) -> None:
-        """Count the time since the last look, by what the boxes are now."""
+    def look(self, boxes: tuple[BoxState, ...], now: float) -> tuple[tuple[str, Exception], ...]:
+        """Count the time since the last look, by what the boxes are now.
+
+        Returns:
+            The boxes that could not be counted, and why; the others were.
+        """
         last, self._looked = self._looked, now
         watched = last is not None and 0 < now - last <= AWAKE_SECONDS
+        failed = []
         for box in boxes:
-            if watched and last is not None:
-                self._cover(box, last, now)
-            self._read(box)
+            try:
+                if watched and last is not None:
+                    self._cover(box, last, now)
+                self._read(box)
+            except Exception as error:
+                failed.append((box.spec.name, error))
+        return tuple(failed)
 
     def _cover(self, box: BoxState, last: float, now: float) -> None:
         found = price(box, now)

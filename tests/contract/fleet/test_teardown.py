@@ -86,7 +86,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     bundle = AgentBundle(data=b"", digest="", filename="")
     session = BoxSession(spec, profile, bundle, Turns(), time.time, lambda _: None)
     session.state = quiet_state(spec)
-    meters = Meters({BOX: session}, seconds=60, clock=time.time, env={KEY: server.key})
+    meters = Meters({BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key})
     audit = tmp_path / "audit.jsonl"
     teardown = Teardown({BOX: session}, {BOX: profile}, meters, audit, time.time)
     yield World(server, session, teardown, audit)

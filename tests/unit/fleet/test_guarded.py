@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from rgt_tui.fleet.guarded import guarded
+from rgt_tui.fleet import guarded as module
+from rgt_tui.fleet import meters as meters_module
+from rgt_tui.fleet.guarded import MOST_TOLD, Faults, guarded
+from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import Meter
+from rgt_tui.store import metering as metering_module
+from rgt_tui.store.batch import Batch
+from rgt_tui.store.history import History
+from rgt_tui.store.metering import Metering
+from tests.unit.fleet.test_board import World
 
 
 class Work:
@@ -25,27 +41,31 @@ class Work:
         await asyncio.Event().wait()
 
 
-async def test_work_that_fails_is_said_once_and_begins_again() -> None:
+async def test_work_that_fails_is_said_once_and_begins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     said: list[tuple[str, str]] = []
 
     def say(text: str, level: str) -> None:
         said.append((text, level))
 
     work = Work(OSError("no room"), OSError("no room"), ValueError("\x1b[31mred"))
-    running = asyncio.create_task(guarded("counting", work.run, say, again=0.0))
+    running = asyncio.create_task(guarded("counting", work.run, say))
     async with asyncio.timeout(30):
         await work.waits.wait()
     assert work.begun == 4
     assert said == [
-        ("counting failed: OSError: no room; this is a fault of rgt; it begins again", "error"),
-        ("counting failed: ValueError: red; this is a fault of rgt; it begins again", "error"),
+        ("counting failed: OSError: no room; this is a fault of rgt", "error"),
+        ("counting failed: ValueError: red; this is a fault of rgt", "error"),
     ]
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_who_is_told_does_not_end_it_and_work_that_is_done_ends() -> None:
+async def test_who_is_told_does_not_end_it_and_work_that_is_done_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     done: list[int] = []
 
     async def work() -> None:
@@ -56,5 +76,81 @@ async def test_who_is_told_does_not_end_it_and_work_that_is_done_ends() -> None:
     def say(text: str, level: str) -> None:
         raise OSError
 
-    await guarded("counting", work, say, again=0.0)
+    await guarded("counting", work, say)
     assert done == [0, 1]
+
+
+def test_a_fault_is_said_once_and_there_is_an_end_to_different_ones() -> None:
+    said: list[str] = []
+    faults = Faults(lambda text, _: said.append(text))
+    for number in range(2 * MOST_TOLD):
+        for _ in range(2):
+            faults.tell("counting", ValueError(number))
+    assert len(said) == MOST_TOLD
+
+
+def boxes(*names: str) -> tuple[BoxState, ...]:
+    return tuple(
+        BoxState(spec=BoxSpec(name=name, host="h", per_hour=1.0), link=Link.LIVE, since=0.0) for name in names
+    )
+
+
+def fails_for(name: str, really: Callable[..., Any]) -> Callable[..., Any]:
+    def call(box: BoxState, *rest: Any) -> Any:
+        if box.spec.name == name:
+            raise OverflowError("int too large")
+        return really(box, *rest)
+
+    return call
+
+
+def test_what_one_box_costs_is_counted_although_that_of_another_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metering_module, "price", fails_for("a", metering_module.price))
+    counts = Metering()
+    assert counts.look(boxes("a", "b"), 0.0) == ()
+    ((name, error),) = counts.look(boxes("a", "b"), 5.0)
+    assert (name, type(error)) == ("a", OverflowError)
+    assert [(name, minute.seconds) for name, minute in counts.taken()] == [("b", 5)]
+
+
+def test_a_meter_that_fails_leaves_the_others_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meters_module, "metered", fails_for("a", lambda *_: Meter(spent=7.0)))
+    said: list[str] = []
+    world = World()
+    for session in world.sessions.values():
+        session.state = msgspec.structs.replace(
+            session.state, spec=msgspec.structs.replace(session.state.spec, per_hour=1.0)
+        )
+    meters = Meters(world.sessions, seconds=1.0, clock=lambda: 0.0, say=lambda text, _: said.append(text))
+    for _ in range(2):
+        meters.count()
+    assert world.sessions["b"].state.meter.spent == 7.0
+    assert said == ["counting what a costs failed: OverflowError: int too large; this is a fault of rgt"]
+
+
+async def test_the_history_goes_on_after_a_fault_and_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+    again = asyncio.Event()
+    works = Memory._batch
+
+    def batch(self: Memory, now: float | None) -> Batch:
+        if not again.is_set():
+            again.set()
+            raise KeyError("a")
+        return works(self, now)
+
+    monkeypatch.setattr(Memory, "_batch", batch)
+    memory = Memory(History(tmp_path / "history.db"), seconds=0.0)
+    state = FleetState(boxes("a"), at=5.0)
+    memory.published(state, ((state.boxes[0], state.boxes[0]),))
+    async with asyncio.timeout(30):
+        await again.wait()
+    await memory.close()
+    assert [event.text for event in memory.news()] == [
+        "keeping the history failed: KeyError: 'a'; this is a fault of rgt"
+    ]
+    assert await History(tmp_path / "history.db").recall([state.boxes[0].spec])
