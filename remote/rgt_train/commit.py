@@ -12,6 +12,7 @@ from typing import Any, Mapping, Optional
 
 from rgt_train import manifest
 from rgt_train.durable import fsync_dir, remove, replace_file, write_file
+from rgt_train.reading import Unreadable
 from rgt_train.space import read_space, reserve
 from rgt_train.store import POINTER, Checkpoint, Store, describe
 
@@ -71,10 +72,10 @@ class Draft:
         write_file(os.path.join(self.path, manifest.NAME), data)
         fsync_dir(self.path)
         try:
-            self._facts = manifest.read(self.path)
-        except (
-            manifest.Damaged
-        ) as damage:  # written a moment ago: this is the disk's failure, and is told as one
+            self._facts = manifest.read(self.path, pauses=())
+        except Unreadable as refused:
+            raise refused.error from refused
+        except manifest.Damaged as damage:  # written a moment ago: the disk's failure, and told as one
             number = getattr(damage.__cause__, "errno", None) or errno.EIO
             place = os.path.join(self.path, manifest.NAME)
             raise OSError(number, os.strerror(number), place) from damage

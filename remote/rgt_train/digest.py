@@ -11,10 +11,14 @@ import hashlib
 import os
 import threading
 import zlib
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+from rgt_train import reading
 
 CHUNK = 16 << 20
 """Bytes under one checksum."""
+_PIECE = 1 << 20
+"""Bytes that are read and summed up at a time: they stay in the cache of a core between the two."""
 _MOST_THREADS = 8
 
 
@@ -35,6 +39,30 @@ def crc32s(view: memoryview, chunk: int = CHUNK, threads: int = 1) -> List[str]:
 
     in_parallel([bind(one, number) for number in range(count)], threads)
     return found
+
+
+def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
+    """Return the CRC-32 of `length` bytes of a file from `begin` on, and how many there were.
+
+    They are read, not mapped: a sector that cannot be read is an error then, not the end of the process (SIGBUS).
+
+    Raises:
+        OSError: It cannot be opened, or not be read.
+    """
+    found = done = 0
+    buffer = memoryview(bytearray(min(_PIECE, length)))
+    fd = reading.open_file(path)  # one for each piece of work: their read-ahead does not disturb each other
+    try:
+        while done < length:
+            piece = buffer[: length - done]
+            count = reading.read_into(fd, begin + done, piece)
+            found = zlib.crc32(piece[:count], found)
+            done += count
+            if count < len(piece):
+                break
+    finally:
+        os.close(fd)
+    return f"{found:08x}", done
 
 
 def facts(view: memoryview, threads: int = 1, *, sha256: bool = False) -> Dict[str, Any]:

@@ -6,19 +6,22 @@ imports it.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
-from typing import Any, Callable, Container, Dict, List, Mapping, Optional
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, TypeVar
 
-from rgt_train import digest
+from rgt_train import digest, reading
 from rgt_train.durable import StrPath
 from rgt_train.exits import UsageError
+from rgt_train.reading import Unreadable
 
 NAME = "manifest.json"
 FORMAT = 2
 _POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
+T = TypeVar("T")
 
 
 class Damaged(Exception):
@@ -49,20 +52,31 @@ def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str
     return _canonical(body)
 
 
-def read(directory: StrPath) -> Dict[str, Any]:
+def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
     """Return the manifest of `directory` after checking its own digest (not the files it lists).
 
+    Args:
+        directory: The checkpoint.
+        pauses: Seconds between the attempts to read it; None for those of `rgt_train.reading`.
+
     Raises:
-        Damaged: It is missing, unreadable or altered.
+        Damaged: It is missing or altered.
+        Unreadable: The disk does not say what is in it.
         Foreign: It is intact and of another format.
     """
-    path = os.path.join(directory, NAME)
+    place = os.fspath(directory)
     try:
-        with open(path, "rb") as file:
-            raw = file.read()
+        raw = reading.content(os.path.join(place, NAME), pauses)
     except OSError as error:
         raise Damaged(f"{NAME}: {error.strerror}") from error
-    return parse(raw, os.fspath(directory))
+    except Unreadable as error:
+        raise error.of_checkpoint(place) from error
+    return parse(raw, place)
+
+
+def length(body: Mapping[str, Any]) -> int:
+    """Return the bytes of the file that the manifest `body` was read from."""
+    return len(_canonical({**body, "digest": hashlib.sha256().hexdigest()}))
 
 
 def parse(raw: bytes, where: str) -> Dict[str, Any]:
@@ -91,7 +105,7 @@ def parse(raw: bytes, where: str) -> Dict[str, Any]:
 
 
 class Verified:
-    """A checkpoint of which every byte has been looked at; its files stay mapped until `close`.
+    """A checkpoint of which every byte has been looked at; its files stay mapped until `release`.
 
     Attributes:
         body: The manifest.
@@ -104,26 +118,44 @@ class Verified:
         self._maps: List[mmap.mmap] = []
 
     def add(self, name: str, path: str) -> None:
-        """Map a file."""
-        with open(path, "rb", buffering=0) as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                self.views[name] = memoryview(b"")
-                return
-            flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
-            mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
-        self._maps.append(mapped)
-        self.views[name] = memoryview(mapped)
+        """Map a file.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        fd = reading.open_file(path)
+        try:
+            size = os.fstat(fd).st_size
+            self.views[name] = self._mapped(fd, size) if size else memoryview(b"")
+        finally:
+            os.close(fd)
 
     def release(self) -> None:
         """Let go of the files; the memory goes with the last view of it."""
         self.views.clear()
         self._maps.clear()
 
+    def _mapped(self, fd: int, size: int) -> memoryview:
+        flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
+        try:
+            mapped = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            # A file system in user space that maps nothing: into memory of our own.
+            mapped = mmap.mmap(-1, size)
+            reading.read_into(fd, 0, memoryview(mapped))
+        self._maps.append(mapped)
+        return memoryview(mapped)
+
 
 def open_verified(
     directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
 ) -> Verified:
-    """Map the files of the checkpoint in `directory` and compare every byte with its checksum.
+    """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
+
+    It is read first and mapped then: a sector that cannot be read is an error of a call, but the end of a process that
+    touches it in a mapping (SIGBUS).
 
     Args:
         directory: The checkpoint.
@@ -132,25 +164,16 @@ def open_verified(
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
+        Unreadable: The disk does not say what is in it.
         Foreign: It is of another format.
     """
-    result = Verified(read(directory))
-    threads = threads or digest.spare_threads()
+    place = os.fspath(directory)
+    result = Verified(_verify(place, threads, only))
     try:
-        tasks: List[Callable[[], None]] = []
-        for name, facts in result.body["files"].items():
-            if only is not None and name not in only:
-                continue
-            path = os.path.join(directory, name)
-            try:
-                size = os.stat(path).st_size
-                if size != facts["size"]:
-                    raise Damaged(f"{name}: {size} bytes, {facts['size']} were written")
-                result.add(name, path)
-            except OSError as error:
-                raise Damaged(f"{name}: {error.strerror}") from error
-            tasks += _checks(name, result.views[name], facts)
-        digest.in_parallel(tasks, threads)
+        for name in result.body["files"]:
+            if only is None or name in only:
+                path = os.path.join(place, name)
+                _asked(place, name, path, lambda name=name, path=path: result.add(name, path))  # type: ignore[misc]
     except BaseException:
         result.release()
         raise
@@ -162,27 +185,54 @@ def verify(directory: StrPath, threads: Optional[int] = None) -> Dict[str, Any]:
 
     Raises:
         Damaged: The first file that is missing, short, long or altered.
+        Unreadable: The disk does not say what is in it.
         Foreign: It is of another format.
     """
-    result = open_verified(directory, threads)
-    body = result.body
-    result.release()
+    return _verify(os.fspath(directory), threads, None)
+
+
+def _verify(place: str, threads: Optional[int], only: Optional[Container[str]]) -> Dict[str, Any]:
+    body = read(place)
+    tasks: List[Callable[[], None]] = []
+    for name, facts in body["files"].items():
+        if only is None or name in only:
+            tasks += _checks(place, name, facts)
+    digest.in_parallel(tasks, threads or digest.spare_threads())
     return body
 
 
-def _checks(name: str, view: memoryview, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
-    chunk, expected = facts["chunk"], facts["crc32"]
-    if len(expected) != -(-len(view) // chunk):
-        raise Damaged(f"{name}: {len(expected)} checksums for {len(view)} bytes")
+def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
+    """Return what compares each chunk of a file with its checksum, after a look at the lengths."""
+    path = os.path.join(place, name)
+    size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
+    there = _asked(place, name, path, lambda: os.stat(path).st_size)
+    if there != size:
+        raise Damaged(f"{name}: {there} bytes, {size} were written")
+    if len(expected) != -(-size // chunk):
+        raise Damaged(f"{name}: {len(expected)} checksums for {size} bytes")
+    if size == 0:
+        return [lambda: os.close(_asked(place, name, path, lambda: reading.open_file(path)))]
 
     def check(number: int) -> None:
         begin = number * chunk
-        found = digest.crc32s(view[begin : begin + chunk], chunk)[0]
+        end = min(begin + chunk, size)
+        found, count = _asked(place, name, path, lambda: digest.crc32_in(path, begin, end - begin))
+        if count != end - begin:
+            raise Damaged(f"{name}: ends at byte {begin + count}, {size} were written")
         if found != expected[number]:
-            end = min(begin + chunk, len(view))
             raise Damaged(f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written")
 
     return [digest.bind(check, number) for number in range(len(expected))]
+
+
+def _asked(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
+    """Return what the disk answers about a file of the checkpoint `place`."""
+    try:
+        return reading.patiently(path, ask)
+    except OSError as error:
+        raise Damaged(f"{name}: {error.strerror}") from error
+    except Unreadable as error:
+        raise error.of_checkpoint(place) from error
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

@@ -14,6 +14,7 @@ from rgt_train.manifest import Damaged
 from rgt_train.mirror.client import Mirror
 from rgt_train.persister import Persister
 from rgt_train.progress import Progress
+from rgt_train.reading import Unreadable
 from rgt_train.report import Report
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Checkpoint, Store, describe
@@ -46,6 +47,8 @@ def load_latest(
 
     Raises:
         UsageError: The checkpoint is intact but does not belong to this run.
+        Unreadable: The disk does not say what is there. Nothing was deleted; starting anew, or from an older one,
+            would end in the loss of what is there.
     """
     strays = store.clean()
     if strays:
@@ -65,6 +68,7 @@ def load_latest(
         return None, None
     path, restored = found
     checkpoint = describe(path, manifest.read(path))
+    store.anchor = os.path.basename(path)
     if complaints:
         report.say(f"going back to step {checkpoint.step}")
     return checkpoint, restored
@@ -115,11 +119,16 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
     """Make ``best``, ``best.json`` and the counters agree: a kill fell between them, or ``best`` was damaged.
 
     A best that is gone is forgotten, loudly: the next validation publishes one, which is better than none at all.
+
+    Raises:
+        Unreadable: The disk does not say whether it is whole.
     """
     if progress.best is None:
         return
     try:
         best = manifest.verify(store.best)["best"]
+    except Unreadable:
+        raise
     except (Damaged, UsageError, KeyError) as error:
         report.say(
             f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"

@@ -67,15 +67,27 @@ RULES: Tuple[Tuple[str, Rule], ...] = (("anchor", _anchor), ("last", _last), ("h
 """In the order of their weight: what only a later rule protects is worth less."""
 
 
-def doomed(items: Sequence[Item], policy: Policy) -> List[Item]:
-    """Return what no rule protects, oldest first."""
+def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+    """Return what no rule protects, oldest first.
+
+    Args:
+        items: What is there.
+        policy: What stays.
+        anchor: Name of one that stays in any case.
+    """
     items = sorted(items)
-    protected = frozenset().union(*(rule(items, policy) for _, rule in RULES))
+    protected = frozenset((anchor,)).union(*(rule(items, policy) for _, rule in RULES))
     return [item for item in items if item.name not in protected]
 
 
-def by_value(items: Sequence[Item], policy: Policy) -> List[Item]:
-    """Return what may be given up to make room on a full disk, the least valuable first; never the anchor."""
+def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+    """Return what may be given up to make room on a full disk, the least valuable first; never the newest.
+
+    Args:
+        items: What is there.
+        policy: What stays where there is room.
+        anchor: Name of one that stays in any case.
+    """
     items = sorted(items)
     kept: "set[str]" = set()
     ranked: List[Item] = []
@@ -85,4 +97,4 @@ def by_value(items: Sequence[Item], policy: Policy) -> List[Item]:
         if rule is not _anchor:
             ranked = [item for item in chosen if item not in ranked] + ranked
     rest = [item for item in items if item.name not in kept]
-    return rest + ranked
+    return [item for item in rest + ranked if item.name != anchor]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from rgt_train import manifest, retention
+from rgt_train import manifest, reading, retention
 from rgt_train.durable import StrPath, fsync_dir, remove
 from rgt_train.manifest import Damaged
+from rgt_train.reading import Unreadable
 from rgt_train.retention import Item, Policy
 
 T = TypeVar("T")
 POINTER = "latest"
 _STEP = re.compile(r"step-(\d{8,})(?:-a(\d+)(?:\.(\d+))?)?\Z")
+_DAMAGED = re.compile(r"\.damaged-(step|best)-.*?(\d+)\Z")
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,20 @@ class Store:
         self.policy = policy or Policy()
         self.rooted = False
         """Whether `root` is known to be there for good."""
+        self.anchor = ""
+        """Name of the checkpoint this incarnation goes on from, then of the newest it wrote: neither ever goes."""
 
-    def items(self) -> List[Item]:
-        """Return the published step checkpoints, oldest first, unverified."""
+    def items(self, pauses: Optional[Sequence[float]] = None) -> List[Item]:
+        """Return the published step checkpoints, oldest first, unverified.
+
+        Args:
+            pauses: Seconds between the attempts to list them; None for those of `rgt_train.reading`.
+
+        Raises:
+            Unreadable: They cannot be listed; that does not mean that there are none.
+        """
         found = []
-        for name in _names(self.root):
+        for name in reading.listing(self.root, pauses):
             match = _STEP.match(name)
             if match:
                 step, attempt, serial = (int(group or 0) for group in match.groups())
@@ -101,9 +113,13 @@ class Store:
         return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
     def clean(self) -> List[str]:
-        """Finish or drop what a dead incarnation left half done; return the names that were removed."""
-        strays = [name for name in _names(self.root) if name.startswith((".tmp-", ".old-"))]
-        if not os.path.isdir(self.best):
+        """Finish or drop what a dead incarnation left half done; return the names that were removed.
+
+        Raises:
+            Unreadable: Nobody can say what is there; nothing was removed.
+        """
+        strays = [name for name in reading.listing(self.root) if name.startswith((".tmp-", ".old-"))]
+        if not reading.is_dir(self.best):
             self._restore_best(strays)
         removed = []
         for name in sorted(strays):
@@ -111,7 +127,7 @@ class Store:
             if os.path.lexists(path):
                 remove(path)
                 removed.append(name)
-        for name in _names(self.out):
+        for name in reading.listing(self.out):
             if name.startswith(".tmp-"):
                 remove(os.path.join(self.out, name))
         return removed
@@ -121,42 +137,48 @@ class Store:
 
         To be called where no save is in flight. An old ``best`` that has no successor stays.
         """
-        for name in _names(self.root):
-            if name.startswith((".tmp-", ".old-step-")):
-                remove(os.path.join(self.root, name))
+        with suppress(Unreadable):
+            for name in reading.listing(self.root, ()):
+                if name.startswith((".tmp-", ".old-step-")):
+                    remove(os.path.join(self.root, name))
 
     def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
         """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
 
-        Damaged ones are moved aside (``.damaged-step-…``, the newest of them is kept for an inspection), so that
-        nobody takes them for good later. ``best`` is the last resort.
+        Damaged ones are moved aside (``.damaged-step-…``), so that nobody takes them for good later; `prune` deletes
+        all but one of them once there is a new checkpoint. Nothing is deleted here. ``best`` is the last resort.
 
         Args:
             use: Takes the directory of a checkpoint and looks at every byte of it; raises `Damaged`.
 
         Raises:
             UsageError: The newest is whole but does not belong here.
+            Unreadable: The disk does not say whether it is whole: no older one may be taken for the newest.
         """
         complaints: List[str] = []
         for path in [*(self.path_of(item) for item in reversed(self.items())), self.best]:
-            if not os.path.isdir(path):
+            if not reading.is_dir(path):
                 continue
             try:
                 return use(path), complaints
             except Damaged as damage:
                 complaints.append(f"checkpoint {path} is damaged, not used: {damage}")
                 if path != self.best:
-                    self._set_aside(path, first=len(complaints) == 1)
+                    self._set_aside(path)
         return None, complaints
 
     def set_best_aside(self) -> None:
         """Keep a damaged ``best`` for an inspection, under another name."""
         if os.path.isdir(self.best):
-            self._set_aside(self.best, first=False, keep=True)
+            self._set_aside(self.best)
 
     def prune(self) -> List[str]:
-        """Delete what the policy does not keep; return the names."""
-        return [item.name for item in retention.doomed(self.items(), self.policy) if self.drop(item)]
+        """Delete what the policy does not keep; return the names. To be called when a checkpoint was published."""
+        with suppress(Unreadable):
+            self._forget_damaged()
+            gone = retention.doomed(self.items(()), self.policy, self.anchor)
+            return [item.name for item in gone if self.drop(item)]
+        return []
 
     def drop(self, item: Item) -> bool:
         """Delete one checkpoint: never a half-deleted directory under a published name, not even after a crash."""
@@ -174,18 +196,21 @@ class Store:
     def make_room(self, *, valuable: bool) -> Optional[str]:
         """Give up the least valuable thing on the disk; return its name, or None where nothing may go.
 
-        What was damaged or half written goes first, then checkpoints by their value; the newest and ``best`` stay.
+        What was damaged or half written goes first, then checkpoints by their value; the newest, `anchor` and
+        ``best`` stay, and while there is no ``best`` the old one that waits to be put back.
 
         Args:
             valuable: Whether intact checkpoints may go.
         """
-        for name in sorted(_names(self.root)):
-            if name.startswith((".damaged-", ".old-")):
-                remove(os.path.join(self.root, name))
-                return name
-        for item in retention.by_value(self.items(), self.policy) if valuable else []:
-            if self.drop(item):
-                return item.name
+        worthless = (".damaged-", ".old-" if os.path.isdir(self.best) else ".old-step-")
+        with suppress(Unreadable):
+            for name in sorted(reading.listing(self.root, ())):
+                if name.startswith(worthless):
+                    remove(os.path.join(self.root, name))
+                    return name
+            for item in retention.by_value(self.items(()), self.policy, self.anchor) if valuable else []:
+                if self.drop(item):
+                    return item.name
         return None
 
     def _restore_best(self, strays: List[str]) -> None:
@@ -201,18 +226,21 @@ class Store:
             except (Damaged, manifest.Foreign, OSError):
                 continue
 
-    def _set_aside(self, path: str, *, first: bool, keep: bool = False) -> None:
-        if first:
-            for name in _names(self.root):
-                if name.startswith(".damaged-"):
-                    remove(os.path.join(self.root, name))
+    def _set_aside(self, path: str) -> None:
         aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self.attempt}")
-        try:
+        with suppress(OSError):
             os.rename(path, aside)
-        except OSError:
-            return
-        if not (first or keep):
-            remove(aside)
+
+    def _forget_damaged(self) -> None:
+        """Keep one damaged step checkpoint and one ``best``: the newest of the last launch that found any."""
+        newest: Dict[str, str] = {}
+        for name in sorted(reading.listing(self.root, ()), key=_damaged_at):
+            match = _DAMAGED.match(name)
+            if match:
+                before = newest.get(match[1])
+                newest[match[1]] = name
+                if before is not None:
+                    remove(os.path.join(self.root, before))
 
 
 def verified(path: str) -> Checkpoint:
@@ -228,8 +256,7 @@ def verified(path: str) -> Checkpoint:
 def describe(path: str, facts: Mapping[str, Any]) -> Checkpoint:
     """Return the published checkpoint at `path` with the manifest `facts`."""
     size = sum(int(entry["size"]) for entry in facts["files"].values())
-    size += os.stat(os.path.join(path, manifest.NAME)).st_size
-    return Checkpoint(path, int(facts["step"]), size, facts)
+    return Checkpoint(path, int(facts["step"]), size + manifest.length(facts), facts)
 
 
 def _written_at(path: str) -> float:
@@ -241,8 +268,7 @@ def _written_at(path: str) -> float:
     return 0.0
 
 
-def _names(path: str) -> List[str]:
-    try:
-        return os.listdir(path)
-    except OSError:
-        return []
+def _damaged_at(name: str) -> Tuple[int, str]:
+    """Return what orders the names of damaged checkpoints: the launch that found it, then its own name."""
+    match = _DAMAGED.match(name)
+    return (int(match[2]) if match else 0, name)

@@ -10,6 +10,7 @@ from rgt_train.durable import fsync_dir
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
 from rgt_train.mirror.place import Place, bests, fetch, steps
+from rgt_train.reading import Unreadable
 from rgt_train.retention import Item
 from rgt_train.store import Store
 
@@ -24,6 +25,7 @@ def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[st
 
     Raises:
         OSError: The place does not answer, or the local disk refuses.
+        Unreadable: The disk does not say whether the ``best`` that is here is whole.
     """
     says: List[str] = []
     names = place.names()
@@ -52,9 +54,10 @@ def _fetch_newest(
     for item in reversed(items):
         temporary = store.temporary("step", item.step)
         try:
-            if not os.path.isdir(store.root):
-                os.mkdir(store.root)
+            os.makedirs(store.root, exist_ok=True)
             fetch(place, item.name, temporary)
+        except Unreadable:
+            raise
         except (Damaged, UsageError) as error:
             says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
             continue
@@ -71,6 +74,8 @@ def _fetch_newest(
 def _is_whole(path: str) -> bool:
     try:
         manifest.verify(path)
+    except Unreadable:
+        raise
     except (Damaged, UsageError):
         return False
     return True
