@@ -25,8 +25,13 @@ from rgt_tui.ssh.errors import (
     Unreachable,
 )
 
-FOREVER = (AuthFailed, HostKeyRefused, NoPython, NoCommands, DeployFailed, ConfigError)
+FOREVER = (CatFailed, AuthFailed, HostKeyRefused, ConfigError)
 """What trying again does not mend."""
+INCAPABLE = (NoPython, NoCommands, DeployFailed)
+"""What trying again does not mend on a box that has not yet shown that it can: later it is a full disk, or no room for
+another process."""
+SILENT_SECONDS = 30.0
+"""A connection that stands and brings nothing for so long waits for a disk that hangs."""
 NOTES = {
     "rotated": "{path} was rotated; going on with the file that stands there now",
     "truncated": "{path} was cut or written anew; going on from its first byte",
@@ -90,7 +95,7 @@ class ExactLog:
                     connection,
                     deployed,
                 ):
-                    async for item in cat(connection, deployed, *self._words()):
+                    async for item in cat(connection, deployed, *self._words(), silence=self._silence()):
                         if isinstance(item, FileBegins):
                             self._begin(item)
                         else:
@@ -99,9 +104,11 @@ class ExactLog:
                         heard = time.monotonic()
                         backoff.reset()
                 return
-            except (CatFailed, *FOREVER):
+            except FOREVER:
                 raise
             except (BoxError, asyncssh.Error, OSError, EOFError, TimeoutError) as error:
+                if isinstance(error, INCAPABLE) and not self._known:
+                    raise
                 words = clean(str(error)) or type(error).__name__
                 stays = self._request.follow and self._known
                 if not stays and time.monotonic() - heard > self._request.patience:
@@ -109,6 +116,10 @@ class ExactLog:
                 wait = backoff.wait()
                 self._say(f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}")
                 await asyncio.sleep(wait)
+
+    def _silence(self) -> float | None:
+        """Return how long nothing may come; a file that is followed may stand still."""
+        return None if self._request.follow else max(SILENT_SECONDS, self._request.patience)
 
     def _words(self) -> list[str]:
         words = ["--path", self._path]

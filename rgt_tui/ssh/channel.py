@@ -18,6 +18,7 @@ from rgt_tui.model.protocol import (
     Wire,
 )
 from rgt_tui.ssh.delta import Rebuilder
+from rgt_tui.ssh.noise import record
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
@@ -89,6 +90,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._lines = LineSplitter()
+        self._first = True
         self._read = FrameReader().read
         self.status: int | None = None
 
@@ -114,6 +116,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         before = self._lines.oversized
         bad = 0
         for line in self._lines.feed(data):
+            if self._first:
+                line, self._first = record(line) or line, False
             if self._on_line is not None:
                 self._on_line(line)
             try:

@@ -8,7 +8,8 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.errors import CommandFailed, NoCommands
+from rgt_tui.ssh.errors import CommandFailed
+from rgt_tui.ssh.refusing import lost, not_opened
 
 SECONDS = 30.0
 MOST_BYTES = 4 << 20
@@ -80,7 +81,7 @@ async def run(
     Raises:
         CommandFailed: it took too long or printed too much.
         NoCommands: the box runs no commands.
-        asyncssh.Error: the connection was lost.
+        Unreachable: the connection was lost.
     """
     collector = _Collector(most_bytes)
     try:
@@ -88,7 +89,9 @@ async def run(
             try:
                 channel, _ = await connection.create_session(lambda: collector, command, encoding=None)
             except asyncssh.ChannelOpenError as error:
-                raise NoCommands(f"the box refuses to run commands: {clean(str(error.reason))}") from error
+                raise not_opened(connection, error, "to run commands") from error
+            except (asyncssh.Error, OSError) as error:
+                raise lost(connection) from error
             try:
                 channel.write(data)
                 channel.write_eof()
@@ -96,10 +99,15 @@ async def run(
                 pass  # it has ended without reading: its status tells why
             try:
                 await asyncio.shield(collector.ended)
+            except (asyncssh.Error, OSError) as error:
+                raise lost(connection) from error
             finally:
                 channel.abort()
     except TimeoutError:
         raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
+    if collector.status is None and connection.is_closed():
+        # A server that says goodbye before it goes raises nothing; what the command printed is a part of it.
+        raise lost(connection)
     if collector.overflow:
         raise CommandFailed(f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off")
     lines = bytes(collector.err).decode(errors="replace").strip().splitlines()

@@ -21,7 +21,7 @@ CANDIDATES = ("python3", "python", "/root/miniconda3/bin/python", "/opt/conda/bi
 
 _SHELL = "RGT-SHELL"
 _PROBE = """
-echo RGT-SHELL
+printf '\\nRGT-SHELL\\n'
 for p in {candidates}; do
   v=$("$p" -c 'import sys; print("%d%02d" % sys.version_info[:2])' 2>/dev/null) || continue
   [ "$v" -ge 308 ] || continue
@@ -36,6 +36,8 @@ done
 exit 7
 """
 
+_READ = "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))"
+"""Runs the script that stands before the agent on standard input: csh and its kin take no argument of several lines."""
 _WRITE = """
 import hashlib, os, sys
 path, digest = sys.argv[1:3]
@@ -82,6 +84,7 @@ async def deploy(
     Raises:
         NoCommands: the box gives no shell to commands.
         CommandFailed: it did not answer in time.
+        Unreachable: the connection was lost.
         NoPython: no Python >= 3.8 among `pythons` and the usual places.
         DeployFailed: it could not be written; the box's own words are passed on.
     """
@@ -92,7 +95,8 @@ async def deploy(
     if _SHELL not in lines:
         said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
         raise NoCommands("the box runs no commands" + (f"; it says: {said}" if said else ""))
-    found = [line.split("\t") for line in lines if line.startswith("RGT\t")]
+    rows = (line.split("\t") for line in lines if line.startswith("RGT\t"))
+    found = [row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))]
     if not found:
         raise NoPython(
             "no Python 3.8 or newer on the box (looked for: "
@@ -100,11 +104,18 @@ async def deploy(
             + "); set `python` for this box"
         )
     _, python, path, exists = found[0]
+    for word in (python, path):
+        if clean(word) != word:
+            shown = clean(word)[:200]
+            raise DeployFailed(
+                f"the box names a path with characters that cannot be shown, and rgt does not use it: {shown}"
+            )
     deployed = Deployed(python=python, path=path)
     if exists == "1":
         return deployed
-    command = shlex.join([python, "-c", _WRITE, path, bundle.digest])
-    written = await run(connection, command, data=bundle.data, name="writing the agent")
+    writer = _WRITE.encode()
+    command = shlex.join([python, "-c", _READ, str(len(writer)), path, bundle.digest])
+    written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
     if written.status != 0:
         raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
     return deployed

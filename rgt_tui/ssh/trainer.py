@@ -15,6 +15,7 @@ from rgt_tui.ssh.deploy import CANDIDATES, deploy
 OLDEST_TORCH = (2, 4)
 
 _PROBE = """
+echo
 for p in {candidates}; do
   "$p" - <<'PROBE' 2>/dev/null
 import sys

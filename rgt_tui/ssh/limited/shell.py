@@ -16,6 +16,7 @@ from rgt_tui.model.plain import clean
 from rgt_tui.ssh.channel import LineSplitter
 from rgt_tui.ssh.errors import NoCommands, ProbeFailed
 from rgt_tui.ssh.limited.cksum import cksum
+from rgt_tui.ssh.refusing import lost, not_opened
 
 START = (
     'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
@@ -37,7 +38,13 @@ WORDS = 20
 
 
 class Shell(asyncssh.SSHClientSession[bytes]):
-    """The running shell. Lines that come before the script runs are kept for messages."""
+    """The running shell. Lines that come before the script runs are kept for messages.
+
+    Attributes:
+        ended: Resolves with why it ended.
+        said: What came before the script ran.
+        status: Its exit status; None while it runs, and where the connection was lost before.
+    """
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
@@ -49,7 +56,7 @@ class Shell(asyncssh.SSHClientSession[bytes]):
         self._marks: asyncio.Queue[str] = asyncio.Queue()
         self._lines = LineSplitter(MOST_LINE)
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
-        self._status: int | None = None
+        self.status: int | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
         """Take note of the channel."""
@@ -80,15 +87,15 @@ class Shell(asyncssh.SSHClientSession[bytes]):
 
     def exit_status_received(self, status: int) -> None:
         """Keep how it ended."""
-        self._status = status
+        self.status = status
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell that it has ended."""
         if not self.ended.done():
             if exc is not None:
                 self.ended.set_result(f"ssh: {exc}")
-            elif self._status is not None:
-                self.ended.set_result(f"the shell on the box ended with {self._status}")
+            elif self.status is not None:
+                self.ended.set_result(f"the shell on the box ended with {self.status}")
             else:
                 self.ended.set_result("ssh: the connection was lost")
 
@@ -127,6 +134,7 @@ async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, t
 
     Raises:
         NoCommands: the box gives no shell of that kind.
+        Unreachable: the connection was lost.
         ProbeFailed: the script did not arrive whole.
     """
     shell = Shell()
@@ -138,11 +146,17 @@ async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, t
         else:
             await connection.create_session(lambda: shell, START, encoding=None)
     except asyncssh.ChannelOpenError as error:
-        kind = "a terminal" if terminal else "commands"
-        raise NoCommands(f"the box refuses {kind}: {clean(str(error.reason))}") from error
+        raise not_opened(connection, error, "a terminal" if terminal else "to run commands") from error
+    except (asyncssh.Error, OSError) as error:
+        raise lost(connection) from error
     try:
         await _started(shell, terminal)
         await _sent(shell, script)
+    except (NoCommands, ProbeFailed) as error:
+        shell.close()
+        if connection.is_closed() and shell.status is None:
+            raise lost(connection) from error
+        raise
     except BaseException:
         shell.close()
         raise

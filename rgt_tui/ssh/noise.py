@@ -1,0 +1,14 @@
+"""What a login shell's start-up files print without a line feed stands in front of the first line of every command.
+
+A ``.bashrc`` that sets the title of the terminal, whether there is one or not, is enough.
+"""
+
+from __future__ import annotations
+
+_BEGINS = b'{"'
+
+
+def record(line: bytes) -> bytes:
+    """Return the JSON object at the end of a first line; empty where there is none."""
+    at = line.find(_BEGINS)
+    return line[at:] if at >= 0 else b""
