@@ -6,9 +6,9 @@ import argparse
 import json
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from rgt_train import exits
+from rgt_train import exits, reading
 from rgt_train.manifest import Damaged
 from rgt_train.report import say
 from rgt_train.resume import result_path
@@ -57,6 +57,7 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
     Raises:
         Damaged: No checkpoint is whole.
         UsageError: `out` is no run directory, or its checkpoints cannot be understood.
+        Unreadable: The newest checkpoint cannot be read; an older one must not be taken for it.
         OSError: The file could not be written; one that was there is untouched.
     """
     from rgt_train import safetensors
@@ -92,7 +93,7 @@ def _newest(out: str, best: bool) -> Tuple[str, Any]:
     places = [store.best] if best else [path for _, path in reversed(store.places())] + [store.best]
     complaints: List[str] = []
     for path in places:
-        if not os.path.isdir(path):
+        if not reading.is_dir(path):
             continue
         try:
             return path, Loaded(path)
@@ -105,30 +106,23 @@ def _newest(out: str, best: bool) -> Tuple[str, Any]:
 
 def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str]:
     """Return name → tensor, and which kind of weights they are."""
+    from rgt_train import averages
     from rgt_train.collected import MODEL_FILE, TRAINER_FILE
 
     document: Mapping[str, Any] = loaded.document
-    if "ema" in document["objects"] and not raw:
-        found = _averages(loaded.value(document["objects"]["ema"], TRAINER_FILE))
-        if found is not None:
-            return found, "averaged weights"
+    names = [] if raw else averages.parts(document["objects"])
     if document.get("layout") == "sharded":
         from rgt_train.parallel import whole
 
-        return _flat(whole.weights(loaded.directory, document)), "weights"
-    models = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
-    return _flat(models), "weights"
-
-
-def _averages(state: Any) -> Optional[Dict[str, Any]]:
-    """Return the averaged weights in an EMA's state: ours, or that of `torch.optim.swa_utils.AveragedModel`."""
-    if not isinstance(state, Mapping):
-        return None
-    if isinstance(state.get("average"), Mapping):
-        return dict(state["average"])
-    prefix = "module."
-    found = {key[len(prefix) :]: value for key, value in state.items() if key.startswith(prefix)}
-    return found or None
+        models = whole.weights(loaded.directory, document)
+        states = whole.objects(loaded.directory, document, names)
+    else:
+        models = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
+        states = {name: loaded.value(document["objects"][name], TRAINER_FILE) for name in names}
+    if not states:
+        return _flat(models), "weights"
+    found, kind = averages.replaced(models, states)
+    return _flat(found), kind
 
 
 def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:

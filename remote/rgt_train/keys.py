@@ -7,7 +7,7 @@ taken away: a layer that a person called ``module`` keeps its name.
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Tuple
+from typing import Dict, Iterable, List, Mapping, Tuple
 
 import torch
 
@@ -28,16 +28,22 @@ def bare_names(model: torch.nn.Module) -> Dict[str, str]:
     Raises:
         ValueError: Two keys would get one name.
     """
-    added = _added_prefixes(model)
-    names: Dict[str, str] = {}
-    for key in model.state_dict():
-        names[key] = _bare(key, added)
+    names = stripped(model, model.state_dict())
     taken: Dict[str, str] = {}
     for key, name in names.items():
         if name in taken:
             raise ValueError(f"{taken[name]} and {key} would both be saved as {name}")
         taken[name] = key
     return names
+
+
+def stripped(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
+    """Return key → the key without what wrappers in `model` have added to it.
+
+    The names of parameters and buffers are not always keys of the state: some wrappers take their part out of those.
+    """
+    added = _added_prefixes(model)
+    return {key: _bare(key, added) for key in keys}
 
 
 def compare(

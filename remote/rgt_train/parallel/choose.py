@@ -15,10 +15,11 @@ import torch
 
 from rgt_train.exits import UsageError
 from rgt_train.parallel import launch
+from rgt_train.parallel.agreeing import NotTaken
 from rgt_train.parallel.crew import Crew, everywhere
 from rgt_train.parallel.ordered import Ordered
 from rgt_train.parallel.replicated import Checks, Replicated
-from rgt_train.persister import Persister
+from rgt_train.persister import Persister, Request
 from rgt_train.ranks import Alone, Ranks
 from rgt_train.state import RunState
 from rgt_train.store import Store
@@ -104,17 +105,28 @@ def persister(
             )
     found: Any
     if is_sharded(models):
+        from rgt_train.parallel import sharded_state
         from rgt_train.parallel.sharded_persister import ShardedPersister
 
+        sharded_state.check_part_names(state)
         found = ShardedPersister(store, ranks, checks, background=background)
     elif ranks.world == 1:
         return inner()
     else:
         found = Replicated(inner() if ranks.is_writer else None, ranks, checks)
-    crew.orders["begin"] = lambda request: found.begin(request, state)
+    crew.orders["begin"] = lambda request: _begin(found, ranks, request, state)
     crew.orders["again"] = lambda give_up: found.again(give_up=give_up)
     crew.orders["load"] = lambda directory: found.load(directory, state)
     return Ordered(found, crew) if ranks.is_writer else found
+
+
+def _begin(persister: Persister, ranks: Ranks, request: Request, state: RunState) -> None:
+    """Begin a save; where some rank's state cannot be taken, the writer alone decides what follows."""
+    try:
+        persister.begin(request, state)
+    except NotTaken:
+        if ranks.is_writer:
+            raise
 
 
 def see(ranks: Ranks, path: str, content: bytes) -> None:

@@ -49,9 +49,9 @@ def prints(models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any])
         return path
 
     for name, model in models.items():
-        names = keys.bare_names(model)
-        for key, parameter in model.named_parameters():
-            put(f"{name}/{names.get(key, key)}", parameter)
+        parameters = dict(model.named_parameters())
+        for key, bare in keys.stripped(model, parameters).items():
+            put(f"{name}/{bare}", parameters[key])
     for name, optimizer in optimizers.items():
         tree.encode(optimizer.state_dict(), put, name)
     return found

@@ -11,8 +11,8 @@ from typing import Callable, List, Optional, Tuple
 
 from rgt_train import exits, rng
 from rgt_train.loaded import Loaded
-from rgt_train.manifest import Damaged
 from rgt_train.parallel import in_step
+from rgt_train.parallel.agreeing import agreed
 from rgt_train.parallel.crew import everywhere
 from rgt_train.persister import Outcome, Persister, Request
 from rgt_train.ranks import Ranks
@@ -106,25 +106,12 @@ class Replicated:
             Damaged: A rank found a byte that is not what was written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
-        loaded: Optional[Loaded] = None
-        complaint: Complaint = None
+        opened: List[Loaded] = []
         try:
-            loaded = Loaded(directory)
-        except (Damaged, exits.UsageError) as error:
-            complaint = describe(error)
-        try:
-            agree_on(self._ranks, complaint)
-            assert loaded is not None, "no rank complained"
-            restored: Optional[Restored] = None
-            try:
-                restored = state.restore(loaded)
-            except exits.UsageError as error:
-                complaint = describe(error)
-            agree_on(self._ranks, complaint)
-            assert restored is not None, "no rank complained"
-            return restored
+            agreed(self._ranks, lambda: opened.append(Loaded(directory)))
+            return agreed(self._ranks, lambda: state.restore(opened[0]))
         finally:
-            if loaded is not None:
+            for loaded in opened:
                 loaded.close()
 
     def close(self) -> None:
@@ -135,28 +122,3 @@ class Replicated:
     def needs(self) -> Tuple[int, int]:
         """Return the bytes and the inodes of one checkpoint, as far as known."""
         return self._inner.needs() if self._inner is not None else (0, 0)
-
-
-Complaint = Optional[Tuple[str, str]]
-"""What is wrong with a checkpoint: ``damaged`` or ``usage``, and the text."""
-
-
-def describe(error: BaseException) -> Complaint:
-    """Return an error of a load as a plain value."""
-    return ("damaged" if isinstance(error, Damaged) else "usage", str(error))
-
-
-def agree_on(ranks: Ranks, complaint: Complaint) -> None:
-    """See that no rank has a complaint. Collective.
-
-    Raises:
-        Damaged: A rank says so; the writer looks for an older one then, the others wait for its orders.
-        UsageError: A rank says that the checkpoint belongs to something else.
-    """
-    found: List[Complaint] = ranks.all_gather(complaint)
-    for kind in ("usage", "damaged"):
-        for rank, each in enumerate(found):
-            if each is None or each[0] != kind:
-                continue
-            text = each[1] if rank == 0 else f"{each[1]} (found by rank {rank})"
-            raise everywhere(exits.UsageError(text)) if kind == "usage" else Damaged(text)

@@ -25,12 +25,13 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from rgt_train import digest, exits, manifest, rng
 from rgt_train.collected import STATE_FILE
 from rgt_train.durable import write_file
-from rgt_train.manifest import Damaged
 from rgt_train.parallel import sharded_state
+from rgt_train.parallel.agreeing import NotTaken, agreed
 from rgt_train.parallel.publishing import Failed, Publisher
-from rgt_train.parallel.replicated import Checks, Complaint, agree_on, describe
+from rgt_train.parallel.replicated import Checks
 from rgt_train.parallel.safe_reader import METADATA, SafeReader, tensors_in
 from rgt_train.persister import BEST, Outcome, Request
+from rgt_train.ranks import RanksError
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Store
 
@@ -87,20 +88,18 @@ class ShardedPersister:
 
         Raises:
             Stop: The ranks are out of step.
-            UsageError: The state holds something that cannot be stored.
+            NotTaken: A rank's state holds something that cannot be stored, or it has no memory for the copy.
         """
         begun = time.monotonic()
         self._settle()
         self._ranks.background()  # made by all ranks together, the first time
         self._checks.before_save(request.step, state)
         random = self._ranks.gather(rng.capture())
-        taken = sharded_state.take(state)
-        text = b""
-        if self._ranks.is_writer:
-            text = json.dumps(taken.document(state, random), separators=(",", ":")).encode()
-        size = sum(t.numel() * t.element_size() for t in taken.tensors.values())
+        self._last = None  # what failed before is not what `again` may write from here on
+        copy, text = agreed(self._ranks, lambda: self._copy(state, random))
+        size = sum(t.numel() * t.element_size() for t in copy.values())
         self._needs = size + len(text) + _OVERHEAD * self._ranks.world, self._ranks.world + 5
-        flight = _Flight(request, self._stage.copy(taken.tensors), text, begun)
+        flight = _Flight(request, copy, text, begun)
         flight.stall_s = time.monotonic() - begun
         self._launch(flight)
         if not self._background:
@@ -140,45 +139,37 @@ class ShardedPersister:
             Damaged: A rank found a byte that is not what was written; no rank has changed anything.
             UsageError: It belongs to something else.
         """
-        complaint: Complaint = None
-        document: Dict[str, Any] = {}
-        try:
-            document = _verified(directory, self._ranks.rank, self._ranks.world)
-            sharded_state.check_data(state, document, directory)
-        except (Damaged, exits.UsageError) as error:
-            complaint = describe(error)
-        agree_on(self._ranks, complaint)
-        taken = sharded_state.take(state)
         reader = SafeReader(directory)
-        complaint = None
-        try:
-            saved = tensors_in(reader)
-            sharded_state.check_names(
-                {name: tuple(entry.size) for name, entry in saved.items()}, taken.tensors, directory
-            )
-        except (Damaged, exits.UsageError) as error:
-            complaint = describe(error)
-        agree_on(self._ranks, complaint)
-        wanted = {name: tensor for name, tensor in taken.tensors.items() if name in saved}
-        wanted.update(
-            (name, torch.empty(entry.size, dtype=entry.properties.dtype))
-            for name, entry in saved.items()
-            if name.startswith(sharded_state.OBJECTS)
-        )
-        _load(wanted, reader, self._ranks.group)
+        document = agreed(self._ranks, lambda: self._verified(directory, state))
+        taken, wanted = agreed(self._ranks, lambda: _look(directory, state, reader))
+        agreed(self._ranks, lambda: _load(wanted, reader, self._ranks.group))
         own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
-        try:
-            restored = sharded_state.put_back(state, own, document, wanted, directory)
-        except exits.UsageError as error:
-            complaint = describe(error)
-        agree_on(self._ranks, complaint)
-        return restored
+        return agreed(self._ranks, lambda: sharded_state.put_back(state, own, document, wanted, directory))
 
     def close(self) -> None:
         """Let what is in flight end, unless the ranks it needs are gone."""
         flight = self._flight or self._last
         if flight is not None and flight.thread is not None:
             flight.thread.join(_CLOSE_S)
+
+    def _copy(self, state: RunState, random: Optional[List[Any]]) -> Tuple[Dict[str, torch.Tensor], bytes]:
+        """Return what this rank has to write; only the writer has a text."""
+        try:
+            taken = sharded_state.take(state)
+            text = b""
+            if random is not None:
+                text = json.dumps(taken.document(state, random), separators=(",", ":")).encode()
+            return self._stage.copy(taken.tensors), text
+        except RanksError:
+            raise
+        except Exception as error:
+            kind = "" if isinstance(error, exits.UsageError) else f"{type(error).__name__}: "
+            raise NotTaken(f"{kind}{error}") from error
+
+    def _verified(self, directory: str, state: RunState) -> Dict[str, Any]:
+        document = _verified(directory, self._ranks.rank, self._ranks.world)
+        sharded_state.check_data(state, document, directory)
+        return document
 
     def _settle(self) -> None:
         """Let the save before end on this rank, too: the writer knows already that it has."""
@@ -272,8 +263,23 @@ def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
     return document
 
 
+def _look(
+    directory: str, state: RunState, reader: SafeReader
+) -> Tuple[sharded_state.Taken, Dict[str, torch.Tensor]]:
+    """Return the state as it is, and the tensors that the checkpoint is to be read into."""
+    taken = sharded_state.take(state)
+    saved = tensors_in(reader)
+    shapes = {name: tuple(entry.size) for name, entry in saved.items()}
+    sharded_state.check_names(shapes, taken.tensors, directory)
+    kinds = {name: (shapes[name], entry.properties.dtype) for name, entry in saved.items()}
+    return taken, sharded_state.room_for(kinds, taken.tensors)
+
+
 def _load(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
     try:
         load_sharded(dict(tensors), storage_reader=reader, process_group=group)
     except CheckpointException as error:
-        raise exits.UsageError(f"{reader.path} could not be loaded: {error}") from None
+        rank, (cause, _) = next(iter(error.failures.items()))
+        raise exits.UsageError(
+            f"{reader.path} could not be loaded: rank {rank}: {type(cause).__name__}: {cause}"
+        ) from error

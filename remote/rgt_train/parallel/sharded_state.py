@@ -6,12 +6,13 @@ objects. What differs between ranks although nobody shards it (batch normalisati
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Tuple
 
 import torch
 
-from rgt_train import tree
+from rgt_train import keys, tree
 from rgt_train.exits import UsageError
 from rgt_train.fingerprint import changes, environment
 from rgt_train.parallel import shards
@@ -21,6 +22,8 @@ LAYOUT = "sharded"
 """What the document of such a checkpoint has under ``layout``."""
 OBJECTS = "objects/"
 """Before the names of tensors of anything that is neither model nor optimizer."""
+_EACH = re.compile(r"rank\d+/")
+"""Before the names of what each rank has for itself."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +145,7 @@ def put_back(
         UsageError: It does not fit.
     """
     done = [*state.models, *sorted(state.optimizers)]
-    names = {name for name in taken.tensors if not name.startswith((OBJECTS, "rank"))}
+    names = {name for name in taken.tensors if _common(name)}
     plain = tree.decode(document["plain"], _no_tensor_back)
     shards.put_back(state.models, owners(state), {name: taken.tensors[name] for name in names}, plain)
     for name, buffer in _own_buffers(state, taken.tensors).items():
@@ -183,8 +186,8 @@ def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.T
     Raises:
         UsageError: They are not; the text lists them.
     """
-    shared = {name for name in saved if not name.startswith((OBJECTS, "rank"))}
-    mine = {name for name in here if not name.startswith((OBJECTS, "rank"))}
+    shared = {name for name in saved if _common(name)}
+    mine = {name for name in here if _common(name)}
     problems = []
     if mine - shared:
         problems.append(f"missing {shards.listed(sorted(mine - shared))}")
@@ -201,14 +204,63 @@ def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.T
         raise UsageError(f"{where} does not fit this model and optimizer: {'; '.join(problems)}")
 
 
+def check_part_names(state: RunState) -> None:
+    """See that the names of models and optimizers keep their tensors apart from each other's and from all else.
+
+    Raises:
+        UsageError: One of them does not.
+    """
+    for name in sorted({*state.models, *state.optimizers}):
+        if "/" in name or name + "/" == OBJECTS or _EACH.fullmatch(name + "/"):
+            raise UsageError(
+                f"a sharded run cannot have a part called {name!r}: give it a name without / that is neither objects "
+                "nor rank with a number"
+            )
+    both = sorted(set(state.models) & set(state.optimizers))
+    if both:
+        raise UsageError(f"a sharded run cannot call both a model and an optimizer {both[0]!r}")
+
+
+def room_for(
+    saved: Mapping[str, Tuple[Tuple[int, ...], torch.dtype]], here: Mapping[str, torch.Tensor]
+) -> Dict[str, torch.Tensor]:
+    """Return the tensors that a checkpoint is to be read into: models' and optimizers' own, new ones for all else.
+
+    What an object holds in parts (averaged weights of a sharded model) comes back in the same parts: its own
+    `load_state_dict` copies a `DTensor` into a `DTensor`. A buffer that each rank has for itself must not be read into
+    its own memory: the model's common value goes there before it does.
+
+    Args:
+        saved: Shape and dtype of each tensor of the checkpoint.
+        here: The tensors of this run.
+    """
+    wanted: Dict[str, torch.Tensor] = {}
+    for name, (shape, dtype) in saved.items():
+        own = here.get(name)
+        if _common(name):
+            if own is not None:
+                wanted[name] = own
+        elif own is not None and type(own).__name__ == "DTensor" and tuple(own.shape) == shape:
+            wanted[name] = torch.empty_like(own, dtype=dtype)
+        elif own is not None or name.startswith(OBJECTS):
+            wanted[name] = torch.empty(shape, dtype=dtype)
+    return wanted
+
+
+def _common(name: str) -> bool:
+    """Say whether a tensor is of a model or an optimizer, and the same for all ranks."""
+    return not (name.startswith(OBJECTS) or _EACH.match(name))
+
+
 def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
     """Return the buffers that every rank has for itself."""
     if state.world == 1:
         return {}
     found: Dict[str, torch.Tensor] = {}
     for name, model in state.models.items():
-        for key, buffer in model.named_buffers():
-            full = f"{name}/{key}"
+        buffers = dict(model.named_buffers())
+        for key, bare in keys.stripped(model, buffers).items():
+            full, buffer = f"{name}/{bare}", buffers[key]
             if full in tensors and type(buffer).__name__ != "DTensor":
                 found[full] = buffer
     return found
@@ -231,4 +283,7 @@ def _no_tensor_back(name: str) -> torch.Tensor:
     raise UsageError(f"the checkpoint has a tensor where only plain values belong: {name}")
 
 
-__all__ = ["LAYOUT", "OBJECTS", "Stage", "Taken", "check_data", "check_names", "owners", "put_back", "take"]
+__all__ = [
+    "LAYOUT", "OBJECTS", "Stage", "Taken", "check_data", "check_names", "check_part_names", "owners", "put_back",
+    "room_for", "take",
+]  # fmt: skip

@@ -156,12 +156,11 @@ class Zygote:
         return self._launch({"argv": argv, "env": {"RGT_TRAIN_BACKGROUND": str(int(background))}})
 
     def launch_script(
-        self, path: Path, *, background: bool = False, env: dict[str, str] | None = None
+        self, path: Path, *words: str, background: bool = False, env: dict[str, str] | None = None
     ) -> Trainer:
         """Start a Python file in its own directory; it saves exactly at the steps that are due by default."""
-        return self._launch(
-            {"script": str(path), "env": {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}}
-        )
+        env = {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}
+        return self._launch({"script": str(path), "argv": list(words), "env": env})
 
     def _launch(self, request: dict[str, Any]) -> Trainer:
         self._count += 1

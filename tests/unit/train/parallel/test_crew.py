@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from rgt_train import exits
+from rgt_train.manifest import Damaged
 from rgt_train.parallel import adapters, in_step
-from rgt_train.parallel.crew import Crew, everywhere
+from rgt_train.parallel.agreeing import NotTaken, agreed
+from rgt_train.parallel.crew import Crew, everywhere, is_everywhere
 from rgt_train.ranks import Alone, RanksError
 
 
 class Threads:
-    """Ranks that are threads: only `share`, which is all that a crew needs."""
+    """Ranks that are threads, with as much of the communication as a crew needs."""
 
     nodes = 1
 
@@ -29,6 +32,14 @@ class Threads:
             self._place["value"] = value
         barrier.wait(10)
         found = self._place["value"]
+        barrier.wait(10)
+        return found
+
+    def all_gather(self, value: Any) -> list[Any]:
+        barrier: threading.Barrier = self._place["barrier"]
+        self._place[f"of {self.rank}"] = value
+        barrier.wait(10)
+        found = [self._place[f"of {rank}"] for rank in range(self.world)]
         barrier.wait(10)
         return found
 
@@ -131,3 +142,27 @@ def test_a_deepspeed_engine_gives_its_parts_or_says_why_not() -> None:
     assert adapters.of_deepspeed(engine) == {"model": engine.module, "optimizer": engine.optimizer}
     with pytest.raises(exits.UsageError, match="ZeRO stage 2"):
         adapters.of_deepspeed(Engine(2))
+
+
+def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
+    expected: list[tuple[Exception, type[BaseException], type[BaseException], bool]] = [
+        (Damaged("bad byte"), Damaged, Damaged, False),
+        (NotTaken("no place"), NotTaken, NotTaken, False),
+        (exits.UsageError("foreign"), exits.UsageError, exits.UsageError, True),
+        (KeyError("model"), RanksError, KeyError, True),
+    ]
+    for error, told, own, ends in expected:
+        found = together(3, partial(in_agreement, error))
+        errors = [result for result, _ in found]
+        assert [type(each) for each in errors] == [told, own, told]
+        assert all("rank 1" in str(each) for each in errors if each is not error)
+        assert [is_everywhere(each) for each in errors] == [ends] * 3
+    assert [result for result, _ in together(2, lambda crew, _: agreed(crew._ranks, lambda: 7))] == [7, 7]
+
+
+def in_agreement(error: Exception, crew: Crew, orders: list[Any]) -> None:
+    def fail_on_one() -> None:
+        if crew._ranks.rank == 1:
+            raise error
+
+    agreed(crew._ranks, fail_on_one)

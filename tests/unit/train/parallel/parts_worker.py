@@ -1,0 +1,94 @@
+"""Two ranks train a sharded model with averaged weights and statistics of their own: FOLDER EPOCHS [trouble].
+
+Each rank writes ``came-RANK.json`` and ``final-RANK.json``: fingerprints of what it holds as it was loaded and at the
+end. With ``trouble`` the state of rank 0 cannot be stored at the second save, that of rank 1 not at the third.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rgt_train import Options, Run, distributed
+from rgt_train.parallel import fingerprint
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+
+class Averages:
+    """A person's own averaged weights, held like the weights: in parts."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._model = model
+        self.shadow: dict[str, Any] = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for name, parameter in self._model.named_parameters():
+            self.shadow[name].lerp_(parameter.detach(), 0.3)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"shadow": self.shadow}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name, value in state["shadow"].items():
+            self.shadow[name].copy_(value)
+
+
+class Fickle:
+    """Something with state that one rank cannot store at times."""
+
+    def __init__(self, rank: int, *, trouble: bool) -> None:
+        self._rank, self._saves, self._trouble = rank, 0, trouble
+
+    def state_dict(self) -> dict[str, Any]:
+        self._saves += 1
+        return {"odd": object() if self._trouble and self._saves == self._rank + 3 else 1}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        assert state["odd"] == 1
+
+
+def main() -> None:
+    """Train to the end, from wherever FOLDER stands."""
+    folder, epochs, trouble = Path(sys.argv[1]), int(sys.argv[2]), "trouble" in sys.argv
+    ranks = distributed(timeout_s=30)
+    torch.manual_seed(5)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
+    fully_shard(model, mesh=init_device_mesh("cpu", (ranks.world,)))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
+    averages = Averages(model)
+    run = Run(
+        folder / "run", model={"ranker": model}, optimizer=optimizer, ema=averages,
+        scaler=Fickle(ranks.rank, trouble=trouble), samples=24, batch_size=4, epochs=epochs, ranks=ranks,
+        options=Options(save_every=2, background=False),
+    )  # fmt: skip
+
+    def note(name: str) -> None:
+        kinds = {type(value).__name__ for value in averages.shadow.values()}
+        assert kinds == {"DTensor"}, kinds
+        held = {key: fingerprint.of_tensor(value.to_local()) for key, value in averages.shadow.items()}
+        own = {key: fingerprint.of_tensor(value) for key, value in model.named_buffers()}
+        (folder / f"{name}-{ranks.rank}.json").write_text(
+            json.dumps({"step": run.step_now, "held": held, "own": own})
+        )
+
+    note("came")
+    with run:
+        for _ in run.epochs():
+            for indices in run.batches():
+                x = torch.tensor(indices, dtype=torch.float32)[:, None] * torch.arange(6) / 50
+                loss = model(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                averages.update()
+                run.step(loss.item())
+    note("final")
+
+
+if __name__ == "__main__":
+    main()
