@@ -13,7 +13,7 @@ from typing import Any
 from rgt_tui.cli.exits import FAILED, OK, USAGE
 from rgt_tui.cli.opening import complain
 from rgt_tui.fleet.config.write import add_boxes, box_table
-from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file
+from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, working_directory
 from rgt_tui.profiles import all_profiles
 
 ORDER = ("host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs")
@@ -30,7 +30,7 @@ def guess_profile(host: str) -> str | None:
 
 def target_path(named: str | None) -> Path:
     """Return the fleet file to add to: the one that is meant, else a new ``rgt.toml`` here."""
-    return find_fleet_file(named, os.environ, Path.cwd()) or Path("rgt.toml")
+    return find_fleet_file(named, os.environ, working_directory()) or Path("rgt.toml")
 
 
 def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from rgt_tui import __version__
 from rgt_tui.cli import exits
 from rgt_tui.cli.options import history_option
+from rgt_tui.cli.output import drop_output
 from rgt_tui.cli.table import COMMANDS, module_of
 
 VALUED = ("--fleet",)
@@ -88,9 +89,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write("rgt: interrupted\n")
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # What is still buffered has nowhere to go; the interpreter would complain about it at its end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exits.FAILED
+        drop_output()
+        return exits.UNTOLD.get(arguments.command, exits.FAILED)
 
 
 if __name__ == "__main__":

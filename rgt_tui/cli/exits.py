@@ -13,6 +13,7 @@ INTERRUPTED = 130
 Meaning = tuple[int, str]
 
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
+_WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
 
 EXITS: dict[str, tuple[Meaning, ...]] = {
     "rgt": ((OK, "left"), (USAGE, "no terminal, no fleet file, or one that cannot be used")),
@@ -54,7 +55,7 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
     "logs": (
         (OK, "printed, or ended by Ctrl-C"),
         (FAILED, "no such file on the box, or it cannot be read"),
-        _CONFIG,
+        _WAY,
         (UNREACHABLE, "the box could not be reached in time"),
     ),
     "record": (
@@ -78,13 +79,16 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
     "push": (
         (OK, "it is there, and the box has a Python that can run it"),
         (FAILED, "it cannot be written, or no Python there has torch"),
-        _CONFIG,
+        _WAY,
         (UNREACHABLE, "the box could not be reached"),
     ),
     "agent": ((OK, "written"), (FAILED, "it cannot be written"), (USAGE, "wrong command line")),
     "completion": ((OK, "printed"), (USAGE, "wrong command line")),
 }
 """Command → what each of its statuses means. Ctrl-C elsewhere ends with 130."""
+
+UNTOLD: dict[str, int] = {"patrol": UNKNOWN, "status": UNREACHABLE}
+"""Command → how it ends when nobody reads what it prints: not as if a box were in trouble. Others end with FAILED."""
 
 
 def epilog(command: str, *examples: str) -> str:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from rgt_tui.cli.composing import make_fleet
+from rgt_tui.fleet.approach import endpoint_from
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -23,8 +24,10 @@ BEHIND_SECONDS = 30.0
 LOOK_SECONDS = 0.1
 STOP_SECONDS = 8.0
 """The history takes up to five to be written."""
-ENDED = (Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN, Link.PAUSED)
+FAILED = (Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN)
 """A first try that ended so is an answer: a command that is run once does not wait for the next one."""
+ELSEWHERE = (Link.UNREACHABLE, Link.REFUSED_KEY)
+"""After these a session tries the address that the provider tells."""
 
 
 class Settling:
@@ -43,6 +46,10 @@ class Settling:
         """Box → when it last told something else than a sample."""
         self._behind: dict[str, float] = {}
         """Box → when a curve last grew by points of long ago."""
+        self._tries: dict[str, set[float | None]] = {}
+        """Box → when the next try was due, after each that failed."""
+        self._told: dict[str, int] = {}
+        """Box → how many tries had failed when the provider named another address."""
 
     def look(self, state: FleetState) -> None:
         """Take in a new state."""
@@ -66,19 +73,35 @@ class Settling:
                     self._behind[name] = now
             if box.link is Link.LIVE and box.sample is not None:
                 self._live.setdefault(name, now)
+            if box.link in FAILED:
+                self._tries.setdefault(name, set()).add(box.retry_at)
+            if _is_elsewhere(box):
+                self._told.setdefault(name, len(self._tries.get(name, ())))
 
     def settled(self, box: BoxState) -> bool:
         """Tell whether there is nothing more to wait for."""
-        if box.link in ENDED:
-            return True
         name, now = box.spec.name, self._now()
-        if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
-            return False
+        if box.link is Link.PAUSED:
+            return True
         if box.spec.provider is not None and box.meter.at is None and box.meter.error is None:
+            return False  # the provider knows what no failed connection tells: stopped, gone, moved
+        if box.link in FAILED:
+            return box.link not in ELSEWHERE or not _is_elsewhere(box) or self._tried_there(name)
+        if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
             return False
         if now - self._news.get(name, now) >= QUIET_SECONDS:
             return True
         return now - max(self._live[name], self._behind.get(name, 0.0)) >= LONGEST_SECONDS
+
+    def _tried_there(self, name: str) -> bool:
+        """Tell whether a try has failed since the provider named another address and the described one failed."""
+        return len(self._tries.get(name, ())) > max(1, self._told.get(name, 0))
+
+
+def _is_elsewhere(box: BoxState) -> bool:
+    """Tell whether the provider names an address that is not the described one."""
+    told = endpoint_from(box.meter)
+    return told is not None and told != (box.spec.host, box.spec.port)
 
 
 def _behind(run: RunState, box: BoxState, now: float) -> bool:

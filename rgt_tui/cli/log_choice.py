@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 import time
 from collections.abc import Callable
 from pathlib import PurePosixPath
 
-import msgspec
-
 from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.json_line import json_line
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.cat import CatFailed, FileListed, listed
+from rgt_tui.ssh.connect import hops
 from rgt_tui.ssh.errors import Unreachable
 
 SHOWN = 5
@@ -25,6 +26,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
 
     Raises:
         CatFailed: there is no such log.
+        ConfigError: ssh_config, or the box's entry in the fleet file, is wrong.
         BoxError: the box cannot be reached.
     """
     wanted = arguments.log
@@ -33,6 +35,9 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
     state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
     box = state.boxes[0]
     if box.link is not Link.LIVE:
+        await asyncio.to_thread(
+            hops, spec
+        )  # a mistake in ssh_config is one of the person's, and no box far away
         raise Unreachable(clean(box.reason))
     if wanted is not None and not arguments.list:
         return of_run(box, wanted) or str(wanted)
@@ -41,7 +46,7 @@ async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[st
     if arguments.list:
         for file in found:
             if arguments.json:
-                sys.stdout.write(msgspec.json.encode(file).decode() + "\n")
+                sys.stdout.write(json_line(file).decode())
                 continue
             stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime))
             sys.stdout.write(f"{stamp} {file.size:>14,} {clean(file.path)}\n")

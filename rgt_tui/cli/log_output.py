@@ -6,8 +6,7 @@ import asyncio
 import os
 import sys
 
-import msgspec
-
+from rgt_tui.cli.json_line import json_line
 from rgt_tui.fleet.exact_log import ExactLog
 from rgt_tui.model.plain import clean
 
@@ -108,7 +107,7 @@ class JsonOutput(ExactOutput):
 
     def _object(self, line: bytes) -> bytes:
         text = line.decode("utf-8", "replace")
-        return msgspec.json.encode({"path": self._path, "offset": self._begin, "text": text}) + b"\n"
+        return json_line({"path": self._path, "offset": self._begin, "text": text})
 
 
 def harmless(line: bytes) -> bytes:

@@ -77,13 +77,17 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.model.plain import clean
     from rgt_tui.ssh.cat import CatFailed
-    from rgt_tui.ssh.errors import BoxError, DeployFailed, NoCommands, NoPython
+    from rgt_tui.ssh.config.errors import ConfigError
+    from rgt_tui.ssh.errors import BoxError, CommandFailed, DeployFailed, NoCommands, NoPython
 
     try:
         return running.run(_print(spec, arguments))
-    except (CatFailed, NoPython, NoCommands, DeployFailed) as error:
+    except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
         complain(f"{spec.name}: {clean(str(error))}")
         return FAILED
+    except ConfigError as error:
+        complain(f"{spec.name}: {clean(str(error))}")
+        return USAGE
     except BoxError as error:
         complain(f"{spec.name}: {clean(str(error))}")
         return UNREACHABLE

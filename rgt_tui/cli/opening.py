@@ -9,7 +9,13 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, find_fleet_file, read_fleet
+from rgt_tui.fleet.fleet_file import (
+    FleetConfig,
+    FleetFileError,
+    find_fleet_file,
+    read_fleet,
+    working_directory,
+)
 from rgt_tui.model.box import BoxSpec
 
 NONE_FOUND = (
@@ -23,7 +29,7 @@ NONE_FOUND = (
 
 def named_path(arguments: argparse.Namespace) -> Path | None:
     """Return the fleet file that is meant; None when there is none."""
-    return find_fleet_file(arguments.fleet, os.environ, Path.cwd())
+    return find_fleet_file(arguments.fleet, os.environ, working_directory())
 
 
 def open_fleet(arguments: argparse.Namespace, *, warn: bool = True) -> FleetConfig:

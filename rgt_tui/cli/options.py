@@ -124,11 +124,10 @@ def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
 def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the names that a shell may complete; none where there is no usable fleet file."""
     import os
-    from pathlib import Path
 
-    from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, load_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, load_fleet, working_directory
 
-    path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, Path.cwd())
+    path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, working_directory())
     try:
         return [] if path is None else [spec.name for spec in load_fleet(path)]
     except FleetFileError:

@@ -47,7 +47,27 @@ def add_parser(commands: Commands) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Look once; return the exit code."""
-    from rgt_tui.cli.opening import complain, open_boxes
+    # Whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate".
+    try:
+        return _look(arguments)
+    except BrokenPipeError:
+        raise  # whoever calls this knows what it means
+    except Exception as error:
+        import contextlib
+        import traceback
+
+        from rgt_tui.cli.opening import complain
+        from rgt_tui.cli.output import drop_output
+
+        with contextlib.suppress(OSError):  # standard error may be on the same full disk
+            traceback.print_exc()
+            complain(f"could not tell: rgt itself has failed ({type(error).__name__}), see above")
+        drop_output()
+        return UNKNOWN
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    from rgt_tui.cli.opening import open_boxes
 
     opened = open_boxes(arguments, arguments.boxes)
     if opened is None:
@@ -55,18 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     config, specs = opened
     from rgt_tui.cli import running
 
-    try:
-        return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
-    except BrokenPipeError:
-        raise
-    except (
-        Exception
-    ):  # whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate"
-        import traceback
-
-        traceback.print_exc()
-        complain("could not tell: rgt itself has failed, see above")
-        return UNKNOWN
+    return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
 
 
 async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
@@ -81,6 +90,7 @@ async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
     for line in lines:
         text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
         sys.stdout.write(encode(line).decode() if arguments.json else text)
+    sys.stdout.flush()  # a full disk or a reader that has gone is noticed here, where it counts as "could not tell"
     return exit_code(line.verdict for line in lines)
 
 

@@ -53,6 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.fleet.pushing import push_trainer
     from rgt_tui.model.plain import clean
+    from rgt_tui.ssh.config.errors import ConfigError
     from rgt_tui.ssh.errors import BoxError, CommandFailed, DeployFailed, NoCommands, NoPython
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
@@ -66,6 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (NoPython, NoCommands, DeployFailed, CommandFailed) as error:
         complain(f"{spec.name}: {clean(str(error))}")
         return FAILED
+    except ConfigError as error:
+        complain(f"{spec.name}: {clean(str(error))}")
+        return USAGE
     except BoxError as error:
         complain(f"{spec.name}: {clean(str(error))}")
         return UNREACHABLE
@@ -73,23 +77,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 def tell(pushed: Pushed, as_json: bool) -> int:
     """Print what is there now; return the exit code."""
+    import shlex
+
     import msgspec
+
+    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.model.plain import clean
 
     if as_json:
         body = {**msgspec.structs.asdict(pushed), "problem": pushed.problem}
-        sys.stdout.write(msgspec.json.encode(body).decode() + "\n")
+        sys.stdout.write(json_line(body).decode())
     else:
         torch = f"torch {pushed.torch}" if pushed.torch else "no torch"
-        sys.stdout.write(
-            f"{pushed.box}: {pushed.path}  sha256 {pushed.sha256[:16]}…\n"
-            f"python    {pushed.python} ({torch})\n"
-            f"launch    {pushed.launch}\n"
-            f"try it    {pushed.python} {pushed.path} --smoke 2\n"
-            f"your loop {pushed.library} {pushed.python} train.py\n"
-        )
+        python, path = shlex.quote(pushed.python), shlex.quote(pushed.path)
+        for line in (
+            f"{pushed.box}: {pushed.path}  sha256 {pushed.sha256[:16]}…",
+            f"python    {pushed.python} ({torch})",
+            f"launch    {pushed.launch}",
+            f"try it    {python} {path} --smoke 2",
+            f"your loop {pushed.library} {python} train.py",
+        ):
+            sys.stdout.write(clean(line) + "\n")
     if pushed.problem:
         from rgt_tui.cli.opening import complain
 
-        complain(f"{pushed.box}: {pushed.problem}")
+        complain(clean(f"{pushed.box}: {pushed.problem}"))
         return FAILED
     return OK

@@ -69,7 +69,7 @@ class Approach:
         self._person = Person(spec.name, ask, answers, self._idle)
         self._turn: Turn | None = None
         self._elsewhere: Elsewhere | None = None
-        self._moved = False
+        self._moved = self._failed = False
 
     def moved(self, host: str, port: int, source: str = "the provider") -> bool:
         """Take note of where the box is said to be; return whether that is news.
@@ -79,6 +79,7 @@ class Approach:
         told = Elsewhere(host, port, source)
         news = told != self._elsewhere
         self._elsewhere = told
+        self._moved = self._moved or (news and self._failed)
         return news
 
     @contextlib.asynccontextmanager
@@ -96,17 +97,21 @@ class Approach:
         Raises:
             BoxError: see `rgt_tui.ssh.connect.connect`. The next try goes to the other address, where there is one.
         """
+        described = not self._moved
         try:
-            return await connect(
+            connection = await connect(
                 self._spec,
                 person=self._person,
                 policy=self._policy,
                 default_user=self._user,
-                elsewhere=self._elsewhere if self._moved else None,
+                elsewhere=None if described else self._elsewhere,
             )
         except (Unreachable, HostKeyRefused):
-            self._moved = self._elsewhere is not None and not self._moved
+            self._failed = described
+            self._moved = described and self._elsewhere is not None
             raise
+        self._failed = False
+        return connection
 
     @property
     def has_another_way(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rgt_tui.fleet.config.errors import FleetFileError
-from rgt_tui.fleet.config.find import find_fleet_file
+from rgt_tui.fleet.config.find import find_fleet_file, working_directory
 from rgt_tui.fleet.config.load import FleetConfig, read_fleet
 from rgt_tui.fleet.config.write import dump_fleet
 from rgt_tui.model.box import BoxSpec
@@ -17,6 +17,7 @@ __all__ = [
     "find_fleet_file",
     "load_fleet",
     "read_fleet",
+    "working_directory",
 ]
 
 

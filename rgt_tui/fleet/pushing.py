@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_trainer
-from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.errors import Unreachable
-from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.trainer import Pushed, push
 
 
@@ -24,15 +23,12 @@ async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: b
     Raises:
         BoxError: it could not be reached, or the trainer could not be put there.
     """
-    profile = load_profile(spec.profile)
-    policy = Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
+    pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
     try:
-        async with asyncio.timeout(seconds):
-            connection = await connect(spec, policy=policy, default_user=profile.user)
-            try:
-                pythons = (spec.python,) if spec.python else profile.python
-                return await push(connection, spec.name, build_trainer(), pythons)
-            finally:
-                connection.abort()
+        async with (
+            asyncio.timeout(seconds),
+            connected(spec, accept_new_host_keys=accept_new_host_keys) as way,
+        ):
+            return await push(way, spec.name, build_trainer(), pythons)
     except TimeoutError as error:
         raise Unreachable(f"not done within {seconds:g} s") from error

@@ -12,10 +12,11 @@ _SEQUENCE = re.compile(
     r"|[\x90\x98\x9d-\x9f][^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|\x1b[ -/]*[0-~]?"
 )
-_INVISIBLE = re.compile(
+INVISIBLE = re.compile(
     r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
     r"|[\ud800-\udfff]|[\U000e0000-\U000e0fff]"
 )
+"""Characters that a terminal obeys or that turn the text around them."""
 TAB_WIDTH = 4
 
 
@@ -26,4 +27,4 @@ def clean(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _cleaned(text: str) -> str:
-    return _INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
+    return INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)

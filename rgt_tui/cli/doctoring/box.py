@@ -12,20 +12,24 @@ import msgspec
 
 from rgt_tui.cli.doctoring import readings
 from rgt_tui.cli.doctoring.finding import BOX_CHECKS, Finding, Status, box_id
+from rgt_tui.fleet.reach import elsewhere, provider_word, says
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh.command import run
 from rgt_tui.ssh.config.host import Host
-from rgt_tui.ssh.connect import connect, hops
+from rgt_tui.ssh.connect import Elsewhere, connect, hops
 from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, NoPython
+from rgt_tui.ssh.errors import AuthFailed, BoxError, DeployFailed, HostKeyRefused, NoCommands, NoPython
 from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.noise import record
 
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0
+MOST_BYTES = 64 << 10
 
 
 class BoxDoctor:
@@ -41,6 +45,7 @@ class BoxDoctor:
         self._policy = policy
         self._profile: Profile = load_profile(spec.profile)
         self._found: dict[str, Finding] = {}
+        self._elsewhere: Elsewhere | None = None
 
     async def check(self, seconds: float) -> list[Finding]:
         """Return a finding for each check, in their order, within `seconds`."""
@@ -49,8 +54,12 @@ class BoxDoctor:
                 await self._examine()
         except TimeoutError:
             self._broke_off(f"no result within {seconds:g} s", "try again with a longer --timeout")
-        except (asyncssh.Error, OSError, ValueError) as error:
-            self._broke_off(str(error) or type(error).__name__, "try again; the connection broke off here")
+        except (asyncssh.Error, OSError, BoxError) as error:
+            self._broke_off(str(error) or type(error).__name__, "try again; it broke off here")
+        except Exception as error:  # one box must not keep the findings of all the others from being told
+            self._broke_off(
+                f"rgt: {type(error).__name__}: {error}", "this is a fault of rgt; report this line"
+            )
         for check in BOX_CHECKS:
             if check not in self._found:
                 self._put(check, Status.SKIP, "not checked: something before it failed")
@@ -70,7 +79,7 @@ class BoxDoctor:
         except BoxError as error:
             self._put("dns", Status.FAIL, str(error), "correct the entry in ssh_config or in the fleet file")
             return
-        if not await self._way(steps[0].host):
+        if not await self._way(steps[0].host, alone=len(steps) == 1):
             return
         connection = await self._login()
         if connection is None:
@@ -83,8 +92,8 @@ class BoxDoctor:
         finally:
             connection.abort()
 
-    async def _way(self, first: Host) -> bool:
-        """Check name and port of the first hop; returns whether to go on."""
+    async def _way(self, first: Host, *, alone: bool) -> bool:
+        """Check name and port of the first hop; returns whether to go on. `alone`: it is the box itself."""
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
                 self._put(check, Status.SKIP, "a ProxyCommand leads there")
@@ -98,8 +107,7 @@ class BoxDoctor:
         except (OSError, TimeoutError, UnicodeError) as error:
             words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
             advice = "check the spelling; an alias needs an entry in ~/.ssh/config"
-            self._put("dns", Status.FAIL, f"{first.host}: {words}", advice)
-            return False
+            return await self._not_there("dns", f"{first.host}: {words}", advice, alone)
         self._put("dns", Status.OK, f"{first.host} is {found[0][4][0]}")
         try:
             async with asyncio.timeout(STEP_SECONDS):
@@ -107,8 +115,22 @@ class BoxDoctor:
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
             advice = "is the box running, and is this its present port? The provider's console knows"
-            self._put("tcp", Status.FAIL, f"{where}: {words}", advice)
+            return await self._not_there("tcp", f"{where}: {words}", advice, alone)
+        return True
+
+    async def _not_there(self, check: str, text: str, advice: str, alone: bool) -> bool:
+        """Note that the described address fails, and what the provider says; returns whether it knows another."""
+        meter = await provider_word(self._spec) if alone else None
+        self._elsewhere = None if meter is None else elsewhere(self._spec, meter)
+        if meter is None or self._elsewhere is None:
+            told = "" if meter is None or meter.error is not None else f"; {says(meter)}"
+            self._put(check, Status.FAIL, text + told, advice)
             return False
+        place = f"{self._elsewhere.host}:{self._elsewhere.port}"
+        text = f"{text}; {meter.source} says that it answers at {place} now"
+        self._put(check, Status.WARN, text, "rgt finds it there; put that host and port into the fleet file")
+        if check == "dns":
+            self._put("tcp", Status.SKIP, f"{place} is tried instead")
         return True
 
     async def _banner(self, first: Host, where: str) -> None:
@@ -125,7 +147,12 @@ class BoxDoctor:
 
     async def _login(self) -> asyncssh.SSHClientConnection | None:
         try:
-            connection = await connect(self._spec, policy=self._policy, default_user=self._profile.user)
+            connection = await connect(
+                self._spec,
+                policy=self._policy,
+                default_user=self._profile.user,
+                elsewhere=self._elsewhere,
+            )
         except HostKeyRefused as error:
             advice = "compare the fingerprint with the provider's; for a first contact: --accept-new-host-key"
             self._put("hostkey", Status.FAIL, str(error), advice)
@@ -160,7 +187,7 @@ class BoxDoctor:
             advice = "use the platform's full SSH (a public port) instead of its proxied one"
             self._put("python", Status.FAIL, str(error), advice)
             return None
-        except (BoxError, asyncssh.Error, OSError) as error:
+        except DeployFailed as error:
             self._put(
                 "agent",
                 Status.FAIL,
@@ -168,10 +195,10 @@ class BoxDoctor:
                 "free some bytes and inodes in ~/.cache, or make it writable",
             )
             return None
-        done = await connection.run(
-            f"{shlex.quote(deployed.python)} -V 2>&1", timeout=COMMAND_SECONDS, errors="replace"
+        version = await self._text(
+            connection, f"{shlex.quote(deployed.python)} -V 2>&1", "asking for its version"
         )
-        self._put("python", Status.OK, f"{deployed.python}: {str(done.stdout).strip()}")
+        self._put("python", Status.OK, f"{deployed.python}: {version.strip()[:200]}")
         self._put("agent", Status.OK, deployed.path)
         return deployed
 
@@ -181,23 +208,23 @@ class BoxDoctor:
         if self._spec.gpu_trace:
             words += ["--gpu-trace", self._spec.gpu_trace]
         before = time.time()
-        done = await connection.run(
-            deployed.command("sample", *words), timeout=COMMAND_SECONDS, encoding=None
+        done = await run(
+            connection, deployed.command("sample", *words), seconds=COMMAND_SECONDS, name="taking a sample"
         )
         after = time.time()
         try:
-            sample = msgspec.json.decode(_bytes(done.stdout), type=Sample)
-        except msgspec.DecodeError as error:
-            said = _bytes(done.stderr).decode("utf-8", "replace").strip().rpartition("\n")[2]
-            self._put("agent", Status.FAIL, f"the agent gives no sample: {said or error}", "report this line")
+            line = done.out.strip().rpartition(b"\n")[2]  # start-up files of the shell may print before it
+            sample = msgspec.json.decode(record(line) or line, type=Sample)
+        except (msgspec.DecodeError, RecursionError) as error:
+            said = done.words or error
+            self._put("agent", Status.FAIL, f"the agent gives no sample: {said}", "report this line")
             return
         for check, (status, text, advice) in readings.judge(sample, self._spec, named, before, after).items():
             self._put(check, status, text, advice)
 
     async def _tmux(self, connection: asyncssh.SSHClientConnection) -> None:
         script = "for t in tmux setsid sbatch; do command -v $t >/dev/null && echo $t; done; true"
-        done = await connection.run(script, timeout=COMMAND_SECONDS, errors="replace")
-        found = str(done.stdout).split()
+        found = (await self._text(connection, script, "looking for tmux")).split()
         if "tmux" in found:
             self._put("tmux", Status.OK, f"there: {', '.join(found)}")
         elif found:
@@ -207,6 +234,7 @@ class BoxDoctor:
             text = "neither tmux nor setsid: work would end with the connection"
             self._put("tmux", Status.FAIL, text, "install tmux")
 
-
-def _bytes(data: bytes | str | None) -> bytes:
-    return data.encode() if isinstance(data, str) else data or b""
+    @staticmethod
+    async def _text(connection: asyncssh.SSHClientConnection, command: str, name: str) -> str:
+        done = await run(connection, command, seconds=COMMAND_SECONDS, most_bytes=MOST_BYTES, name=name)
+        return done.out.decode("utf-8", "replace")

@@ -12,9 +12,11 @@ import asyncssh
 from rgt_tui.cli.doctoring.finding import Finding, Status
 from rgt_tui.ssh.config.aliases import aliases
 from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.resolve import surroundings
+from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
 
 AGENT_SECONDS = 5.0
+NOBODY = "rgt-check"
+"""A host that nobody has; what is wrong with a line shows with any."""
 SMALLEST = (80, 24)
 
 
@@ -70,10 +72,12 @@ async def ssh_agent() -> Finding:
 
 
 def ssh_config() -> Finding:
-    """The user's ssh_config."""
+    """The user's ssh_config: every line of it is read, as for a host that no block names. It runs ``Match exec``."""
     name = "client.ssh-config"
     try:
-        found = aliases(surroundings())
+        around = surroundings()
+        found = aliases(around)
+        resolve(Wanted(NOBODY), around)
     except ConfigError as error:
         return Finding(
             name, Status.FAIL, str(error), "correct that line; `ssh -G HOST` shows what OpenSSH makes of it"
@@ -83,4 +87,4 @@ def ssh_config() -> Finding:
 
 async def check() -> list[Finding]:
     """Return the findings of all checks of this machine."""
-    return [python(), terminal(), await ssh_agent(), ssh_config()]
+    return [python(), terminal(), await ssh_agent(), await asyncio.to_thread(ssh_config)]

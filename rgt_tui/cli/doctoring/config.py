@@ -6,10 +6,16 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from rgt_tui.cli.doctoring.finding import Finding, Status
 from rgt_tui.cli.opening import NONE_FOUND
+from rgt_tui.fleet.config.secrets import usual_name
 from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, read_fleet
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.config import tokens
+from rgt_tui.ssh.config.resolve import NO_FILE, surroundings
+from rgt_tui.ssh.login.files import load
 
 
 def file(path: Path | None) -> tuple[Finding, FleetConfig | None]:
@@ -37,46 +43,76 @@ def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
     name = "config.secrets"
     if config is None:
         return Finding(name, Status.SKIP, "there is no usable fleet file")
-    missing, loose = list(_missing(config, env)), list(_loose(config))
+    named = list(_named(config))
+    found = [problem for item in named if (problem := _problem(item, env)) is not None]
+    missing = [text for status, text in found if status is Status.FAIL]
     if missing:
         return Finding(
             name,
             Status.FAIL,
-            "; ".join(missing),
+            clean("; ".join(missing)),
             "export the variable, or put the file there, before rgt starts",
         )
-    if loose:
-        return Finding(name, Status.WARN, "; ".join(loose), "chmod 600 the file")
-    count = len(list(_named(config)))
-    return Finding(name, Status.OK, f"{count} named, all there" if count else "none is named")
+    if found:
+        loose = clean("; ".join(text for _, text in found))
+        return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is no key")
+    return Finding(name, Status.OK, f"{len(named)} named, all there" if named else "none is named")
 
 
-def _named(config: FleetConfig) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Yield (who, key, variable, file)."""
+class _Named(NamedTuple):
+    """What the fleet file names."""
+
+    who: str
+    key: str
+    value: str
+    what: str
+    """variable, file, or identity."""
+
+
+def _named(config: FleetConfig) -> Iterator[_Named]:
     for spec in config.boxes:
         if spec.provider is not None and spec.provider.key_env:
-            yield f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, None
+            yield _Named(f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable")
         if spec.identity:
-            yield f"boxes.{spec.name}", "identity", None, spec.identity
+            yield _Named(f"boxes.{spec.name}", "identity", spec.identity, "identity")
     for place, sink in enumerate(config.alerts.sinks):
         for key in ("url_env", "token_env"):
             if getattr(sink, key):
-                yield f"sinks[{place}]", key, getattr(sink, key), None
+                yield _Named(f"sinks[{place}]", key, getattr(sink, key), "variable")
         if sink.url_file:
-            yield f"sinks[{place}]", "url_file", None, sink.url_file
+            yield _Named(f"sinks[{place}]", "url_file", sink.url_file, "file")
 
 
-def _missing(config: FleetConfig, env: Mapping[str, str]) -> Iterator[str]:
-    for who, key, variable, path in _named(config):
-        if variable is not None and not env.get(variable):
-            yield f"{who}: {key} = {variable!r} is not set"
-        if path is not None and "%" not in path and not os.access(Path(path).expanduser(), os.R_OK):
-            yield f"{who}: {key} = {path!r} cannot be read"
+def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
+    """Return what is wrong with one of them: it is missing (fail), or others can read it (warn)."""
+    who = f"{item.who}: {item.key}"
+    if item.what == "variable":
+        if env.get(item.value):
+            return None
+        shown = f"{item.value!r}, which" if usual_name(item.value) else "a variable that"
+        return Status.FAIL, f"{who} names {shown} is not set"
+    found = _key_problem(item.value, env) if item.what == "identity" else _file_problem(item.value)
+    return None if found is None else (found[0], f"{who} = {item.value!r}: {found[1]}")
 
 
-def _loose(config: FleetConfig) -> Iterator[str]:
-    for who, key, _, path in _named(config):
-        if path is not None and "%" not in path:
-            mode = stat.S_IMODE(Path(path).expanduser().stat().st_mode)
-            if mode & 0o077:
-                yield f"{who}: {key} = {path!r} can be read by others (mode {mode:o})"
+def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | None:
+    """Judge a key file as logging in does: its public half is enough where the SSH agent holds the private one."""
+    try:
+        home = surroundings(NO_FILE, env).home
+        found = load(tokens.path(value, {"%": "%", "d": home}, env))
+    except ValueError as error:
+        return Status.FAIL, str(error)
+    if found.missing:
+        return None if found.public is not None else (Status.FAIL, found.problem or "there is no such file")
+    return None if found.problem is None else (Status.WARN, found.problem)
+
+
+def _file_problem(value: str) -> tuple[Status, str] | None:
+    try:
+        file = Path(value).expanduser()
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except (OSError, RuntimeError) as error:
+        return Status.FAIL, getattr(error, "strerror", None) or str(error)
+    if not os.access(file, os.R_OK):
+        return Status.FAIL, "cannot be read"
+    return (Status.WARN, f"others can read it (mode {mode:o})") if mode & 0o077 else None

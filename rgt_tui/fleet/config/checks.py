@@ -53,13 +53,23 @@ def _pattern(value: str | None) -> str | None:
 
 
 def _variable(value: str | None) -> str | None:
-    if value is None or secrets.VARIABLE.fullmatch(value):
+    if value is None:
         return None
-    return "is no name of an environment variable"
+    if secrets.VARIABLE.fullmatch(value) and not secrets.no_variable(value):
+        return None
+    return f"must be the name of an environment variable, and is none; {secrets.ADVICE}"
 
 
 def _address(value: str | None) -> str | None:
-    return None if value is None or re.match(r"https?://[^/]", value) else "is no http(s) address"
+    if value is None or re.match(r"https?://[^/@\s]+(?:/|$)", value):
+        return None
+    return "must be an http(s) address without user and password, and is none"
+
+
+def _file(value: str | None) -> str | None:
+    if value is None or "://" not in value:
+        return None
+    return f"must be a file that holds the address, not the address; {secrets.ADVICE}"
 
 
 BOX: dict[str, Check] = {
@@ -107,6 +117,7 @@ KIND: dict[str, Check] = {"hold_s": _not_negative, "quiet_s": _not_negative}
 SINK: dict[str, Check] = {
     "kind": _one_of("bell", "desktop", "command", *ADDRESSED),
     "url_env": _variable,
+    "url_file": _file,
     "token_env": _variable,
     "min_level": _one_of("info", "warn", "error"),
     "timeout_s": _not_negative,

@@ -26,13 +26,21 @@ def upwards(start: Path, home: Path) -> Iterator[Path]:
     yield from chain[: end + 1]
 
 
-def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path) -> Path | None:
+def working_directory() -> Path | None:
+    """Return where this process stands; None where that directory has been removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
     """Return the fleet file to use; None when there is none.
 
     Args:
         named: What ``--fleet`` says.
         env: The environment; ``RGT_FLEET``, ``XDG_CONFIG_HOME`` and ``HOME`` are looked at.
-        start: The working directory.
+        start: The working directory; None where there is none any more.
 
     Returns:
         A file that was named exists or not: whoever reads it says so. Others exist.
@@ -40,5 +48,5 @@ def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path) -> P
     if named or env.get(VARIABLE):
         return Path(named or env[VARIABLE]).expanduser()
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    places = [folder / NAME for folder in upwards(start, home)]
+    places = [] if start is None else [folder / NAME for folder in upwards(start, home)]
     return next((path for path in (*places, xdg_path(env)) if path.is_file()), None)

@@ -78,6 +78,9 @@ class _Reader:
         self._lines: Positions | None = None
 
     def fleet(self, data: dict[str, Any]) -> FleetConfig:
+        for place, value in secrets.leaves(data):
+            if secrets.looks_like_one(value):
+                self._fail(place, secrets.ADVICE)
         self._known((), data, TOP)
         boxes = data.get("boxes", {})
         if not isinstance(boxes, dict) or not boxes:
@@ -178,12 +181,12 @@ class _Reader:
         for key, check in values.items():
             wrong = check(getattr(made, key)) if key in said else None
             if wrong is not None:
-                shown = "" if secrets.looks_like_one(said[key]) else f"{said[key]!r} "
+                shown = "" if secrets.hidden(key) else f"{said[key]!r} "
                 self._fail((*where, key), f"{shown}{wrong}")
         return made
 
     def _known(self, where: KeyPath, table: dict[str, Any], known: Sequence[str]) -> None:
-        for key, value in table.items():
+        for key in table:
             place = (*where, key)
             if key not in known:
                 if secrets.named_like_one(key):
@@ -192,9 +195,6 @@ class _Reader:
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
                 inside = _spelled(where) or "the file"
                 self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
-            for item in value if isinstance(value, list) else [value]:
-                if secrets.looks_like_one(item):
-                    self._fail(place, secrets.ADVICE)
 
     def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:
         seen: dict[tuple[str, int | None, str | None], str] = {}

@@ -88,3 +88,50 @@ def test_a_meter_is_waited_for_where_somebody_can_be_asked() -> None:
     world.look(meter=Meter(at=NOW))
     assert world.after(0.1)
     assert World(box(spec=spec, meter=Meter(error="no key"))).after(QUIET_SECONDS)
+
+
+THERE = Meter(at=NOW, ssh_host="203.0.113.9", ssh_port=22099)
+
+
+def failed(at: float, meter: Meter, link: Link = Link.UNREACHABLE, **spec: Any) -> BoxState:
+    """A box of a provider whose next try is due at `at`."""
+    described = replace(box().spec, provider=ProviderRef(kind="runpod", instance="i"), **spec)
+    return box(link=link, sample=None, spec=described, meter=meter, retry_at=at)
+
+
+@pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY, Link.REFUSED_LOGIN])
+def test_a_failed_try_is_no_answer_before_the_provider_has_said_what_the_box_is(link: Link) -> None:
+    world = World(failed(1.0, Meter(), link))
+    assert not world.after(5)
+    world.look(meter=Meter(at=NOW))
+    assert world.after(0)
+
+
+@pytest.mark.parametrize("link", [Link.UNREACHABLE, Link.REFUSED_KEY])
+def test_the_address_that_the_provider_names_is_tried_before_a_box_counts_as_unreachable(link: Link) -> None:
+    world = World(failed(1.0, Meter(), link))
+    world.look(meter=THERE)
+    assert not world.after(5)
+    world.look(retry_at=2.0)
+    assert world.after(0)
+
+
+def test_tries_of_before_the_provider_spoke_do_not_count_for_its_address() -> None:
+    world = World(failed(1.0, Meter()))
+    world.look(retry_at=2.0)
+    world.look(meter=THERE)
+    assert not world.after(5)
+    world.look(retry_at=3.0)
+    assert world.after(0)
+
+
+def test_the_provider_may_speak_before_the_described_address_has_failed() -> None:
+    world = World(replace(failed(1.0, THERE), link=Link.CONNECTING, retry_at=None))
+    world.look(link=Link.UNREACHABLE, retry_at=1.0)
+    assert not world.after(5)
+    world.look(retry_at=2.0)
+    assert world.after(0)
+
+
+def test_an_address_that_is_the_described_one_is_no_other() -> None:
+    assert World(failed(1.0, THERE, host="203.0.113.9", port=22099)).after(0)

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.config.load import BOX_KEYS, DEFAULT_KEYS, FleetConfig, parse_fleet
+from rgt_tui.fleet.config.secrets import no_variable
 from rgt_tui.fleet.fleet_file import FleetFileError
 from rgt_tui.model.box import BoxSpec
 from tests.system.tree import ROOT
@@ -84,6 +85,13 @@ SECRETS = [
     (BOX + 'provider = { kind = "k", instance = "i", key_env = "rpa_HUNTER2hunter2" }', 3),
     (BOX + 'identity = "-----BEGIN OPENSSH PRIVATE KEY-----\\nhunter2"', 3),
     (BOX + 'logs = ["a", "hf_hunter2"]', 3),
+    (BOX + 'tiers = { "/data" = "sk-hunter2" }', 3),
+    (BOX + '[boxes.lab.tiers]\n"/data" = "sk-hunter2"', 4),
+    (BOX + 'provider = { kind = "k", instance = "i", key_env = "Zk9-hunter2key-123" }', 3),
+    (BOX + 'provider = { kind = "k", instance = "i", key_env = "a1f3hunter2e98b77c4d0a55" }', 3),
+    (BOX + '[[sinks]]\nkind = "ntfy"\nurl_env = "https://hooks.slack.com/services/hunter2"', 5),
+    (BOX + '[[sinks]]\nkind = "ntfy"\nurl_file = "https://hooks.slack.com/services/hunter2"', 5),
+    (BOX + '[[sinks]]\nkind = "bell"\ntoken_env = "hunter2 with a blank"', 5),
     (BOX + '[[sinks]]\nkind = "ntfy"\nurl = "https://ntfy.sh/hunter2"', 5),
 ]
 
@@ -96,6 +104,29 @@ def test_a_secret_is_refused_with_advice_and_never_repeated(text: str, line: int
     assert said.startswith(f"{FILE}:{line}: ")
     assert "environment variable" in said
     assert "hunter2" not in said.lower()
+
+
+def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(FleetFileError, match=f"{FILE}:3: boxes.lab.provider.base_url: must be") as error:
+        read(BOX + 'provider = { kind = "k", instance = "i", base_url = "https://me:hunter2@host/" }')
+    assert "hunter2" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "secret"),
+    [
+        ("RUNPOD_API_KEY", False),
+        ("http_proxy", False),
+        ("NTFY2", False),
+        ("RGT_KEY_OF_LAB_4090_BOX_17", False),
+        ("deadbeefdeadbeef0123", True),
+        ("A1B2C3D4E5F60718293A", True),
+        ("sk_live_51HabcXYZdefGHI", True),
+        ("x" * 65, True),
+    ],
+)
+def test_a_secret_is_told_from_the_name_of_a_variable(name: str, secret: bool) -> None:
+    assert no_variable(name) == secret
 
 
 def test_the_smallest_file_of_the_documents_works() -> None:

@@ -1,0 +1,96 @@
+"""A rental that moved, stopped or is gone: every command asks the provider before it calls a box unreachable."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts import assess
+from rgt_tui.cli.doctoring.box import BoxDoctor
+from rgt_tui.cli.gathering import gather
+from rgt_tui.demo.provider import LocalProvider
+from rgt_tui.demo.provider.pods import LocalPod
+from rgt_tui.fleet.reach import connected, reached
+from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
+from rgt_tui.ssh.connect import where
+from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.hostkeys.policy import Policy
+from tests.contract.ssh.conftest import RealSshd, free_port
+
+replace = msgspec.structs.replace
+
+
+@dataclass
+class Rental:
+    """A box whose described port is closed, and the provider that knows better."""
+
+    spec: BoxSpec
+    pod: LocalPod
+    port: int
+    """Where the box really answers."""
+
+    def moves(self) -> None:
+        self.pod.host, self.pod.port = "127.0.0.1", self.port
+
+
+@pytest.fixture
+async def rental(real_sshd: RealSshd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rental]:
+    server = LocalProvider(clock=time.time)
+    await server.start()
+    pod = server.add_pod("pod1", "lab", created=time.time() - 3600)
+    monkeypatch.setenv("RGT_TEST_KEY", server.key)
+    ref = ProviderRef(kind="runpod", instance="pod1", key_env="RGT_TEST_KEY", base_url=server.base_url)
+    described = replace(real_sshd.spec, name="lab", port=free_port(), provider=ref, pattern="^none$")
+    try:
+        yield Rental(described, pod, real_sshd.port)
+    finally:
+        await server.stop()
+
+
+async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tells(rental: Rental) -> None:
+    rental.moves()
+    state = (await gather([rental.spec], 30)).boxes[0]
+    assert (state.link, state.sample is not None) == (Link.LIVE, True), state.reason
+    async with reached(rental.spec) as (connection, deployed):
+        assert str(rental.port) in where(connection)
+        assert deployed.path
+    found = {
+        item.id.removeprefix("box.lab."): item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
+    }
+    assert (found["tcp"].status, found["login"].status) == ("warn", "ok")
+    assert f"answers at 127.0.0.1:{rental.port} now" in found["tcp"].text
+
+
+@pytest.mark.parametrize(("status", "health"), [("EXITED", Health.STOPPED), ("TERMINATED", Health.GONE)])
+async def test_a_stopped_or_lost_box_is_called_so_with_its_price(
+    rental: Rental, status: str, health: Health
+) -> None:
+    rental.pod.status = status
+    state = (await gather([rental.spec], 30)).boxes[0]
+    assert assess(state, time.time()).health is health
+    assert (state.link, state.meter.at is not None) == (Link.UNREACHABLE, True)
+
+
+async def test_an_errand_to_a_stopped_box_fails_with_the_provider_s_word(rental: Rental) -> None:
+    rental.pod.status = "EXITED"
+    with pytest.raises(Unreachable, match=r"refused the connection.*says stopped \(EXITED\)"):
+        async with connected(rental.spec):
+            pass
+    found = {item.id: item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)}
+    assert (found["box.lab.tcp"].status, "says stopped" in found["box.lab.tcp"].text) == ("fail", True)
+
+
+async def test_a_connection_that_breaks_off_in_the_midst_of_an_errand_is_no_fault_of_rgt(
+    rental: Rental, real_sshd: RealSshd
+) -> None:
+    with pytest.raises(Unreachable, match=f"127.0.0.1:{rental.port}: the connection broke off"):
+        async with connected(real_sshd.spec) as connection:
+            connection.abort()
+            await connection.run("true")
+    with pytest.raises(Unreachable, match="the connection broke off"):
+        async with connected(real_sshd.spec) as connection:
+            await connection.run("sleep 5", timeout=0.05)

@@ -1,0 +1,77 @@
+"""What `rgt doctor` says of the files and variables that a fleet file names."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.cli.doctoring.config import secrets
+from rgt_tui.cli.doctoring.finding import Finding
+from rgt_tui.fleet.config.load import parse_fleet
+
+
+def checked(text: str, home: Path, **env: str) -> Finding:
+    config = parse_fleet(home / "rgt.toml", '[boxes.lab]\nhost = "x"\n' + text)
+    return secrets(config, {"HOME": str(home), **env})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    path = tmp_path / "id"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(path)], check=True)
+    return path
+
+
+MISSING = [
+    ('identity = "~/nope"\n', "boxes.lab: identity = '~/nope': there is no such file"),
+    ('identity = "${NOPE}/id"\n', "the environment variable NOPE is not set"),
+    ('identity = "~/100%.pem"\n', "the token '%.' is not known here"),
+    ('[[sinks]]\nkind = "ntfy"\nurl_file = "/no/such"\n', "sinks[0]: url_file = '/no/such': No such file"),
+    ('[[sinks]]\nkind = "ntfy"\nurl_file = "~no-such-user/f"\n', "sinks[0]: url_file"),
+    ('[[sinks]]\nkind = "ntfy"\nurl_env = "MY_TOPIC"\n', "url_env names 'MY_TOPIC', which is not set"),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), MISSING)
+def test_what_is_missing_is_a_failure_and_never_a_traceback(tmp_path: Path, text: str, words: str) -> None:
+    found = checked(text, tmp_path)
+    assert (found.status, words in found.text, bool(found.advice)) == ("fail", True, True), found
+
+
+def test_all_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+    found = checked('identity = "~/nope"\n[[sinks]]\nkind = "ntfy"\nurl_env = "T"\n', tmp_path)
+    assert "identity" in found.text and "url_env" in found.text
+
+
+def test_a_name_that_may_be_the_secret_is_not_shown(tmp_path: Path) -> None:
+    found = checked('[[sinks]]\nkind = "ntfy"\nurl_env = "hunter2hunter2"\n', tmp_path)
+    assert (found.status, "hunter2" in found.text) == ("fail", False)
+    assert "sinks[0]: url_env names a variable that is not set" in found.text
+
+
+def test_a_key_is_found_as_connecting_finds_it(tmp_path: Path, key: Path) -> None:
+    for text in ("~/id", "${KEYS}/id", "%d/id", str(key)):
+        found = checked(f'identity = "{text}"\n', tmp_path, KEYS=str(tmp_path))
+        assert (found.status, found.text) == ("ok", "1 named, all there"), found
+
+
+def test_of_a_key_that_the_agent_holds_the_public_half_is_enough(tmp_path: Path, key: Path) -> None:
+    assert checked('identity = "~/id.pub"\n', tmp_path).status == "ok"  # readable by all, and no secret
+    key.unlink()
+    assert checked('identity = "~/id"\n', tmp_path).status == "ok"
+
+
+def test_what_others_can_read_is_a_warning(tmp_path: Path, key: Path) -> None:
+    key.chmod(0o644)
+    loose = checked('identity = "~/id"\n', tmp_path)
+    assert (loose.status, "others may read it" in loose.text) == ("warn", True)
+    topic = tmp_path / "topic"
+    topic.write_text("https://ntfy.sh/x")
+    topic.chmod(0o640)
+    sink = f'[[sinks]]\nkind = "ntfy"\nurl_file = "{topic}"\n'
+    loose = checked(sink, tmp_path)
+    assert (loose.status, "mode 640" in loose.text) == ("warn", True)
+    topic.chmod(0o600)
+    assert checked(sink, tmp_path).status == "ok"
