@@ -29,6 +29,17 @@ class Batch(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.boxes or self.runs or self.means or self.minutes or self.events)
 
+    def without(self, box: str, part: str) -> Batch:
+        """Return the batch but for one of its fields of one box."""
+        kept: dict[str, object] = {
+            "boxes": {name: state for name, state in self.boxes.items() if name != box},
+            "runs": {name: state for name, state in self.runs.items() if name != box},
+            "means": tuple(mean for mean in self.means if mean.box != box),
+            "minutes": tuple(minute for minute in self.minutes if minute[0] != box),
+            "events": tuple(event for event in self.events if event.box != box),
+        }
+        return msgspec.structs.replace(self, **{part: kept[part]})
+
 
 def joined(batches: Iterable[Batch]) -> Batch:
     """Return several batches, in their order, as one: of a state only the newest counts."""

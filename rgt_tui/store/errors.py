@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import struct
 
 
 class HistoryError(Exception):
@@ -19,6 +20,21 @@ class Trouble(HistoryError):
 
 class Damaged(HistoryError):
     """The file is not what was written. It is set aside and a new one begun."""
+
+
+class Unfit(HistoryError):
+    """What was to be written of a box fits no history; nothing is wrong with the file.
+
+    Args:
+        box: Whose it is.
+        part: Which field of a `Batch`; of this box it alone is left out.
+        why: In words.
+    """
+
+    def __init__(self, box: str, part: str, why: str) -> None:
+        super().__init__(f"of what {box} told, its {part} fit no history and are left out: {why}")
+        self.box = box
+        self.part = part
 
 
 _PASSING = frozenset(
@@ -48,3 +64,20 @@ def judged(error: sqlite3.Error | OSError, path: object) -> HistoryError:
         return Trouble(f"{path}: {error}")
     # Our statements fit our tables: whatever else is said of them, the tables are not what we made.
     return Damaged(f"{path}: {error}")
+
+
+_VALUES = (OverflowError, ValueError, TypeError, struct.error, sqlite3.DataError, sqlite3.InterfaceError)
+
+
+def is_unfit(error: Exception) -> bool:
+    """Tell whether an error, met while something was written, is of the values that were to be written.
+
+    Numbers beyond 64 bits, or beyond a float of 32, text that is no text, a NaN (which SQLite takes for NULL).
+    """
+    if isinstance(error, _VALUES):
+        return True
+    # A value of a type that SQLite does not know is a ProgrammingError without a code of the library.
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(error, sqlite3.ProgrammingError):
+        return code is None
+    return isinstance(error, sqlite3.IntegrityError) and code == sqlite3.SQLITE_CONSTRAINT_NOTNULL

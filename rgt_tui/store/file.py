@@ -15,7 +15,7 @@ from rgt_tui.model.fleet import FleetEvent, Spend
 from rgt_tui.store import damage, events, marks, minutes, room, runs, samples, states
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect, shape_of, transaction
-from rgt_tui.store.errors import Damaged, judged
+from rgt_tui.store.errors import Damaged, HistoryError, Unfit, is_unfit, judged
 from rgt_tui.store.events import AuditRow
 from rgt_tui.store.runs import Book
 from rgt_tui.store.samples import Names
@@ -92,6 +92,7 @@ class HistoryFile:
         """Write a batch, all or nothing; twice is as good as once. Only of boxes that were adopted.
 
         Raises:
+            Unfit: something of one box cannot be written; without it, the others' can.
             HistoryError: nothing was written.
         """
         with self._used() as (con, names):
@@ -104,19 +105,24 @@ class HistoryFile:
                         numbers[name] = states.number(con, spec, now)
                 for name, state in batch.boxes.items():
                     if name in numbers:
-                        states.save(con, numbers[name], state, now)
+                        with _fitting(name, "boxes"):
+                            states.save(con, numbers[name], state, now)
                 for mean in batch.means:
                     if mean.box in numbers:
-                        samples.write(con, names, numbers[mean.box], mean)
+                        with _fitting(mean.box, "means"):
+                            samples.write(con, names, numbers[mean.box], mean)
                 for name, minute in batch.minutes:
                     if name in numbers:
-                        minutes.write(con, numbers[name], minute)
+                        with _fitting(name, "minutes"):
+                            minutes.write(con, numbers[name], minute)
                 for event in batch.events:
                     if event.box in numbers:
-                        events.write(con, numbers[event.box], event)
+                        with _fitting(event.box, "events"):
+                            events.write(con, numbers[event.box], event)
                 for name, state in batch.runs.items():
                     if name in numbers:
-                        books.update(self._runs(con, numbers[name], state, now))
+                        with _fitting(name, "runs"):
+                            books.update(self._runs(con, numbers[name], state, now))
             self._numbers.update(numbers)
             self._books.update(books)
 
@@ -272,3 +278,16 @@ class HistoryFile:
         if con is not None:
             with contextlib.suppress(sqlite3.Error):
                 con.close()
+
+
+@contextlib.contextmanager
+def _fitting(box: str, part: str) -> Iterator[None]:
+    """Write something of a box; say so when the fault is what it told, and not the file's."""
+    try:
+        yield
+    except HistoryError:
+        raise
+    except Exception as error:
+        if is_unfit(error):
+            raise Unfit(box, part, f"{type(error).__name__}: {error}"[:200]) from error
+        raise

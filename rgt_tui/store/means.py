@@ -14,6 +14,12 @@ WIDTH = 60
 LATE_SECONDS = 10.0
 """A minute is closed this long after its end: what is on its way then may still come."""
 MOST_MOUNTS = 24
+LONGEST_MOUNT = 512
+"""A longer mount point is no name to keep by the minute."""
+MOST_PERCENT = 1e6
+"""No share is larger: a reading beyond it is nonsense, and some fit no column of the file."""
+LATEST = 1e11
+"""Epoch seconds, in the year 5138: a sample of a later time, or of one before 1970, belongs to no minute."""
 
 
 class Mean(msgspec.Struct, frozen=True):
@@ -31,6 +37,12 @@ class Mean(msgspec.Struct, frozen=True):
 
 def readings(sample: Sample) -> Iterator[tuple[str, float]]:
     """Yield what of a sample is kept, in percent, by name."""
+    for name, value in _shares(sample):
+        if 0.0 <= value <= MOST_PERCENT:  # what is no number is neither
+            yield name, float(value)
+
+
+def _shares(sample: Sample) -> Iterator[tuple[str, float]]:
     utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
     if utils:
         yield "util", sum(utils) / len(utils)
@@ -41,6 +53,8 @@ def readings(sample: Sample) -> Iterator[tuple[str, float]]:
     if cgroup is not None:
         yield "cgroup", cgroup
     for disk in sample.disks[:MOST_MOUNTS]:
+        if len(disk.mount) > LONGEST_MOUNT:
+            continue
         for what, share in (("disk", byte_pct(disk)), ("inodes", inode_pct(disk))):
             if share is not None:
                 yield f"{what}:{disk.mount}", share
@@ -62,15 +76,16 @@ class Means:
         self._open: dict[tuple[str, int], _Sum] = {}
 
     def take(self, box: BoxState) -> None:
-        """Count the newest sample of a box."""
-        if box.sample is None or box.sample_at is None:
+        """Count the newest sample of a box; what cannot be true of it is left out."""
+        if box.sample is None or box.sample_at is None or not 0.0 <= box.sample_at < LATEST:
             return
+        found = dict(readings(box.sample))
         key = (box.spec.name, int(box.sample_at // WIDTH))
         each = self._open.get(key)
         if each is None:
             each = self._open[key] = _Sum()
         each.total += 1
-        for name, value in readings(box.sample):
+        for name, value in found.items():
             each.sums[name] = each.sums.get(name, 0.0) + value
             each.counts[name] = each.counts.get(name, 0) + 1
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from rgt_tui.model.fleet import Spend
 from rgt_tui.store.batch import Batch, joined
-from rgt_tui.store.errors import Damaged, HistoryError, Refused, Trouble
+from rgt_tui.store.errors import Damaged, HistoryError, Refused, Trouble, Unfit
 from rgt_tui.store.file import HistoryFile
 
 RETRY_SECONDS = 30.0
@@ -42,6 +42,8 @@ class Worker:
         self._retry_at = 0.0
         self._spend_at = 0.0
         self._trouble = ""
+        self._left_out: set[tuple[str, str]] = set()
+        """Boxes and what of them fitted no history: it was said."""
         self._over = False
         self._proof: Generator[int] | None = None
         self._thread = threading.Thread(target=self._run, name="rgt-history", daemon=True)
@@ -89,8 +91,10 @@ class Worker:
                 self._complain(f"history: {type(error).__name__}: {error}")
         self._stop_proving()
         self._retry_at = 0.0
-        self._write()
-        self._file.close()
+        try:
+            self._write()
+        finally:
+            self._file.close()
 
     def _next(self) -> _Job | None:
         """Return the next job; between two of them, prove a slice of the file."""
@@ -128,9 +132,7 @@ class Worker:
         if time.monotonic() < self._retry_at:
             return
         try:
-            if self._pending:
-                self._guarded(lambda: self._file.commit(self._pending))
-                self._pending = Batch()
+            self._commit()
             if self._trouble:
                 self._trouble = ""
                 self._say("the history is being kept again", "info")
@@ -140,6 +142,23 @@ class Worker:
                 self.spend = self._guarded(self._file.spend)
         except HistoryError:
             pass  # it was said; what is pending is tried again
+
+    def _commit(self) -> None:
+        """Write what is pending. What can never be written is given up, or nothing behind it would be either."""
+        while self._pending:
+            try:
+                self._guarded(lambda: self._file.commit(self._pending))
+                self._pending = Batch()
+            except Unfit as error:
+                self._pending = self._pending.without(error.box, error.part)
+                if (error.box, error.part) not in self._left_out:
+                    self._left_out.add((error.box, error.part))
+                    self._say(str(error), "warn")
+            except HistoryError:
+                raise
+            except Exception:
+                self._pending = Batch()
+                raise
 
     def _guarded(self, work: Callable[[], T]) -> T:
         """Do some work on the file; when that finds it damaged, set it aside, begin a new one, and try once more."""
@@ -161,6 +180,8 @@ class Worker:
     def _guarded_again(self, work: Callable[[], T]) -> T:
         try:
             return work()
+        except Unfit:
+            raise
         except HistoryError as error:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._complain(f"no history is kept for now: {error}")

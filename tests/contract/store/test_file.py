@@ -9,11 +9,15 @@ import pytest
 from msgspec.structs import replace
 
 from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.run import RunState
 from rgt_tui.store import damage, room
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect, on_network, transaction
-from rgt_tui.store.errors import Damaged, Refused, Trouble
+from rgt_tui.store.errors import Damaged, Refused, Trouble, Unfit
 from rgt_tui.store.file import HistoryFile
+from rgt_tui.store.means import Mean
+from rgt_tui.store.spend import Minute
 from rgt_tui.store.steps import STEPS, VERSION, Step
 from rgt_tui.store.tables import TABLES, Table
 from tests.contract.store.worlds import batch, spec, state
@@ -126,6 +130,36 @@ def test_a_place_that_cannot_be_written_is_trouble_that_may_pass(tmp_path: Path)
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(Trouble, match="file"):
         opened(tmp_path / "file" / "history.db").recall()
+
+
+UNFIT = {
+    "boxes": (replace(state("a", at=NOW), sample_at=float("nan")), "NOT NULL"),
+    "runs": (replace(state("a", at=NOW), runs=(RunState(name="run0", step=2**70),)), "ints"),
+    "means": ((Mean("a", 29_000_000, 5, {"util": 1e39}),), "float too large"),
+    "minutes": ((("a", Minute(2**63, "USD", covered=1)),), "too large"),
+    "events": ((FleetEvent(at=NOW, box="a", text="\ud800"),), "surrogates"),
+}
+
+
+@pytest.mark.parametrize("part", UNFIT)
+def test_what_fits_no_column_is_no_damage_and_costs_nobody_else_anything(path: Path, part: str) -> None:
+    file = opened(path, ("a", "b"))
+    value, why = UNFIT[part]
+    good = batch(["a", "b"], 0, at=NOW)
+    if isinstance(value, tuple):
+        bad = replace(good, **{part: (*getattr(good, part), *value)})
+    else:
+        bad = replace(good, **{part: {**getattr(good, part), "a": value}})
+    with pytest.raises(Unfit, match=rf"^of what a told, its {part} fit no history.*{why}") as caught:
+        file.commit(bad)
+    assert file.recall() == {}
+    assert (caught.value.box, caught.value.part) == ("a", part)
+    rest = bad.without("a", part)
+    file.commit(rest)
+    assert {item for item in good.__struct_fields__ if getattr(rest, item) != getattr(bad, item)} == {part}
+    assert len(file.recall()["b"].runs[0].series["loss"]) == 10
+    assert list(file.verify(force=True))
+    file.close()
 
 
 def test_a_damaged_file_is_set_aside_and_what_can_be_read_taken_over(path: Path) -> None:

@@ -7,16 +7,21 @@ import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.store import worker
+from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect
 from rgt_tui.store.errors import HistoryError
+from rgt_tui.store.file import HistoryFile
 from rgt_tui.store.history import History
+from rgt_tui.store.means import Mean
 from tests.contract.store.worlds import batch, spec
 
 A = [spec("a")]
+replace = msgspec.structs.replace
 
 
 @pytest.fixture
@@ -133,6 +138,49 @@ async def test_a_disk_that_refuses_is_said_once_and_tried_again(
     again = History(folder / "history.db")
     await again.recall(A)
     assert [event.text for event in await again.events(99)] == [f"event {number}" for number in range(5)]
+
+
+async def test_an_insane_number_of_one_box_is_said_once_and_keeps_nothing_from_being_kept(
+    history: History,
+) -> None:
+    history.adopt([*A, spec("b")])
+    for number in range(3):
+        good = batch(["a", "b"], number)
+        insane = Mean("a", good.means[0].slot - 100, 5, {"util": 1e39})
+        history.put(replace(good, means=(*good.means, insane)))
+        assert await recalled(history) == 10 * (number + 1)
+    assert [event.text for event in history.news()] == [
+        "of what a told, its means fit no history and are left out: "
+        "OverflowError: float too large to pack with f format"
+    ]
+    assert len(await history.events(99)) == 6
+    assert list(history.path.parent.glob("*.damaged-*")) == []
+    con = sqlite3.connect(history.path)
+    kept = con.execute("SELECT box, count(*) FROM samples WHERE width = 60 GROUP BY box").fetchall()
+    con.close()
+    assert kept == [(2, 3)]
+
+
+async def test_a_batch_with_which_rgt_fails_is_given_up(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history.adopt(A)
+    works = HistoryFile.commit
+
+    def commit(self: HistoryFile, one: Batch) -> None:
+        if one.events[0].text == "event 0":
+            raise KeyError("a fault")
+        works(self, one)
+
+    monkeypatch.setattr(HistoryFile, "commit", commit)
+    history.put(batch(["a"], 0))
+    await history.events(1)
+    history.put(batch(["a"], 1))
+    assert [event.text for event in await history.events(9)] == ["event 1"]
+    assert [event.text for event in history.news()] == [
+        "history: KeyError: 'a fault'",
+        "the history is being kept again",
+    ]
 
 
 async def test_many_batches_behind_a_slow_disk_become_one(tmp_path: Path) -> None:

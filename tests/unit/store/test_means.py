@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec, BoxState, ProviderRef
 from rgt_tui.model.protocol import Disk, Gpu, Memory, Sample
-from rgt_tui.store.means import Means
+from rgt_tui.store.means import LONGEST_MOUNT, Means
 from rgt_tui.store.place import history_path, place_of
 
 replace = msgspec.structs.replace
@@ -39,6 +39,40 @@ def test_a_minute_of_the_future_does_not_stay_open_for_ever() -> None:
     means = Means()
     means.take(state(7200.0, 1.0))
     assert [mean.slot for mean in means.closed(60.0)] == [120]
+
+
+@pytest.mark.parametrize("util", [1e39, -5.0, float("inf"), float("nan")])
+def test_what_no_share_can_be_is_left_out(util: float) -> None:
+    means = Means()
+    means.take(state(0.0, 20.0))
+    means.take(state(1.0, util))
+    (mean,) = means.closed(None)
+    assert (mean.values["util"], mean.count) == (20.0, 2)
+
+
+@pytest.mark.parametrize("at", [-1e300, -1.0, 1e300, float("-inf"), float("nan")])
+def test_a_sample_of_no_time_belongs_to_no_minute(at: float) -> None:
+    means = Means()
+    means.take(state(at, 20.0))
+    assert means.closed(None) == ()
+
+
+def test_a_sample_that_cannot_be_added_up_leaves_nothing_behind() -> None:
+    means = Means()
+    with pytest.raises(OverflowError):
+        means.take(state(0.0, 20.0, used=10**400))
+    means.take(state(1.0, 20.0))
+    (mean,) = means.closed(None)
+    assert mean.count == 1
+
+
+def test_a_mount_point_without_end_is_not_kept() -> None:
+    means = Means()
+    disk = Disk("/" + "x" * LONGEST_MOUNT, bytes_total=100, bytes_used=50)
+    one = state(0.0, 20.0)
+    assert one.sample is not None
+    means.take(replace(one, sample=replace(one.sample, disks=(disk, *one.sample.disks))))
+    assert set(means.closed(None)[0].values) == {"util", "vram", "cgroup", "disk:/data"}
 
 
 # Which box is which.
