@@ -14,7 +14,7 @@ from rgt_train.collected import STATE_FILE, Collected, Part
 from rgt_train.copying import Copy, Pair, Torn
 from rgt_train.layout import Layout
 from rgt_train.loaded import Loaded
-from rgt_train.persister import Outcome, Request
+from rgt_train.persister import STEP, Outcome, Request
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Store
 from rgt_train.writer_client import DIED, WriterClient
@@ -35,6 +35,12 @@ class _Flight:
     waited_s: float = 0.0
     copy: Optional[Copy] = None
     failed: Optional[BaseException] = None
+    judged: bool = False
+    """Whether the training thread has said if the copy is of one moment; until then nothing is published."""
+    spoilt: Optional[BaseException] = None
+    """Why it is not."""
+    handed: bool = False
+    """Whether the writer has the job."""
     done: Optional[Done] = None
     """Filled in by this process where there is no writer."""
 
@@ -67,6 +73,8 @@ class ArenaPersister:
         self._notes: List[str] = []
         self._needs = (0, 0)
         self._deaths = 0
+        self._talking = threading.Lock()
+        """The copying thread hands over, the training thread judges: both to the same writer, in either order."""
 
     @property
     def busy(self) -> bool:
@@ -106,12 +114,16 @@ class ArenaPersister:
         now, later = self._sort(collected.parts, arena)
         flight = self._flight = _Flight(request, job, text, threading.Event())
         try:
-            flight.copy = Copy(now, later, lambda error: self._copied(flight, error), arena.ready)
+            flight.copy = Copy(
+                now, later, lambda error: self._copied(flight, error), lambda error: self._judged(flight, error),
+                arena.ready,
+            )  # fmt: skip
         except BaseException:
             self._flight = None
             raise
         if not self._background:
             flight.copy.wait()
+            self._write_here(flight)
         flight.stall_s = time.monotonic() - begun
 
     def again(self, *, give_up: bool) -> None:
@@ -122,13 +134,15 @@ class ArenaPersister:
         last = self._last
         self._start_writer()
         job = replace(last.job, begun=time.monotonic(), give_up=give_up)
-        self._flight = _Flight(last.request, job, last.text, threading.Event())
-        self._copied(self._flight, None)
+        flight = self._flight = _Flight(last.request, job, last.text, threading.Event(), judged=True)
+        self._copied(flight, None)
+        if not self._background:
+            self._write_here(flight)
 
     def before_change(self) -> None:
         """Wait until parameters and optimizer state may change."""
         flight = self._flight
-        if flight is not None and flight.copy is not None and not flight.copy.over:
+        if flight is not None and flight.copy is not None and not flight.copy.settled:
             waited = flight.copy.before_change()
             flight.stall_s += waited
             flight.waited_s += waited
@@ -137,7 +151,7 @@ class ArenaPersister:
         """Return how the save in flight ended, once; None while it goes on."""
         flight = self._flight
         if flight is not None and flight.copy is not None:
-            flight.copy.judge_gpu()
+            flight.copy.glance()
         return self._outcome(block=False)
 
     def wait(self) -> Optional[Outcome]:
@@ -202,28 +216,53 @@ class ArenaPersister:
                 flight.failed = error
             elif self._background:
                 assert self._arena is not None, "copied into it"
-                self._client.submit(flight.job, flight.text, self._arena.fd, self._arena.size)
-            else:
-                assert self._arena is not None, "copied into it"
-                flight.done = perform(self._store, flight.job, self._arena.memory(), flight.text)
+                with self._talking:
+                    self._client.submit(flight.job, flight.text, self._arena.fd, self._arena.size)
+                    flight.handed = True
+                    if flight.judged:
+                        self._client.judge(good=flight.spoilt is None)
         except Exception as problem:
             flight.failed = problem
         finally:
             flight.submitted.set()
 
+    def _judged(self, flight: _Flight, error: Optional[BaseException]) -> None:
+        """Let the writer publish the snapshot, or forget it. Called by the training thread."""
+        with self._talking:
+            flight.judged, flight.spoilt = True, error
+            if flight.handed:
+                self._client.judge(good=error is None)
+
+    def _write_here(self, flight: _Flight) -> None:
+        """Write the snapshot, where there is no writer."""
+        if flight.failed is not None or flight.spoilt is not None:
+            return
+        assert self._arena is not None, "copied into it"
+        try:
+            flight.done = perform(self._store, flight.job, self._arena.memory(), flight.text)
+        except Exception as problem:
+            flight.failed = problem
+
     def _outcome(self, *, block: bool) -> Optional[Outcome]:
         flight = self._flight
-        if flight is None or not (block or flight.submitted.is_set()):
+        if flight is None or not (block or (flight.submitted.is_set() and flight.judged)):
             return None
         flight.submitted.wait()
         if flight.failed is not None:
             self._flight, self._last = None, flight
             return self._failure(flight, flight.failed)
-        done = flight.done or self._client.poll(block=block)
-        if done is None:
-            return None
+        done = flight.done
+        if done is None and flight.handed:
+            done = self._client.poll(block=block)
+            if done is None:
+                return None
         self._flight, self._last = None, flight
+        if flight.spoilt is not None:
+            return self._failure(flight, flight.spoilt)
+        assert done is not None, "written by the writer, or here"
         self._count_deaths(done)
+        if done.path is not None and flight.request.kind == STEP:
+            self._store.anchor = os.path.basename(done.path)  # known to the next writer, should this one die
         notes = (*self._notes, *done.notes)
         self._notes.clear()
         times = flight.stall_s, flight.waited_s, done.durable_s
@@ -232,7 +271,10 @@ class ArenaPersister:
     def _failure(self, flight: _Flight, error: BaseException) -> Outcome:
         if isinstance(error, Torn):
             self._at_once.update(_group(name) for name in error.names)
-            self._notes.append(f"{error}; from now on it is copied on the training thread")
+            self._notes.append(
+                f"{error}: that save is dropped. A resume would leave such a change out: make it before run.step. "
+                "From now on it is copied on the training thread"
+            )
         notes = tuple(self._notes)
         self._notes.clear()
         return Outcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)

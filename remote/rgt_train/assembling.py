@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, Mapping, Optional, Union
+from typing import Callable, Dict, Mapping, Optional, Set, Union
+
+from torch.optim.swa_utils import AveragedModel
 
 from rgt_train.arena_persister import ArenaPersister
 from rgt_train.lock import RunLock
@@ -27,6 +29,19 @@ def arena_persister(store: Store, lock: RunLock, options: Options) -> Persister:
 def in_background(options: Options) -> bool:
     """Say whether saves go on beside the training."""
     return options.background and os.environ.get(BACKGROUND) != "0"
+
+
+def counted(parts: Mapping[str, Stateful]) -> Set[str]:
+    """Return the names of the averaged weights that are known to change by operations that torch counts.
+
+    Of others it is not known: many keep their average up to date by ``.data``, which nobody notices. They are copied
+    at once, unless their `counted` is True.
+    """
+    return {
+        n
+        for n, part in parts.items()
+        if isinstance(part, AveragedModel) or getattr(part, "counted", None) is True
+    }
 
 
 def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:

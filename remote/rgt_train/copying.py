@@ -5,7 +5,9 @@ can be read at leisure: a thread copies them, and the step waits for it. Everyth
 norm, the scale of a GradScaler, …) may change at any moment and is copied at once, on the training thread.
 
 That nothing changed meanwhile is not assumed but checked: torch counts the in-place changes of every tensor, and a copy
-whose tensors have another count at its end is thrown away.
+whose tensors have another count at its end is thrown away. torch counts a change after it was made, so the copying
+thread cannot tell: it may look while one is going on. The training thread looks, the next time it comes by (before an
+``optimizer.step()`` at the latest), where it is certainly not in the middle of a change; only then is a copy good.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import os
 import threading
 import time
 from dataclasses import dataclass
-from typing import Callable, Iterable, List, Optional, Sequence
+from typing import Callable, Iterable, Optional, Sequence
 
 import torch
 
@@ -27,7 +29,7 @@ PARANOID = "RGT_TRAIN_PARANOID"
 
 
 class Torn(RuntimeError):
-    """A tensor changed outside ``optimizer.step()`` while it was being copied.
+    """A tensor changed outside ``optimizer.step()`` after the step that was being copied.
 
     Attributes:
         names: The tensors.
@@ -38,7 +40,7 @@ class Torn(RuntimeError):
         shown = ", ".join(self.names[:3]) + (
             f" and {len(self.names) - 3} more" if len(self.names) > 3 else ""
         )
-        super().__init__(f"{shown} changed outside optimizer.step() while being copied")
+        super().__init__(f"{shown} changed between run.step and the next optimizer.step()")
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class Copy:
     Args:
         now: What is copied before the constructor returns.
         later: What a thread copies.
-        then: Called when all is copied, with the error if it is not good; by the thread where there is one.
+        copied: Called when all is copied, with the error if that failed; by the thread where there is one.
+        judged: Called on the training thread when it is known whether the copy is of one moment: with `Torn`, or None.
         ready: Waits until the memory is there.
     """
 
@@ -64,52 +67,47 @@ class Copy:
         self,
         now: Sequence[Pair],
         later: Sequence[Pair],
-        then: Callable[[Optional[BaseException]], None],
+        copied: Callable[[Optional[BaseException]], None],
+        judged: Callable[[Optional[BaseException]], None],
         ready: Callable[[], None],
     ) -> None:
-        self._later, self._then, self._ready = list(later), then, ready
+        self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
         self._all = [*now, *later]
         self._versions = [_version(pair.source) for pair in self._later]
         self._digests = [digest_of(pair.source) for pair in self._all] if paranoid() else []
-        self._over, self._judged = threading.Event(), threading.Event()
-        self._torn: List[str] = []
+        self._over = threading.Event()
+        self._settled = False
         copy_all([pair for pair in now if not pair.source.is_cuda])
         self._gpu = _on_gpu(now, self._later)
         if self._later or self._gpu:
             threading.Thread(target=self._run, name="rgt-copy", daemon=True).start()
         else:
             self._end(None)
+            self._judge()
 
     @property
-    def over(self) -> bool:
-        """Whether all is copied and told."""
-        return self._over.is_set()
+    def settled(self) -> bool:
+        """Whether it is known if the copy is good; then nothing that happens can spoil it."""
+        return self._settled
 
     def before_change(self) -> float:
         """Make sure that what happens next cannot spoil the copy; return the seconds this took."""
         begun = time.monotonic()
         if self._gpu is not None:
             self._gpu.fence()
-            self.judge()
         else:
             self._over.wait()
+        self._judge()
         return time.monotonic() - begun
 
-    def judge(self) -> None:
-        """Look whether anything that is being copied has changed since the beginning (GPU: so far as launched)."""
-        if not self._judged.is_set():
-            pairs = zip(self._later, self._versions)  # noqa: B905  made together
-            self._torn = [pair.name for pair, version in pairs if _version(pair.source) != version]
-            self._judged.set()
-
-    def judge_gpu(self) -> None:
-        """Like `judge`, where it has to be this thread that looks: a GPU's work is counted when it is launched."""
-        if self._gpu is not None:
-            self.judge()
+    def glance(self) -> None:
+        """Judge the copy if that needs no waiting; the training thread is here, so it is changing nothing."""
+        if self._gpu is not None or self._over.is_set():
+            self.before_change()
 
     def wait(self) -> None:
-        """Wait until all is copied and told."""
-        self.judge_gpu()
+        """Wait until all is copied, told and judged."""
+        self.before_change()
         self._over.wait()
 
     def _run(self) -> None:
@@ -118,26 +116,35 @@ class Copy:
             copy_all([pair for pair in self._later if not pair.source.is_cuda])
             if self._gpu is not None:
                 self._gpu.finish()
-                self._judged.wait()
-            else:
-                self.judge()
-            self._end(Torn(self._torn) if self._torn else self._compare())
         except BaseException as error:
             self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: Optional[BaseException]) -> None:
+        try:
+            self._copied(error)
+        finally:
+            self._over.set()
+
+    def _judge(self) -> None:
+        """Look whether anything has changed since the beginning (GPU: so far as launched, which is fenced)."""
+        if self._settled:
+            return
+        self._settled = True
+        pairs = zip(self._later, self._versions)  # noqa: B905  made together
+        torn = [pair.name for pair, version in pairs if _version(pair.source) != version]
+        self._judged(Torn(torn) if torn else self._compare())
 
     def _compare(self) -> Optional[BaseException]:
+        if self._digests:
+            self._over.wait()
         for pair, digest in zip(self._all, self._digests):  # noqa: B905  made together, or no digests at all
             if digest_of(pair.target) != digest:
                 return AssertionError(
                     f"{PARANOID}: the snapshot of {pair.name} is not what it was at its step"
                 )
         return None
-
-    def _end(self, error: Optional[BaseException]) -> None:
-        try:
-            self._then(error)
-        finally:
-            self._over.set()
 
 
 def copy_all(pairs: Sequence[Pair]) -> None:

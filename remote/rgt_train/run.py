@@ -13,7 +13,7 @@ import torch
 
 from rgt_train import exits, prior, ranks, record, resume, rng, rollback
 from rgt_train.arena_persister import hook
-from rgt_train.assembling import MakePersister, Parts, arena_persister, in_background, named
+from rgt_train.assembling import MakePersister, Parts, arena_persister, counted, in_background, named
 from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
 from rgt_train.data.course import Course, Part, steps_of
@@ -141,7 +141,7 @@ class Run:
             world=self._ranks.world, rank=self._ranks.rank,
         )  # fmt: skip
         self._state.optimizers = set(self._optimizers)
-        self._state.steady = {*self._optimizers, *named({"ema": ema})}
+        self._state.steady = {*self._optimizers, *counted(named({"ema": ema}))}
         self._hooks: List[Any] = []
         self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
@@ -358,7 +358,7 @@ class Run:
 
     def total(self, *numbers: float) -> List[float]:
         """Return the sums of the ranks' numbers, e.g. of the losses and the number of samples each has validated."""
-        return [mean * self._ranks.world for mean in self._ranks.mean(numbers)]
+        return [float(sum(column)) for column in zip(*self._ranks.all_gather(numbers))]  # noqa: B905
 
     def __enter__(self) -> "Run":
         return self

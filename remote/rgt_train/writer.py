@@ -44,7 +44,8 @@ def main() -> None:
                 memory = _map(fds[0], int(fields["size"]))
             elif fields["do"] == "save":
                 assert store is not None and memory is not None, "told where and what before"
-                wire.send(sock, asdict(perform(store, _job(fields["job"]), memory, raw)))
+                verdict = _Verdict(reader)
+                wire.send(sock, asdict(perform(store, _job(fields["job"]), memory, raw, verdict.good)))
     except wire.Closed:
         os._exit(0)
 
@@ -63,9 +64,31 @@ def die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
+class _Verdict:
+    """Whether the trainer found the snapshot of one job good; it may tell before the job is written, or after."""
+
+    def __init__(self, reader: wire.Reader) -> None:
+        self._reader = reader
+        self._told: Optional[bool] = None
+
+    def good(self) -> bool:
+        """Wait for it, once.
+
+        Raises:
+            Closed: The trainer is gone.
+        """
+        if self._told is None:
+            message = self._reader.read(block=True)
+            assert message is not None and message[0]["do"] == "judge", "the next message after a job"
+            self._told = bool(message[0]["good"])
+        return self._told
+
+
 def _store(fields: Dict[str, Any]) -> Store:
     policy = Policy(int(fields["last"]), float(fields["hours"]))
-    return Store(fields["out"], int(fields["attempt"]), policy)
+    store = Store(fields["out"], int(fields["attempt"]), policy)
+    store.anchor = str(fields["anchor"])
+    return store
 
 
 def _map(fd: int, size: int) -> memoryview:

@@ -42,8 +42,11 @@ class WriterClient:
         self._memory = None
         self._started(self._helper.pid)
         store, policy = self._store, self._store.policy
-        facts = {"out": store.out, "attempt": store.attempt, "last": policy.last, "hours": policy.hours}
-        wire.send(self._helper.sock, {"do": "store", **facts})
+        wire.send(
+            self._helper.sock,
+            {"do": "store", "out": store.out, "attempt": store.attempt, "anchor": store.anchor,
+             "last": policy.last, "hours": policy.hours},
+        )  # fmt: skip
 
     def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
         """Hand over a snapshot to the process that was started. Where that is dead, `poll` will tell.
@@ -60,6 +63,12 @@ class WriterClient:
                 wire.send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
                 self._memory = fd
             wire.send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
+
+    def judge(self, *, good: bool) -> None:
+        """Say whether the snapshot that was handed over last may be published."""
+        if self._helper is not None:
+            with suppress(wire.Closed):
+                wire.send(self._helper.sock, {"do": "judge", "good": good})
 
     def poll(self, *, block: bool) -> Optional[Done]:
         """Return how the job ended; None while it goes on."""

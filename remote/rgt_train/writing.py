@@ -11,7 +11,7 @@ import os
 import threading
 import time
 from dataclasses import asdict, dataclass, field
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 from rgt_train import digest
 from rgt_train.commit import Draft
@@ -90,7 +90,13 @@ class Done:
         return OSError(number, text, name) if name else OSError(number, text)
 
 
-def perform(store: Store, job: Job, memory: memoryview, inline: bytes) -> Done:
+class Spoilt(RuntimeError):
+    """What was copied turned out not to be the state of one moment: nothing is published."""
+
+
+def perform(
+    store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool] = lambda: True
+) -> Done:
     """Make, publish, then prune. Where the disk is full, what is worth less goes first.
 
     Args:
@@ -98,13 +104,15 @@ def perform(store: Store, job: Job, memory: memoryview, inline: bytes) -> Done:
         job: What.
         memory: What `Job.regions` refer to.
         inline: Content of the file `Job.inline`.
+        good: Says, when all is written, whether it may be published; it may wait for that.
     """
     notes: List[str] = []
     while True:
         try:
-            made = _make(store, job, memory, inline)
+            made = _make(store, job, memory, inline, good)
             durable = time.monotonic() - job.begun
             if job.kind == "step":
+                store.anchor = os.path.basename(made.path)
                 store.prune()
             return Done(made.path, made.size, made.manifest, None, tuple(notes), durable)
         except OSError as error:
@@ -117,11 +125,10 @@ def perform(store: Store, job: Job, memory: memoryview, inline: bytes) -> Done:
             return Done(error=(type(error).__name__, None, str(error), None), notes=tuple(notes))
 
 
-def _make(store: Store, job: Job, memory: memoryview, inline: bytes) -> Checkpoint:
+def _make(store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool]) -> Checkpoint:
     draft = Draft.create(store, job.kind, job.step, *job.needs(len(inline)))
     try:
-        files: Dict[str, Dict[str, Any]] = {}
-        hashing = threading.Thread(target=_hash, args=(job, memory, inline, files), daemon=True)
+        hashing = _Hashing(job, memory, inline)
         hashing.start()
         try:
             for name, offset, size in job.regions:
@@ -129,7 +136,9 @@ def _make(store: Store, job: Job, memory: memoryview, inline: bytes) -> Checkpoi
             write_file(os.path.join(draft.path, job.inline), inline)
         finally:
             hashing.join()
-        draft.seal(files, job.about)
+        draft.seal(hashing.result(), job.about)
+        if not good():
+            raise Spoilt("not the state of one moment")
         made = draft.publish()
     except BaseException:
         draft.drop()
@@ -140,16 +149,38 @@ def _make(store: Store, job: Job, memory: memoryview, inline: bytes) -> Checkpoi
     return made
 
 
-def _hash(job: Job, memory: memoryview, inline: bytes, files: Dict[str, Dict[str, Any]]) -> None:
-    """Fill in the facts of the files while they are being written.
+class _Hashing(threading.Thread):
+    """Works out the facts of the files while they are being written.
 
     ``best`` is what leaves the machine, so it alone gets the SHA-256 that copies are compared by: for each step it
     would be the dearest part of a save.
     """
-    sha256 = job.kind == "best"
-    for name, offset, size in job.regions:
-        files[name] = digest.facts(memory[offset : offset + size], sha256=sha256)
-    files[job.inline] = digest.facts(memoryview(inline), sha256=sha256)
+
+    def __init__(self, job: Job, memory: memoryview, inline: bytes) -> None:
+        super().__init__(name="rgt-hash", daemon=True)
+        self._views = {name: memory[offset : offset + size] for name, offset, size in job.regions}
+        self._views[job.inline] = memoryview(inline)
+        self._sha256 = job.kind == "best"
+        self._facts: Dict[str, Dict[str, Any]] = {}
+        self._error: Optional[BaseException] = None
+
+    def run(self) -> None:
+        """Work; an error is kept for `result`."""
+        try:
+            for name, view in self._views.items():
+                self._facts[name] = digest.facts(view, sha256=self._sha256)
+        except BaseException as error:
+            self._error = error
+
+    def result(self) -> Dict[str, Dict[str, Any]]:
+        """Return the facts of each file, after `join`.
+
+        Raises:
+            BaseException: What kept it from being done.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._facts
 
 
 def _name_of(error: OSError) -> Optional[str]:

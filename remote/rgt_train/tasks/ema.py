@@ -20,7 +20,10 @@ class Ema:
 
     Attributes:
         module: The model with the averaged weights, in evaluation mode.
+        counted: Whether all its changes are counted by torch, so that a save may copy it while the training goes on.
     """
+
+    counted = True
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
         self._model, self._decay, self._updates = model, decay, 0

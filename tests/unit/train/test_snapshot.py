@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -11,8 +12,9 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import copying
+from rgt_train import Options, Run, copying
 from rgt_train.arena_persister import ArenaPersister, hook
+from rgt_train.assembling import counted
 from rgt_train.copying import PARANOID, Torn
 from rgt_train.exits import UsageError
 from rgt_train.persister import STEP, Outcome, Request
@@ -172,11 +174,55 @@ def test_a_change_behind_the_optimizers_back_is_noticed(
     torn = bench.end()
     assert isinstance(torn.error, Torn)
     assert torn.error.names == ["0.weight"]
-    assert torn.notes == (f"{torn.error}; from now on it is copied on the training thread",)
+    (note,) = torn.notes
+    assert note.startswith(
+        "0.weight changed between run.step and the next optimizer.step(): that save is dropped. "
+        "A resume would leave such a change out: make it before run.step."
+    )
     bench.begin()
     with torch.no_grad():
         bench.first.weight.clamp_(-0.001, 0.001)
     bench.check(bench.end())
+
+
+def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    assert gate.reached.wait(TIMEOUT)
+    bench.first.weight.data.add_(1)  # not counted: an operation that still goes on
+    gate.opened.set()
+    flight = bench.persister._flight
+    assert flight is not None
+    assert flight.submitted.wait(TIMEOUT)
+    with torch.no_grad():
+        bench.first.weight.add_(0)  # its end
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert os.listdir(os.path.join(bench.persister._store.root)) == [], "the writer has published nothing"
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_a_save_that_failed_before_it_was_judged_is_no_trouble_for_the_next(
+    build: Build, tmp_path: Path
+) -> None:
+    bench = build()
+    blocked = tmp_path / "run" / "checkpoints"
+    blocked.write_text("in the way")
+    bench.begin()
+    helper = bench.persister._client._helper
+    assert helper is not None
+    select.select([helper.sock], [], [], TIMEOUT)  # the writer has told that it failed
+    assert isinstance(bench.end().error, OSError)
+    blocked.unlink()
+    for _ in range(2):
+        bench.begin()
+        bench.train()
+        bench.check(bench.end())
 
 
 def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -271,3 +317,57 @@ def test_what_cannot_be_stored_is_told_by_its_name(build: Build) -> None:
     with pytest.raises(UsageError, match=r"sparse is a torch\.sparse_coo tensor"):
         bench.begin()
     assert not bench.persister.busy
+
+
+class Average:
+    """Averaged weights as many keep them: changed by ``.data``, which torch does not count."""
+
+    def __init__(self) -> None:
+        self.weights = torch.zeros(64)
+
+    def update(self) -> None:
+        """Take in a step."""
+        self.weights.data.add_(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return them."""
+        return {"weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put them back."""
+        self.weights.copy_(state["weights"])
+
+
+def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rgt_train.loaded import Loaded
+
+    model, ema, gate = torch.nn.Linear(4, 1), Average(), Gate(monkeypatch)
+    run = Run(
+        tmp_path, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), ema=ema, samples=4,
+        epochs=1, options=Options(save_every=2, log_every=0),
+    )  # fmt: skip
+    with run:
+        for _ in range(2):
+            ema.update()
+            run.step(1.0)
+        assert gate.reached.wait(TIMEOUT)
+        ema.update()  # of step 3
+        gate.opened.set()
+    loaded = Loaded(os.path.join(tmp_path, "checkpoints", "step-00000002-a1"))
+    assert loaded.tensors("trainer.safetensors")["ema/weights"].tolist() == [2.0] * 64
+    loaded.close()
+
+
+def test_which_averaged_weights_are_known_to_be_counted() -> None:
+    from rgt_train.tasks.ema import Ema
+
+    model = torch.nn.Linear(2, 1)
+    parts: dict[str, Any] = {
+        "ours": Ema(model, 0.9), "torch": torch.optim.swa_utils.AveragedModel(model), "own": Average(),
+    }  # fmt: skip
+    assert counted(parts) == {"ours", "torch"}
+    before = [t._version for t in parts["ours"].module.parameters()]
+    parts["ours"].update()
+    assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
