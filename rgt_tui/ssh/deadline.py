@@ -28,6 +28,11 @@ class Deadline:
         timeout, self._timeout = self._timeout, None
         await timeout.__aexit__(kind, error, trace)
 
+    @property
+    def runs(self) -> bool:
+        """It will end by itself."""
+        return self._timeout is not None and self._timeout.when() is not None
+
     def extend(self, seconds: float) -> None:
         """Let it end so many seconds from now."""
         if self._timeout is not None and not self._timeout.expired() and not self._open:

@@ -66,13 +66,16 @@ class Opener:
                 return await self._attempt(step, tunnel, login, known)
             except asyncssh.HostKeyNotVerifiable as error:
                 pinned = await self._unknown(step, login, known, pinned, person, str(error.reason))
-            except AuthFailed:
-                raise
-            except Unreachable:
+            except Unreachable as error:
                 # A server that got tired of waiting for a person gets the answer in a new connection, once.
-                if not (again and login.asked and not login.unanswered):
+                late = await login.patience.outlived()
+                if late and login.declined:
+                    raise AuthFailed(words.refusal(step, login)) from error
+                if not again or not login.patience.asked or login.declined:
                     raise
                 again = False
+            finally:
+                login.patience.drop()
 
     def _known(self, step: Step, pinned: Offered | None) -> Known:
         host = step.host
@@ -143,21 +146,14 @@ class Opener:
         except asyncssh.PermissionDenied as error:
             login.refused()
             raise AuthFailed(words.refusal(step, login)) from error
-        except asyncssh.Error as error:
-            if "authentication failures" in str(error.reason):
+        except (asyncssh.Error, OSError) as error:
+            if isinstance(error, asyncssh.Error) and "authentication failures" in str(error.reason):
                 login.refused()
                 raise AuthFailed(words.too_many(step, login)) from error
-            raise Unreachable(await words.failure(step, tunnel, proxy, clean(str(error.reason)))) from error
-        except TimeoutError as error:
-            stage = "the login took longer than" if login.reached else "no answer within"
             seconds = LOGIN_SECONDS if login.reached else _connect_seconds(host)
-            raise Unreachable(await words.failure(step, tunnel, proxy, f"{stage} {seconds:g} s")) from error
-        except ConnectionRefusedError as error:
-            raise Unreachable(f"ssh: {step.label} refused the connection") from error
-        except OSError as error:
-            raise Unreachable(
-                await words.failure(step, tunnel, proxy, error.strerror or str(error))
-            ) from error
+            reason = words.reason(error, seconds, reached=login.reached)
+            advice = words.advice(error, reached=login.reached)
+            raise Unreachable(await words.failure(step, tunnel, proxy, reason, advice)) from error
         except BoxError:
             raise
         except ValueError as error:
@@ -203,7 +199,8 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         "family": FAMILIES[host.family],
         "local_addr": (host.bind_address, 0) if host.bind_address else None,
         "keepalive_interval": host.alive_interval or KEEPALIVE_SECONDS,
-        "keepalive_count_max": max(1, KEEPALIVE_MISSES if host.alive_count is None else host.alive_count),
+        # As an interval of 0, a count of 0 would never find out that a link is dead.
+        "keepalive_count_max": host.alive_count if (host.alive_count or 0) > 0 else KEEPALIVE_MISSES,
         "login_timeout": 0,
         "connect_timeout": None,
         **algorithms.chosen(host),

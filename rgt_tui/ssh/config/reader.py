@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,8 @@ class Reader:
         exposed = status.st_uid not in (0, os.getuid()) or status.st_mode & 0o022
         if source.private and stat.S_ISREG(status.st_mode) and exposed:
             raise ConfigError(
-                f"{path}: others may write to it, and it can name commands to run; chmod go-w {path}"
+                f"{path}: others may write to it, and it can name commands to run; "
+                f"chmod go-w {shlex.quote(str(path))}"
             )
         for number, line in enumerate(text.split("\n"), 1):
             name, rest = words.keyword(line)

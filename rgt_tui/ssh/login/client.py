@@ -11,6 +11,7 @@ from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.deadline import Deadline
 from rgt_tui.ssh.login.keyring import Keyring
+from rgt_tui.ssh.login.patience import Patience
 from rgt_tui.ssh.login.person import Person
 
 _PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)
@@ -27,16 +28,16 @@ class Login(asyncssh.SSHClient):
         offered: The host key that no known_hosts line vouches for, when there was one.
         deadline: How long the login may take.
         reached: The transport connected; whatever failed then failed behind it.
-        asked: A person was waited for during the login: the server may have lost patience.
+        patience: The waiting for a person.
         keyring: What was tried.
-        unanswered: What nobody answered.
+        unanswered: What nobody answered, passphrases left out.
     """
 
     def __init__(self, host: Host, person: Person, deadline: Deadline, login_seconds: float) -> None:
         self.offered: asyncssh.SSHKey | None = None
         self.reached = False
-        self.asked = False
-        self.keyring = Keyring(host, person)
+        self.patience = Patience(deadline, login_seconds)
+        self.keyring = Keyring(host, person, self.patience)
         self.unanswered: list[str] = []
         self.methods: tuple[str, ...] = ()
         self._host = host
@@ -82,8 +83,7 @@ class Login(asyncssh.SSHClient):
         self._methods()
         if self._keys is None:
             self._keys = self.keyring.keys()
-        with self.deadline.open_end(self._seconds):
-            return await anext(self._keys, None)
+        return await anext(self._keys, None)
 
     async def password_auth_requested(self) -> str | None:
         """Return the password, remembered or asked for."""
@@ -130,23 +130,32 @@ class Login(asyncssh.SSHClient):
         if known is None or known == self._given:
             if self._fresh:
                 return None
-            self.asked = True
-            with self.deadline.open_end(self._seconds):
-                async with self._person.idle(title), answers.lock("password", where):
-                    known = answers.password(where)
-                    if known is None or known == self._given:
-                        self._fresh = True
-                        known = await self._put(QuestionKind.SECRET, title, words)
-                        if known is not None:
-                            answers.keep_password(where, known)
+            known = await self.patience.wait(self._new_password(title, words))
         self._given = known
         return known
 
+    async def _new_password(self, title: str, words: tuple[str, ...]) -> str | None:
+        """Return a password that somebody else was asked for meanwhile, or ask for one and keep it."""
+        where, answers = self._host.where, self._person.answers
+        async with self._person.idle(title), answers.lock("password", where):
+            known = answers.password(where)
+            if known is None or known == self._given:
+                self._fresh = True
+                known = await self._put(QuestionKind.SECRET, title, words)
+                if known is not None:
+                    answers.keep_password(where, known)
+            return known
+
     async def _ask(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
-        self.asked = True
-        with self.deadline.open_end(self._seconds):
+        # Not `Patience.wait`: an answer that is good for this connection only is worth nothing once it is lost.
+        with self.patience.thinking():
             async with self._person.idle(title):
                 return await self._put(kind, title, words)
+
+    @property
+    def declined(self) -> bool:
+        """Somebody was asked, or nobody was there to be asked: a further try would only ask again."""
+        return bool(self.unanswered or self.keyring.locked)
 
     async def _put(self, kind: QuestionKind, title: str, words: tuple[str, ...]) -> str | None:
         lines = (*self._banner, *words, "kept in memory until rgt ends, never written")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -57,7 +58,7 @@ def _load(path: str, *_stamps: object) -> Loaded:
         return Loaded(
             public=public,
             certificate=certificate,
-            problem=f"{path}: others may read it, so it is not used; chmod 600 {path}",
+            problem=f"{path}: others may read it, so it is not used; chmod 600 {shlex.quote(path)}",
         )
     try:
         key = asyncssh.import_private_key(text)

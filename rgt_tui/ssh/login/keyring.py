@@ -6,6 +6,7 @@ import asyncio
 import base64
 import contextlib
 import copy
+import shlex
 from collections.abc import AsyncIterator
 
 import asyncssh
@@ -13,23 +14,35 @@ import asyncssh
 from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.login.files import Loaded, load, read_certificate
+from rgt_tui.ssh.login.patience import Patience
 from rgt_tui.ssh.login.person import Person
 from rgt_tui.ssh.login.sealed import SealedKey
+
+AGENT_SECONDS = 5.0
+"""An agent that has not told its keys by then hangs: the login goes on without it."""
 
 
 class Keyring:
     """Yields keys to try, and remembers in words what became of each.
 
+    Args:
+        host: Where they are to log in.
+        person: Who is asked for passphrases.
+        patience: How that is waited for.
+
     Attributes:
+        locked: Encrypted files whose passphrase nobody gave.
         notes: What a person should know when the login fails: files that could not be used, locked keys.
         tried: The keys that were offered.
     """
 
-    def __init__(self, host: Host, person: Person) -> None:
+    def __init__(self, host: Host, person: Person, patience: Patience) -> None:
+        self.locked: list[str] = []
         self.notes: list[str] = []
         self.tried: list[str] = []
         self._host = host
         self._person = person
+        self._patience = patience
         self._agent: asyncssh.SSHAgentClient | None = None
         self._refused: set[str] = set()
 
@@ -80,8 +93,13 @@ class Keyring:
         if self._host.agent is None:
             return []
         try:
-            self._agent = await asyncssh.connect_agent(self._host.agent)
-            return list(await self._agent.get_keys())
+            async with asyncio.timeout(AGENT_SECONDS):
+                self._agent = await asyncssh.connect_agent(self._host.agent)
+                return list(await self._agent.get_keys())
+        except TimeoutError:
+            self.notes.append(f"the SSH agent at {self._host.agent} has not answered for {AGENT_SECONDS:g} s")
+            self.close()
+            return []
         except (OSError, ValueError, asyncssh.Error) as error:
             self.notes.append(f"the SSH agent at {self._host.agent} does not answer ({error})")
             return []
@@ -101,9 +119,12 @@ class Keyring:
         return None if key is None else asyncssh.load_keypairs([key])[0]
 
     async def _unlock(self, path: str) -> asyncssh.SSHKey:
-        answers = self._person.answers
         if path in self._refused:
             raise ValueError("asked already")
+        return await self._patience.wait(self._unlocked(path))
+
+    async def _unlocked(self, path: str) -> asyncssh.SSHKey:
+        answers = self._person.answers
         title = f"passphrase of {path}"
         async with self._person.idle(title), answers.lock("key", path):
             known = answers.key(path)
@@ -113,7 +134,10 @@ class Keyring:
             phrase = await self._person.ask(QuestionKind.SECRET, title, lines)
             if phrase is None:
                 self._refused.add(path)
-                self.notes.append(f"{path} is encrypted and nobody gave its passphrase; ssh-add {path}")
+                self.locked.append(path)
+                self.notes.append(
+                    f"{path} is encrypted and nobody gave its passphrase; ssh-add {shlex.quote(path)}"
+                )
                 raise ValueError("no passphrase")
             try:
                 key = await asyncio.to_thread(asyncssh.read_private_key, path, phrase)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.errors import AuthFailed
+from rgt_tui.ssh.login import keyring
 from rgt_tui.ssh.login.answers import Answers
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
@@ -43,7 +45,7 @@ def folder(server: BoxSpec) -> Path:
 def sealed(server: BoxSpec, folder: Path, tmp_path: Path) -> BoxSpec:
     """The accepted key, encrypted, without its public half beside it."""
     shutil.copy(folder / "id", tmp_path / "sealed")
-    ssh_keygen("-q", "-p", "-P", "", "-N", PHRASE, "-f", str(tmp_path / "sealed"))
+    ssh_keygen("-q", "-a", "1", "-p", "-P", "", "-N", PHRASE, "-f", str(tmp_path / "sealed"))
     return replace(server, identity=str(tmp_path / "sealed"))
 
 
@@ -96,7 +98,7 @@ async def test_nobody_there_means_what_to_do(sealed: BoxSpec) -> None:
 
 
 async def test_a_key_that_the_box_does_not_want_is_never_asked_about(server: BoxSpec, tmp_path: Path) -> None:
-    ssh_keygen("-q", "-t", "ed25519", "-N", PHRASE, "-f", str(tmp_path / "stranger"))
+    ssh_keygen("-q", "-a", "1", "-t", "ed25519", "-N", PHRASE, "-f", str(tmp_path / "stranger"))
     who = Somebody(secret=PHRASE)
     with pytest.raises(AuthFailed, match="refused the login"):
         await enter(replace(server, identity=str(tmp_path / "stranger")), who)
@@ -150,12 +152,26 @@ async def test_the_agent_alone_is_enough(server: BoxSpec, folder: Path, agent: s
         await enter(replace(server, identity=None, ssh_config=str(tmp_path / "config")))
 
 
+async def test_an_agent_that_hangs_is_left_aside(
+    server: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "AGENT_SECONDS", 0.05)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent.sock"))
+    async with await asyncio.start_unix_server(lambda reader, writer: None, str(tmp_path / "agent.sock")):
+        await enter(server)
+        (tmp_path / "config").write_text("IdentityFile none\n")
+        with pytest.raises(AuthFailed, match=f"agent at {tmp_path}/agent.sock has not answered for 0.05 s"):
+            await enter(replace(server, identity=None, ssh_config=str(tmp_path / "config")))
+
+
 @pytest.mark.parametrize("beside", [True, False])
 @pytest.mark.parametrize("encrypted", [True, False])
 async def test_a_certificate_logs_in(
     server: BoxSpec, folder: Path, tmp_path: Path, beside: bool, encrypted: bool
 ) -> None:
-    ssh_keygen("-q", "-t", "ed25519", "-N", PHRASE if encrypted else "", "-f", str(tmp_path / "me"))
+    ssh_keygen(
+        "-q", "-a", "1", "-t", "ed25519", "-N", PHRASE if encrypted else "", "-f", str(tmp_path / "me")
+    )
     user = server.user or ""
     ssh_keygen("-q", "-s", str(folder / "ca"), "-I", "me", "-n", user, str(tmp_path / "me.pub"))
     spec = replace(server, identity=str(tmp_path / "me"))

@@ -14,10 +14,12 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ssh import hop
 from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deadline import Deadline
 from rgt_tui.ssh.errors import AuthFailed, Unreachable
 from rgt_tui.ssh.login.answers import Answers
-from tests.contract.ssh.people import Somebody
-from tests.contract.ssh.servers import make_keys, spec_of, trust
+from rgt_tui.ssh.login.client import Login
+from tests.contract.ssh.people import Reply, Somebody
+from tests.contract.ssh.servers import make_keys, spec_of, ssh_keygen, trust
 
 
 class House:
@@ -28,7 +30,13 @@ class House:
         self.prompts: list[tuple[str, bool]] | None = None
         self.replies: dict[str, str] = {}
         self.tries: list[str] = []
-        self.left = asyncio.Event()
+        self.keys = False
+        """It takes any key instead of a password."""
+        self.connection: asyncssh.SSHServerConnection | None = None
+
+    def hang_up(self) -> None:
+        assert self.connection is not None
+        self.connection.abort()
 
 
 class Door(asyncssh.SSHServer):
@@ -36,16 +44,20 @@ class Door(asyncssh.SSHServer):
         self._house = house
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._house.connection = conn
         conn.send_auth_banner("Rented by\x1b[31m the hour\x1b[0m\n")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._house.left.set()
 
     def begin_auth(self, username: str) -> bool:
         return True
 
+    def public_key_auth_supported(self) -> bool:
+        return self._house.keys
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        return True
+
     def password_auth_supported(self) -> bool:
-        return self._house.prompts is None
+        return self._house.prompts is None and not self._house.keys
 
     def validate_password(self, username: str, password: str) -> bool:
         self._house.tries.append(password)
@@ -66,14 +78,14 @@ class Door(asyncssh.SSHServer):
 
 
 @contextlib.asynccontextmanager
-async def serve(folder: Path, house: House, login_timeout: float = 60.0) -> AsyncIterator[BoxSpec]:
+async def serve(folder: Path, house: House) -> AsyncIterator[BoxSpec]:
     make_keys(folder)
     server = await asyncssh.listen(
         "127.0.0.1",
         0,
         server_factory=lambda: Door(house),
         server_host_keys=[str(folder / "host_key")],
-        login_timeout=login_timeout,
+        login_timeout=60,
         process_factory=lambda process: process.exit(0),
     )
     trust(folder, server.get_port())
@@ -149,22 +161,91 @@ async def test_prompts_are_answered_and_a_code_is_asked_for_every_time(tmp_path:
     assert "Two things, please" in who.asked[0].lines
 
 
+class Slow(Somebody):
+    """Answers long after the server has lost patience and hung up."""
+
+    def __init__(self, house: House, monkeypatch: pytest.MonkeyPatch, **replies: Reply) -> None:
+        super().__init__(**replies)
+        self.clocks: list[Deadline] = []
+        self.stood_still: list[bool] = []
+        self._house = house
+        self._left = asyncio.Event()
+        monkeypatch.setattr(hop, "Deadline", self._clock)
+        lost = Login.connection_lost
+
+        def connection_lost(login: Login, exc: Exception | None) -> None:
+            lost(login, exc)
+            self._left.set()
+
+        monkeypatch.setattr(Login, "connection_lost", connection_lost)
+
+    def _clock(self, seconds: float) -> Deadline:
+        self.clocks.append(Deadline(seconds))
+        return self.clocks[-1]
+
+    async def ask(self, question: Question) -> str | None:
+        self.stood_still.append(not self.clocks[-1].runs)
+        self._house.hang_up()
+        await self._left.wait()
+        return await super().ask(question)
+
+
+def lock(folder: Path, house: House, spec: BoxSpec, kind: str) -> BoxSpec:
+    """Have the box want a password, or a key whose file is encrypted with the password."""
+    if kind == "password":
+        return spec
+    house.keys = True
+    (folder / "config").write_text(f"IdentityFile {folder}/{kind}\nIdentityAgent none\n")
+    how = ("-m", "PEM") if kind == "old" else ("-a", "1")
+    ssh_keygen("-q", "-t", "ecdsa", *how, "-N", house.password, "-f", str(folder / kind))
+    if kind == "old":
+        (folder / "old.pub").unlink()
+    return spec
+
+
+@pytest.mark.parametrize("kind", ["password", "sealed", "old"])
 async def test_a_slow_person_loses_neither_the_answer_nor_the_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     house = House()
-    monkeypatch.setattr(hop, "LOGIN_SECONDS", 5.0)
-
-    class Slow(Somebody):
-        async def ask(self, question: Question) -> str | None:
-            await house.left.wait()  # the server's own patience has ended
-            return await super().ask(question)
-
-    who = Slow(secret="first")
-    async with serve(tmp_path, house, login_timeout=0.5) as spec:
-        await enter(spec, who)
+    who = Slow(house, monkeypatch, secret="first")
+    async with serve(tmp_path, house) as spec:
+        await enter(lock(tmp_path, house, spec, kind), who)
     assert len(who.asked) == 1
-    assert house.tries == ["first"]
+    assert who.stood_still == [True]
+    assert house.tries == (["first"] if kind == "password" else [])
+
+
+@pytest.mark.parametrize("kind", ["password", "sealed"])
+async def test_a_slow_person_who_declines_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    house = House()
+    who = Slow(house, monkeypatch, secret=None)
+    async with serve(tmp_path, house) as spec:
+        with pytest.raises(AuthFailed, match=r"nobody (answered|gave its passphrase)"):
+            await enter(lock(tmp_path, house, spec, kind), who)
+    assert len(who.asked) == 1
+
+
+async def test_a_question_goes_with_whoever_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    house = House()
+    asked, taken_back = asyncio.Event(), asyncio.Event()
+
+    class Thinking(Somebody):
+        async def ask(self, question: Question) -> str | None:
+            asked.set()
+            try:
+                return await asyncio.Future()
+            finally:
+                taken_back.set()
+
+    async with serve(tmp_path, house) as spec:
+        entering = asyncio.create_task(enter(spec, Thinking()))
+        await asked.wait()
+        entering.cancel()
+        await asyncio.gather(entering, return_exceptions=True)
+        await asyncio.wait_for(taken_back.wait(), 5)
 
 
 async def test_a_server_that_says_nothing_is_unreachable_in_time(
