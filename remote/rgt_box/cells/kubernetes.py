@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -16,6 +17,14 @@ FINAL = (1, 2, 3, 74)
 """Exit statuses of the runner that another pod would only repeat; all others (75, a signal, a lost node) go on."""
 
 RESTARTS = 20
+SHARED_MEMORY = "/dev/shm"
+"""A container gets 64 MB there, and data workers that hand over batches through it die of a bus error. A volume in
+memory has the memory limit of the container as its size, and counts towards it."""
+LONGEST_NAME = 63
+MOST_PODS = 100_000
+"""Of an indexed Job; its last pod's index is one less."""
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A name of a Kubernetes object (RFC 1123, with dots). Names of volumes may have no dots."""
 
 
 class Wrong(Exception):
@@ -29,27 +38,32 @@ def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: in
         job: The job; its directory must lie on one of the claims.
         words: The command line of the runner, as it is inside of the container.
         image: The container image.
-        claims: ``NAME:/MOUNT`` of each persistent volume claim.
+        claims: ``NAME:/MOUNT`` of each persistent volume claim; one claim may be mounted at several places.
         gpus: How many GPUs to ask for.
 
     Raises:
-        Wrong: for a claim that is not of that form.
+        Wrong: for a claim that is not of that form, or that Kubernetes would refuse.
     """
-    pairs = [claim.partition(":") for claim in claims]
-    for claim, (name, _, mount) in zip(claims, pairs):  # noqa: B905 (strict= needs Python 3.10)
-        if not name or not mount.startswith("/"):
-            raise Wrong("--claim %s: write NAME:/MOUNT" % claim)
-    mounts = [mount.rstrip("/") for _, _, mount in pairs]
-    if not any(job.folder == mount or job.folder.startswith(mount + "/") for mount in mounts):
+    mounts = [_mount(claim) for claim in claims]
+    places = [place for _, place in mounts]
+    twice = sorted({place for place in places if places.count(place) > 1})
+    if twice:
+        raise Wrong("two claims are mounted at %s: give each its own /MOUNT" % ", ".join(twice))
+    if not any(job.folder == place or job.folder.startswith(place + "/") for place in places):
         raise Wrong(
             "no --claim NAME:/MOUNT holds the job directory %s: the pod would not see it" % job.folder
         )
-    container: dict[str, Any] = {
-        "name": "runner",
-        "image": image,
-        "command": words,
-        "volumeMounts": [{"name": name, "mountPath": mount} for name, _, mount in pairs],
+    volumes = {
+        name: "vol-%d" % number for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
     }
+    held: list[dict[str, Any]] = [
+        {"name": volume, "persistentVolumeClaim": {"claimName": name}} for name, volume in volumes.items()
+    ]
+    mounted = [{"name": volumes[name], "mountPath": place} for name, place in mounts]
+    if SHARED_MEMORY not in places:
+        held.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+        mounted.append({"name": "shm", "mountPath": SHARED_MEMORY})
+    container: dict[str, Any] = {"name": "runner", "image": image, "command": words, "volumeMounts": mounted}
     if gpus:
         container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
     pod = {
@@ -57,11 +71,27 @@ def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: in
         # A cell that is asked to stop has this long to save, and the runner needs a moment to write it down.
         "terminationGracePeriodSeconds": int(grace()) + 30,
         "containers": [container],
-        "volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name, _, _ in pairs],
+        "volumes": held,
     }
     spec = dict(fan_out(job), template={"spec": pod})
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job_name(job.folder)}, "spec": spec}
     return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
+
+
+def _mount(claim: str) -> tuple[str, str]:
+    """Return name and mount path of ``NAME:/MOUNT``.
+
+    Raises:
+        Wrong: It has another form.
+    """
+    name, _, mount = claim.partition(":")
+    mount = mount.rstrip("/")
+    if not CLAIM.fullmatch(name) or len(name) > 253 or not mount.startswith("/") or ":" in mount:
+        raise Wrong(
+            "--claim %s: write NAME:/MOUNT, the name in lower case letters, digits, - and ., the mount below / and "
+            "without a colon" % claim
+        )
+    return name, mount
 
 
 def fan_out(job: Job) -> dict[str, Any]:
@@ -91,9 +121,15 @@ def fan_out(job: Job) -> dict[str, Any]:
 
 
 def job_name(folder: str) -> str:
-    """Return a name that Kubernetes allows: lower case letters, digits and dashes, at most 63."""
+    """Return a name that Kubernetes allows, the same for the same directory and another for any other.
+
+    Lower case letters, digits and dashes; with the index of its last pod, which becomes a host name, at most 63. The
+    hash tells directories apart whose last part is the same: without it the second would replace the first.
+    """
     text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
-    return ("rgt-" + (text or "job"))[:63].rstrip("-")
+    digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    room = LONGEST_NAME - len("rgt--" + digest) - len("-%d" % MOST_PODS)
+    return "rgt-%s-%s" % ((text or "job")[:room].rstrip("-"), digest)
 
 
 def yaml(value: Any, indent: str = "") -> list[str]:

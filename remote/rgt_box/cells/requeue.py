@@ -3,6 +3,9 @@
 Slurm itself requeues what it preempts or loses with a node (``--requeue``). What it does not requeue is a job whose
 time limit comes near: ``--signal`` tells it, and the job has to ask (``scontrol requeue``, see sbatch(1) and
 scontrol(1)). A job that a person cancelled is not put back: its state is then no longer RUNNING.
+
+One task of a job array has the array's own number: ``scontrol requeue`` with it would stop the other tasks, too, and
+``scontrol show job`` lists all of them. So a task is asked for, and named, as ``ARRAY_TASK``.
 """
 
 from __future__ import annotations
@@ -28,21 +31,45 @@ def after(status: int) -> int:
     if again.isdigit() and int(again) >= MOST:
         print("not put back into Slurm's queue: it has been %s times" % again, flush=True)
         return status
-    state = _state(number)
-    if state != "RUNNING":
-        print("left as Slurm has it: job %s is %s" % (number, state or "unknown"), flush=True)
+    told = _ask(["scontrol", "--oneliner", "show", "job", number])
+    found = record(number, told)
+    if found is None:
+        print("not put back into Slurm's queue: scontrol show job %s: %s" % (number, told[:500]), flush=True)
         return status
-    done = _ask(["scontrol", "requeue", number])
+    name, state = found
+    if state != "RUNNING":
+        print("left as Slurm has it: job %s is %s" % (name, state), flush=True)
+        return status
+    done = _ask(["scontrol", "requeue", name])
     print("put back into Slurm's queue" if done == "" else "scontrol requeue: %s" % done, flush=True)
     return status
 
 
-def _state(number: str) -> str | None:
-    found = re.search(r"\bJobState=(\w+)", _ask(["scontrol", "show", "job", number]) or "")
-    return found.group(1) if found else None
+def record(number: str, listing: str) -> tuple[str, str] | None:
+    """Return name and state of one job in what ``scontrol --oneliner show job`` prints; None where it is not there.
+
+    Args:
+        number: The job's own number, ``SLURM_JOB_ID``.
+        listing: A line for each job: of the number of an array, for each of its tasks.
+
+    Returns:
+        ``ARRAY_TASK`` of a task that has been started, else the number; and its state.
+    """
+    for line in listing.splitlines():
+        found = _RECORD.match(line)
+        if found and found.group("number") == number:
+            array, task = found.group("array"), found.group("task")
+            return ("%s_%s" % (array, task) if array and task else number), found.group("state")
+    return None
 
 
-def _ask(words: list[str]) -> str | None:
+_RECORD = re.compile(
+    r"JobId=(?P<number>\d+) (?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?:(?P<task>\d+)|\S+) )?"
+    r".*? JobState=(?P<state>\w+)"
+)
+
+
+def _ask(words: list[str]) -> str:
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

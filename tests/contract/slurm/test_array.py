@@ -20,7 +20,7 @@ TRAIN = [
     sys.executable, "-m", "rgt_train", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
     "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=32", "--set", "threads=1",
 ]  # fmt: skip
-SLOW = "[ -e ok ] && exit 0; trap 'echo saved; exit 75' TERM; echo up; while :; do sleep 0.05; done"
+SLOW = "trap 'echo saved; exit 75' TERM; echo up >> {name}.up; while :; do [ -e ok.{name} ] && exit 0; sleep 0.05; done"
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def final_losses(out: Path) -> dict[int, float]:
 
 
 @pytest.mark.timeout(240)
-def test_a_time_limit_puts_a_task_back_and_a_cancelled_one_stays_out(
+def test_a_time_limit_puts_every_task_back_and_a_cancelled_one_stays_out(
     slurm: Cluster, agent: Agent, tmp_path: Path
 ) -> None:
     # Slurm looks at --signal in steps of half a minute: 50 s before a limit of one minute comes within seconds.
@@ -113,17 +113,28 @@ def test_a_time_limit_puts_a_task_back_and_a_cancelled_one_stays_out(
         sbatch=["--time=1", "--signal=B:TERM@50"],
     )  # fmt: skip
     array = detach(agent, job)
-    eventually(lambda: all(cell["state"] == "running" for cell in cells(agent, job).values()), "two tasks")
+
+    def starts(name: str) -> int:
+        path = job / f"{name}.up"
+        return path.read_text().count("up") if path.exists() else 0
+
+    eventually(lambda: starts("a") and starts("b"), "two tasks")
+    numbers = slurm.ask("squeue", "-h", "-r", "-j", array, "-o", "%A").split()
+    assert array in numbers, "one of the two has the number of the array itself"
+    eventually(lambda: starts("a") == starts("b") == 2, "both tasks, back after their time was up")
+    assert sorted(markers(job))[:2] == ["FINISHED a exit=75", "FINISHED b exit=75"]
+    for index in "01":
+        assert "put back into Slurm's queue" in (job / f"runner.out.{index}").read_text()
     subprocess.run(["scancel", f"{array}_1"], env=slurm.env, check=True)
-    eventually(lambda: "FINISHED b exit=75" in markers(job), "the cancelled one to save")
-    eventually(lambda: "FINISHED a exit=75" in markers(job), "the one whose time was up to save")
-    (job / "ok").touch()
+    eventually(lambda: markers(job).count("FINISHED b exit=75") == 2, "the cancelled one to save")
+    (job / "ok.a").touch()
     eventually(lambda: slurm.states(array) == [], "the end of the array")
     after = cells(agent, job)
-    assert (after["a"]["state"], after["a"]["attempts"]) == ("done", 2)
-    assert (after["b"]["state"], after["b"]["attempts"]) == ("interrupted", 1)
+    assert after["a"]["state"] == "done"
+    assert (after["b"]["state"], after["b"]["attempts"]) == ("interrupted", 2)
     assert "QUEUE DONE" not in markers(job)
-    assert "put back into Slurm's queue" in (job / "runner.out.0").read_text()
+    assert f"left as Slurm has it: job {array}_1 is " in (job / "runner.out.1").read_text()
+    (job / "ok.b").touch()
     again = detach(agent, job)
     assert again != array
     assert "--array=1%2" in (job / "runner.sbatch").read_text(), "only what is not done gets a task"

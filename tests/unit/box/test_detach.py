@@ -179,7 +179,7 @@ def test_a_kubernetes_job_is_printed(agent: Agent, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     text = done.stdout.decode()
-    assert 'apiVersion: "batch/v1"\nkind: "Job"\nmetadata:\n  name: "rgt-my-job"\n' in text
+    assert 'apiVersion: "batch/v1"\nkind: "Job"\nmetadata:\n  name: "rgt-my-job-' in text
     for part in (
         '\n          image: "reg/i\\"m:1"\n',
         '\n            - "/a.pyz"\n            - "queue"\n            - "run"\n',
@@ -193,6 +193,9 @@ def test_a_kubernetes_job_is_printed(agent: Agent, tmp_path: Path) -> None:
         ["--image", "i"],
         ["--image", "i", "--claim", "x"],
         ["--image", "i", "--claim", "x:/other"],
+        ["--image", "i", "--claim", f"X_y:{tmp_path}"],
+        ["--image", "i", "--claim", f"x:{tmp_path}:ro"],
+        ["--image", "i", "--claim", f"x:{tmp_path}", "--claim", f"y:{tmp_path}/"],
     ):
         assert agent.run(*words, *wrong).returncode == 2, wrong
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -193,6 +194,30 @@ def test_an_indexed_job_has_a_pod_for_each_cell(tmp_path: Path) -> None:
     assert "backoffLimit" not in spec
     text = kubernetes.manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1)
     assert '  completionMode: "Indexed"' in text
+
+
+def test_the_volumes_of_a_pod(tmp_path: Path) -> None:
+    """One volume for each claim, whatever its name; and shared memory, of which a container has next to none."""
+    job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
+    claims = [f"team.data:{tmp_path}", "team.data:/models", "vol-0:/other/"]
+    text = kubernetes.manifest(job, ["python3"], "image", claims, 0)
+    names = [line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")]
+    assert names[1:] == ["runner", "vol-0", "vol-0", "vol-1", "shm", "vol-0", "vol-1", "shm"]
+    assert text.count('claimName: "team.data"') == text.count('claimName: "vol-0"') == 1
+    assert 'mountPath: "/dev/shm"' in text and 'emptyDir:\n            medium: "Memory"' in text
+    assert "shm" not in kubernetes.manifest(
+        job, ["python3"], "image", [f"a:{tmp_path}", "b:/dev/shm"], 0
+    ).replace("/dev/shm", "")
+
+
+def test_the_names_of_jobs_and_their_pods() -> None:
+    name = kubernetes.job_name
+    assert name("/x/run") != name("/y/run"), "one would replace the other"
+    assert name("/x/run") == name("/x/run")
+    for folder in ("/", "/a/--", "/a/My_Job.é", "/a/" + "x" * 100, "/a/" + "x-" * 40):
+        last = f"{name(folder)}-99999"
+        assert re.fullmatch(r"rgt-[a-z0-9]([-a-z0-9]*[a-z0-9])?", last)
+        assert len(last) <= 63
 
 
 def test_queue_frames_still_decode(agent: Agent, tmp_path: Path) -> None:
