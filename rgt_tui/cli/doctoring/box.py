@@ -23,7 +23,15 @@ from rgt_tui.ssh.command import run
 from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.connect import Elsewhere, connect, hops
 from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.errors import AuthFailed, BoxError, DeployFailed, HostKeyRefused, NoCommands, NoPython
+from rgt_tui.ssh.errors import (
+    AuthFailed,
+    BoxError,
+    CommandFailed,
+    DeployFailed,
+    HostKeyRefused,
+    NoCommands,
+    NoPython,
+)
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.noise import record
 
@@ -208,13 +216,20 @@ class BoxDoctor:
         if self._spec.gpu_trace:
             words += ["--gpu-trace", self._spec.gpu_trace]
         before = time.time()
-        done = await run(
-            connection, deployed.command("sample", *words), seconds=COMMAND_SECONDS, name="taking a sample"
-        )
-        after = time.time()
         try:
+            done = await run(
+                connection,
+                deployed.command("sample", *words),
+                seconds=COMMAND_SECONDS,
+                name="taking a sample",
+            )
+            after = time.time()
             line = done.out.strip().rpartition(b"\n")[2]  # start-up files of the shell may print before it
             sample = msgspec.json.decode(record(line) or line, type=Sample)
+        except CommandFailed as error:
+            advice = "a disk or network file system there may hang; what prints in ~/.bashrc?"
+            self._put("agent", Status.FAIL, str(error), advice)
+            return
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
             self._put("agent", Status.FAIL, f"the agent gives no sample: {said}", "report this line")

@@ -6,12 +6,17 @@ import json
 import re
 import socket
 import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from rgt_tui.cli.doctoring.box import BoxDoctor
 from rgt_tui.cli.doctoring.finding import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
 from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.ssh.hostkeys.policy import Policy
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.system.tree import ROOT
@@ -95,6 +100,45 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
     assert words(done, "mounts")["mounts"] == "fail"
     assert "/not/there" in everything["box.mounts.mounts"]["text"]
     assert words(done, "lab")["login"] == "ok"
+
+
+FLOODS = {
+    "nested": ("print('[' * 100000)", "the agent gives no sample"),
+    "endless": ("while True: print('x' * 4096)", "taking a sample printed more than 4 MiB"),
+    "greeted": ("print(end='\\033]0;box\\007', flush=True); main()", ""),
+}
+"""What stands where the agent was → the words of the check that fails."""
+
+
+@pytest.mark.parametrize("kind", FLOODS)
+async def test_a_box_that_answers_anything_fails_alone(lab: BoxSpec, kind: str, tmp_path: Path) -> None:
+    """A `python` that is one, but for what it prints in the agent's place."""
+    script, words = FLOODS[kind]
+    ours = tmp_path / "python"
+    ours.write_text(
+        f"#!/bin/bash\nexport PYTHONHOME={sys.base_prefix}\n"
+        f'case "$*" in *" sample "*) printf "%s" "$1" > {tmp_path}/agent\n'
+        f'  exec {sys.executable} {tmp_path}/agent.py "$@";; esac\n'
+        f'exec -a "$0" {sys.executable} "$@"\n'
+    )
+    ours.chmod(0o755)
+    main = "def main(): sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"
+    (tmp_path / "agent.py").write_text(f"import runpy, sys\n{main}\n{script}\n")
+    found = await BoxDoctor(replace(lab, python=str(ours)), Policy.ASK).check(30)
+    assert (tmp_path / "agent").exists(), found
+    agent = next(item for item in found if item.id == "box.lab.agent")
+    assert (agent.status, words in agent.text) == ("fail" if words else "ok", True), found
+
+
+async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
+    lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr("rgt_tui.cli.doctoring.box.readings.judge", broken)
+    (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
+    assert (failed.text, "fault of rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 
 
 def test_secrets_that_are_missing_are_named_and_not_shown(rgt: Rgt, lab: BoxSpec) -> None:

@@ -1,0 +1,35 @@
+"""What boxes say, on its way to a terminal: plain text without anything a terminal obeys, JSON exact and harmless."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from rgt_tui.cli.json_line import json_line
+from rgt_tui.cli.push import tell
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.trainer import Pushed
+
+HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b2Jc\u202etxt.exe\x7f\u2066\ufeff\U000e0041 你好 é"
+
+
+def test_json_is_exact_and_has_nothing_that_a_terminal_obeys() -> None:
+    line = json_line({"text": HOSTILE, "path": [HOSTILE]}).decode()
+    assert json.loads(line) == {"text": HOSTILE, "path": [HOSTILE]}
+    assert line.endswith("\n") and clean(line[:-1]) == line[:-1]
+    assert "你好 é" in line
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_a_box_names_is_harmless_when_push_prints_it(
+    as_json: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pushed = Pushed(
+        box="lab", path=HOSTILE, sha256="0" * 64, python=HOSTILE, torch=None, launch=HOSTILE, library=HOSTILE
+    )
+    tell(pushed, as_json)
+    said = capsys.readouterr()
+    for line in (*said.out.splitlines(), *said.err.splitlines()):
+        assert clean(line) == line
+    assert not as_json or json.loads(said.out)["path"] == HOSTILE

@@ -1,0 +1,80 @@
+"""How commands end that could not tell: never with a status that says something about a box."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.cli import patrol
+from rgt_tui.cli.entry import parse
+from tests.contract.ssh.conftest import free_port
+
+RGT = [sys.executable, "-m", "rgt_tui.cli.entry"]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Path:
+    """A fleet of one box that refuses the connection."""
+    path = tmp_path / "fleet.toml"
+    path.write_text(f'[boxes.lab]\nhost = "127.0.0.1"\nport = {free_port()}\nssh_config = "none"\n')
+    return path
+
+
+def environment(home: Path) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RGT_", "XDG_"))}
+    return kept | {"HOME": str(home)}
+
+
+def test_a_patrol_that_nobody_reads_could_not_tell(fleet: Path) -> None:
+    process = subprocess.Popen(
+        [*RGT, "patrol", "--fleet", str(fleet)], stdout=subprocess.PIPE, env=environment(fleet.parent)
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(60) == 2
+
+
+def test_a_patrol_whose_lines_find_no_room_could_not_tell(fleet: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [*RGT, "patrol", "--fleet", str(fleet)],
+            stdout=full, stderr=subprocess.PIPE, env=environment(fleet.parent), timeout=60, check=False,
+        )  # fmt: skip
+    assert (done.returncode, b"No space left" in done.stderr) == (2, True)
+
+
+def test_a_working_directory_that_was_removed_is_no_fault_of_rgt(tmp_path: Path) -> None:
+    script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *RGT, "patrol"],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.startswith("rgt: no fleet file")) == (2, True), done.stderr
+
+
+def test_a_mistake_of_rgt_itself_could_not_tell(
+    fleet: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("made up")
+
+    monkeypatch.setattr("rgt_tui.cli.opening.open_boxes", broken)
+    monkeypatch.setattr("rgt_tui.cli.output.drop_output", lambda: None)  # it is the test runner's own
+    assert patrol.run(parse(["patrol", "--fleet", str(fleet)])) == 2
+    assert "could not tell: rgt itself has failed (RuntimeError)" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("logs", "lab", "/x"), ("logs", "lab")])
+def test_an_ssh_config_that_cannot_be_used_is_no_box_out_of_reach(
+    fleet: Path, words: tuple[str, ...]
+) -> None:
+    fleet.write_text(fleet.read_text().replace('"none"', '"/no/such/config"'))
+    done = subprocess.run(
+        [*RGT, words[0], "--fleet", str(fleet), *words[1:]],
+        env=environment(fleet.parent), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "no such ssh_config file" in done.stderr) == (2, True), done.stderr
