@@ -90,7 +90,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._lines = LineSplitter()
-        self._first = True
+        self._spoken = False
+        """The agent has: what comes before are the start-up files of the login shell."""
         self._read = FrameReader().read
         self.status: int | None = None
 
@@ -116,8 +117,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         before = self._lines.oversized
         bad = 0
         for line in self._lines.feed(data):
-            if self._first:
-                line, self._first = record(line) or line, False
+            if not self._spoken:
+                line = record(line) or line
             if self._on_line is not None:
                 self._on_line(line)
             try:
@@ -125,6 +126,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             except (ValueError, RecursionError):
                 bad += 1
             else:
+                self._spoken = True
                 self._on_frame(frame)
         bad += self._lines.oversized - before
         if bad:

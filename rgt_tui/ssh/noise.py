@@ -1,4 +1,4 @@
-"""What a login shell's start-up files print without a line feed stands in front of the first line of every command.
+"""What a login shell's start-up files print stands in front of what every command prints, often in its first line.
 
 A ``.bashrc`` that sets the title of the terminal, whether there is one or not, is enough.
 """
@@ -9,6 +9,6 @@ _BEGINS = b'{"'
 
 
 def record(line: bytes) -> bytes:
-    """Return the JSON object at the end of a first line; empty where there is none."""
+    """Return the JSON object at the end of a line; empty where there is none."""
     at = line.find(_BEGINS)
     return line[at:] if at >= 0 else b""

@@ -127,6 +127,20 @@ async def test_a_server_that_takes_its_leave_in_the_midst_of_a_command_is_lost(t
             await run(connection, "cat everything")
 
 
+@pytest.mark.parametrize(
+    "said", [b"", b'{"t":"file","path":"x","inode":1,"start":0,"size":9}\n{"t":"data","n":9}\nonly']
+)
+async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
+    async with host(tmp_path, Host, lambda process: process.stdout.write(said)) as spec:
+        connection = await connect(spec)
+        received = []
+        with pytest.raises(Unreachable, match=r"has sent nothing for 0\.2 s, though the connection stands"):
+            async for piece in cat(connection, Deployed("python3", "agent.pyz"), "--path", "x", silence=0.2):
+                received.append(piece)
+        assert received[1:] == ([b"only"] if said else [])
+        connection.abort()
+
+
 async def _run(process: asyncssh.SSHServerProcess[bytes], env: dict[str, str]) -> None:
     pipe = asyncio.subprocess.PIPE
     child = await asyncio.create_subprocess_shell(process.command or "", stdin=pipe, stdout=pipe, env=env)
