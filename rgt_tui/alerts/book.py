@@ -53,7 +53,13 @@ class Step(NamedTuple):
     """Are over: as they were last."""
 
 
-def step(book: Book, box: BoxState, now: float, kinds: Sequence[Kind] = KINDS) -> Step:
+def step(
+    book: Book,
+    box: BoxState,
+    now: float,
+    kinds: Sequence[Kind] = KINDS,
+    elsewhere: frozenset[str] = frozenset(),
+) -> Step:
     """Return the book after `box` was looked at. Pure.
 
     Args:
@@ -61,6 +67,7 @@ def step(book: Book, box: BoxState, now: float, kinds: Sequence[Kind] = KINDS) -
         box: The state now.
         now: Client clock.
         kinds: The rows that count, with their limits.
+        elsewhere: Ids of alerts that another box tells.
     """
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
@@ -90,7 +97,7 @@ def step(book: Book, box: BoxState, now: float, kinds: Sequence[Kind] = KINDS) -
             else:
                 machines.pop(kind.id, None)
     if raised or cleared:
-        hidden = covered(box.findings)
+        hidden = covered(box.findings) | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
         cleared = [alert for alert in cleared if alert.id not in hidden]
     made = Book(machines, memory, now, trend_s, box.events, news)
@@ -185,19 +192,26 @@ def _worded(
     return replace(after, alert=alert)
 
 
-def listed(book: Book, findings: tuple[Finding, ...]) -> tuple[Alert, ...]:
-    """Return what holds, worst first and then as in the table; what a finding explains is left out."""
+def holding(book: Book) -> tuple[Alert, ...]:
+    """Return all that holds, in no order."""
     if not book.machines:
         return ()
-    found = [
+    return tuple(
         machine.alert
         for machines in book.machines.values()
         for machine in machines.values()
         if machine.alert is not None
-    ]
+    )
+
+
+def listed(
+    book: Book, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
+) -> tuple[Alert, ...]:
+    """Return what holds, worst first and then as in the table; what a finding or another box tells is left out."""
+    found = holding(book)
     if not found:
         return ()
-    hidden = covered(findings)
+    hidden = covered(findings) | elsewhere
     return ordered(alert for alert in found if alert.id not in hidden)
 
 

@@ -24,6 +24,8 @@ class ClockReading(msgspec.Struct, frozen=True):
     approx: bool = False
     counting: bool = True
     """False = would begin with a stop."""
+    whole_s: float | None = None
+    """Seconds from its beginning to its end; None = it has none."""
 
 
 def danger_clock(
@@ -72,7 +74,7 @@ def _reading(clock: DangerClock, now: float, since: float | None) -> ClockReadin
     level = "info"
     if left is None or left <= WARN_S:
         level = "error" if left is not None and left <= ERROR_S else "warn"
-    return ClockReading(clock.what, left, clock.consequence, level, clock.approx)
+    return ClockReading(clock.what, left, clock.consequence, level, clock.approx, whole_s=clock.after_s)
 
 
 def _charge(clock: DangerClock) -> ClockReading:

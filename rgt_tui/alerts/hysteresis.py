@@ -81,8 +81,10 @@ def advance(kind: Kind, machine: Machine, reading: Reading, dt: float) -> Machin
 
 def _count(kind: Kind, machine: Machine, reading: Reading, value: float, dt: float) -> Machine:
     if reading is GONE:
+        if machine.rung == 0:
+            return REST  # what is counted after that begins anew, such as after a reboot
         value = machine.count if machine.count is not None else 0.0
-    if machine.count is None and machine.rung == 0:
+    if machine.rung == 0 and (machine.count is None or value < machine.count):
         if reading.age_s is None or reading.age_s > kind.quiet_s:
             return Machine(count=value)
         return Machine(rung=1, up_s=reading.age_s, down_s=reading.age_s, count=value)

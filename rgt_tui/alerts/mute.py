@@ -43,6 +43,12 @@ def covers(mute: Mute, alert: Alert) -> bool:
     return mute.what in (alert.id, alert.kind)
 
 
+def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
+    """Say whether the alert `id_` of `box` is muted at `now`."""
+    what = (id_, id_.partition(":")[0])
+    return any(m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes)
+
+
 def hushed(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
     """Return the alerts of `box`, those that are muted at `now` marked."""
     own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]

@@ -19,8 +19,6 @@ OOM_RECENT_S = 600.0
 """A kill by the kernel is an alert for this long."""
 METER_OLD_S = 600.0
 """A provider that could not be read for this long is an alert."""
-UNREACHABLE_S = 120.0
-"""A box may drop out for this long before anyone is told."""
 
 _DISK = (Rung("warn", DISK_WARN_PCT, 77.0), Rung("error", DISK_ERROR_PCT, 92.0))
 
@@ -156,8 +154,18 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
-        YES, unit="yes", hold_s=UNREACHABLE_S, live=False, see="MP3 SSH-K2",
+        YES, unit="yes", hold_s=link.LOST_S, live=False, see="MP3 SSH-K2",
         advice="It is not dead because of that: look at the provider's console and at your own network.",
+    ),
+    Kind(
+        "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
+        unit="yes", hold_s=link.LOST_S, live=False, escalates=True, see="MP3 U22",
+        advice="It may train on, or hang as a whole: see the provider's console, and df on its mounts.",
+    ),
+    Kind(
+        "asking", "A question waits for you", "asks you", link.read_asking, link.say_asking, YES,
+        unit="yes", hold_s=link.LOST_S, live=False, told=True, escalates=True, see="1.1",
+        advice="Answer it in rgt, or give rgt a key that needs no answer (ssh-agent, identity).",
     ),
     Kind(
         "host-key", "The box shows another host key", "key", link.read_host_key, link.say_host_key, YES_ERROR,

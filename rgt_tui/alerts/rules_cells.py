@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.rules_link import NOTHING
 from rgt_tui.alerts.view import View
-from rgt_tui.model.evidence import Severity
+from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell, QueueState
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.pace import stall_after, step_time
@@ -32,7 +32,7 @@ def read_findings(view: View) -> Sequence[Reading] | None:
     """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
     return [
         Reading(
-            f"{finding.gotcha}:{finding.resource}:{finding.run or ''}",
+            finding_key(finding),
             1.0,
             finding,
             level="error" if finding.severity in BAD and not finding.cleared else "warn",
@@ -40,6 +40,11 @@ def read_findings(view: View) -> Sequence[Reading] | None:
         )
         for finding in view.box.findings
     ]
+
+
+def finding_key(finding: Finding) -> str:
+    """Return what tells a finding from the others of a box: the same cause in another run is another one."""
+    return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
 
 
 def say_finding(view: View, reading: Reading, since: float) -> str:
@@ -57,9 +62,10 @@ def read_stalled(view: View) -> Sequence[Reading] | None:
         if run is not None and run.progressed_at is not None and (queue.runner_alive or view.trains):
             still = view.now - run.progressed_at
             found.append(Reading(cell.name, still / stall_after(cell, run), (cell, run)))
-    if not view.box.queues and view.trains and view.progress_age is not None:
-        newest = max(view.box.runs, key=lambda run: run.progressed_at or 0.0)
-        found.append(Reading(newest.name, view.progress_age / NO_QUEUE_STALL_S, (None, newest)))
+    for runs in view.beside:
+        newest = runs[0]
+        still = view.now - (newest.progressed_at or view.now)
+        found.append(Reading(newest.name, still / NO_QUEUE_STALL_S, (None, newest)))
     return found if view.live else None
 
 

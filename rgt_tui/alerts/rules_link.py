@@ -8,10 +8,12 @@ from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.view import View
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, stale_after
 
 NOTHING: tuple[Reading, ...] = ()
 YES = (Reading("", 1.0),)
+LOST_S = 120.0
+"""A box may drop out for this long before anyone is told."""
 
 
 def read_unreachable(view: View) -> Sequence[Reading] | None:
@@ -29,6 +31,41 @@ def say_unreachable(view: View, reading: Reading, since: float) -> str:
     box = view.box
     says = f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
     return f"unreachable for {age(view.now - since)}: {box.reason}{says}"
+
+
+def read_silent(view: View) -> Sequence[Reading] | None:
+    """The connection stands, and no sample comes. Once it is lost, that it is lost is told instead."""
+    box = view.box
+    if view.off or box.link in (Link.PAUSED, Link.REFUSED_KEY, Link.REFUSED_LOGIN):
+        return NOTHING
+    if box.link is not Link.LIVE:
+        lost = box.link is Link.UNREACHABLE and view.now - box.since >= LOST_S
+        return NOTHING if lost else None
+    if not view.stale:
+        return NOTHING
+    began = max(box.since, (box.sample_at or 0.0) + stale_after(box))
+    return (Reading("", 1.0, age_s=max(0.0, view.now - began)),)
+
+
+def say_silent(view: View, reading: Reading, since: float) -> str:
+    """Say how old the newest sample is."""
+    if view.sample_age is None:
+        return "connected, and no sample has come yet: the agent hangs, or its recorder does"
+    return (
+        f"connected, and no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
+    )
+
+
+def read_asking(view: View) -> Sequence[Reading] | None:
+    """A question waits for a person: until it is answered, nobody watches the box."""
+    if view.box.link is not Link.ASKING:
+        return NOTHING
+    return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
+
+
+def say_asking(view: View, reading: Reading, since: float) -> str:
+    """Give the question."""
+    return f"nobody watches it until you answer: {view.box.reason}"
 
 
 def read_host_key(view: View) -> Sequence[Reading] | None:

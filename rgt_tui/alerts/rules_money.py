@@ -13,6 +13,8 @@ from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age, money
 
+BETWEEN_S = 120.0
+"""So long nothing may train on a box without a queue: a script starts its next training."""
 SHORT_S = 60.0
 """Below this, no sum is worth the words."""
 
@@ -30,6 +32,8 @@ def read_done_billing(view: View) -> Sequence[Reading] | None:
     ended = [cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None]
     if not view.box.queues:
         ended = [run.ended for run in view.box.found if run.ended is not None]
+        if ended and view.box_now - max(ended) < BETWEEN_S:
+            return None
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
 
 
@@ -74,8 +78,10 @@ def read_clock(view: View) -> Sequence[Reading] | None:
         return NOTHING
     profile = load_profile(view.box.spec.profile)
     found = danger_clock(profile, view.box, view.now, stopped_at=view.memory.past.stopped_at)
-    if found is None or found.seconds_left is None:
-        return NOTHING
+    if found is None or (found.seconds_left is None and found.whole_s is None):
+        return NOTHING  # a charge runs without an end
+    if found.seconds_left is None:
+        return (Reading("", 0.0, found, level="warn"),)
     return (Reading("", found.seconds_left / 3600.0, found),)
 
 
@@ -83,14 +89,20 @@ def say_clock(view: View, reading: Reading, since: float) -> str:
     """Say what happens, and when."""
     clock = reading.about
     about = "about " if clock.approx else ""
+    if clock.seconds_left is None:
+        most = f"{about}{age(clock.whole_s)}"
+        return f"at most {most} left, when it stopped is not known: {clock.what}: {clock.consequence}"
     return f"{about}{age(clock.seconds_left)} left: {clock.what}: {clock.consequence}"
 
 
 def read_balance(view: View) -> Sequence[Reading] | None:
     """Hours for which the account's balance lasts at what it costs now."""
     meter = view.box.meter
+    if view.off and meter.lifecycle is Lifecycle.GONE:
+        return NOTHING
     if meter.balance is None or meter.burn_per_hour is None:
-        return None
+        # A provider that was read and does not tell it (any more): an older word of it proves nothing.
+        return None if meter.at is None or meter.error is not None else NOTHING
     if meter.burn_per_hour <= 0:
         return NOTHING
     return (Reading("", max(0.0, meter.balance) / meter.burn_per_hour),)

@@ -24,13 +24,12 @@ MOST_BAD = 50
 
 
 def _runs(view: View) -> Iterator[RunState]:
-    """Runs that go on: those of running cells, or, without a queue, those of a box that trains."""
-    if view.box.queues:
-        for _, _, run in view.running:
-            if run is not None:
-                yield run
-    elif view.trains:
-        yield from view.box.runs
+    """Runs that go on: those of running cells, and those of trainings outside of the queues."""
+    for _, _, run in view.running:
+        if run is not None:
+            yield run
+    for runs in view.beside:
+        yield from runs
 
 
 def _attempt(run: RunState) -> tuple[list[float], int, int] | None:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -18,6 +19,10 @@ from rgt_tui.model.alert import Alert
 KEEP_S = 90 * 86400.0
 """What was not touched for so long belongs to boxes that are no more."""
 MAX_BYTES = 16 << 20
+VERSION = 1
+LOCK_S = 10.0
+"""Another rgt holds the lock for a moment; one that holds it for longer hangs."""
+LOCK_EVERY_S = 0.05
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -35,12 +40,18 @@ class Notes(msgspec.Struct, frozen=True):
     alerts: tuple[Alert, ...] = ()
     past: Past = Past()
     at: float = 0.0
+    covered: tuple[str, ...] = ()
+    """Ids of alerts that held as well, and in whose place something else was shown."""
+
+
+class _Version(msgspec.Struct):
+    version: int = VERSION
 
 
 class Stored(msgspec.Struct, frozen=True):
     """The whole file."""
 
-    version: int = 1
+    version: int = VERSION
     mutes: tuple[Mute, ...] = ()
     boxes: dict[str, Notes] = {}
     told: dict[str, dict[str, Told]] = {}
@@ -57,7 +68,7 @@ def load(path: Path) -> Stored:
     """Read the file. One that is damaged is set aside beside it, so that nothing is lost; then all is empty.
 
     Raises:
-        OSError: it is there and cannot be read.
+        OSError: it is there and cannot be read, or a newer rgt has written it.
     """
     try:
         with path.open("rb") as file:
@@ -65,6 +76,8 @@ def load(path: Path) -> Stored:
     except FileNotFoundError:
         return Stored()
     try:
+        if msgspec.json.decode(data, type=_Version).version > VERSION:
+            raise OSError("a newer rgt has written it: update this one; it is left as it is")
         return msgspec.json.decode(data, type=Stored)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         with contextlib.suppress(OSError):
@@ -76,7 +89,7 @@ def update(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored
     """Apply `change` to what is in the file now, whoever wrote it, and return the result. Blocks for a moment.
 
     Raises:
-        OSError: it cannot be written; the file is then as it was.
+        OSError: it cannot be written, or its lock is not let go of; the file is then as it was.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _locked(path):
@@ -100,8 +113,29 @@ def _kept(stored: Stored, now: float) -> Stored:
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock beside the file: the file itself is replaced, and a lock on it would go with it."""
     with path.with_name(path.name + ".lock").open("ab") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        until = time.monotonic() + LOCK_S
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
+                time.sleep(LOCK_EVERY_S)
         yield
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Return what changes whenever somebody writes the file; (0, 0) where there is none.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns
 
 
 def _write(path: Path, stored: Stored) -> None:

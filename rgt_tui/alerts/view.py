@@ -12,6 +12,8 @@ from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import stale_after
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
+TOGETHER_S = 600.0
+"""Of several curves of one training, those that advanced within so many seconds of the newest are still written."""
 
 
 class View(msgspec.Struct, frozen=True):
@@ -24,6 +26,8 @@ class View(msgspec.Struct, frozen=True):
     stale: bool
     running: tuple[tuple[QueueState, Cell, RunState | None], ...]
     """Cells that are being run, with their metrics."""
+    beside: tuple[tuple[RunState, ...], ...]
+    """Trainings that go on outside of the queues: per training its runs that are still written, the newest first."""
     progress_age: float | None
     live: bool
     """The figures are of now."""
@@ -75,19 +79,24 @@ def view(box: BoxState, now: float, memory: Memory | None = None, news: News | N
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
     running = _running(box) if box.queues else ()
+    trains = bool(box.sample is not None and box.sample.procs)
+    beside = _beside(box, running, trains)
     moved = [run.progressed_at for _, _, run in running if run is not None and run.progressed_at is not None]
-    if not box.queues:
-        newest = [run.progressed_at for run in box.runs if run.progressed_at is not None]
-        moved = [max(newest)] if newest else []
+    moved += [runs[0].progressed_at or 0.0 for runs in beside]
+    if not moved and not box.queues:
+        # Nothing goes on: for how long is worth showing.
+        moved = [max((run.progressed_at or 0.0 for run in box.runs), default=0.0)]
+        moved = moved if moved[0] else []
     return View(
         box=box,
         now=now,
         sample_age=sample_age,
         stale=stale,
         running=running,
+        beside=beside,
         progress_age=max(0.0, now - min(moved)) if moved else None,
         live=box.link is Link.LIVE and not stale,
-        trains=bool(box.sample is not None and box.sample.procs),
+        trains=trains,
         off=provider_word(box) in RUNNER_GONE,
         memory=memory if memory is not None else Memory(),
         news=news if news is not None else news_of(box.events),
@@ -100,3 +109,36 @@ def _running(box: BoxState) -> tuple[tuple[QueueState, Cell, RunState | None], .
         return ()
     runs = {run.name: run for run in box.runs}
     return tuple((queue, cell, runs.get(cell.name)) for queue, cell in found)
+
+
+def _beside(
+    box: BoxState, running: tuple[tuple[QueueState, Cell, RunState | None], ...], trains: bool
+) -> tuple[tuple[RunState, ...], ...]:
+    """Gather the runs that go on and are no cell's: those of found trainings that live, each training by itself.
+
+    Of runs whose processes nobody looks for (named directories), the newest goes on while something trains.
+    """
+    cells = {cell.name for _, cell, _ in running}
+    groups: dict[str, list[RunState]] = {}
+    for run in box.runs:
+        if run.name in cells or run.progressed_at is None:
+            continue
+        if run.alive:
+            groups.setdefault(_training(box, run), []).append(run)
+        elif run.alive is None and trains and not box.queues:
+            groups.setdefault("", []).append(run)
+    return tuple(_written(runs) for runs in groups.values())
+
+
+def _training(box: BoxState, run: RunState) -> str:
+    """Return the name of the found training that a run is of; ``NAME/SUB`` is one of several of it."""
+    names = [
+        found.name for found in box.found if run.name == found.name or run.name.startswith(f"{found.name}/")
+    ]
+    return max(names, key=len, default=run.name)
+
+
+def _written(runs: list[RunState]) -> tuple[RunState, ...]:
+    newest_first = sorted(runs, key=lambda run: run.progressed_at or 0.0, reverse=True)
+    since = (newest_first[0].progressed_at or 0.0) - TOGETHER_S
+    return tuple(run for run in newest_first if (run.progressed_at or 0.0) >= since)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rgt_tui.alerts.rules import BY_ID
 from rgt_tui.model.alert import Alert, AlertEvent
 from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.plain import clean
 
 
 def beginning(box: str, alert: Alert, now: float) -> FleetEvent | None:
@@ -19,7 +20,7 @@ def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
     kind = BY_ID[alert.kind]
     if kind.told:
         return None
-    key = alert.id.partition(":")[2]
+    key = clean(alert.id.partition(":")[2])
     title = kind.title[0].lower() + kind.title[1:]
     return FleetEvent(at=now, box=box, text=f"over: {title}{f' ({key})' if key else ''}")
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
-from rgt_tui.alerts.mute import Mute, put
-from rgt_tui.alerts.statefile import Notes, Stored, Told, update
+from rgt_tui.alerts.aside import Aside
+from rgt_tui.alerts.mute import Mute, put, silences
+from rgt_tui.alerts.statefile import LOCK_S, Notes, Stored, Told, stamp, update
 
 SAVE_S = 2.0
 """What changed is on disk after so long."""
+LOOK_S = 5.0
+"""So often it is seen whether another rgt has written."""
+DISK_S = LOCK_S + 5.0
+"""A disk that does not answer for so long hangs: memory goes on alone."""
 
 replace = msgspec.structs.replace
 
@@ -27,15 +33,23 @@ class AlertFile:
         path: Where it is; None = in memory only.
         clock: Epoch seconds.
         trouble: Called with the reason when it cannot be read or written, and with None when it can again.
+        remuted: Called when another rgt has muted something, or speaks again.
     """
 
     def __init__(
-        self, path: Path | None, clock: Callable[[], float], trouble: Callable[[str | None], None]
+        self,
+        path: Path | None,
+        clock: Callable[[], float],
+        trouble: Callable[[str | None], None],
+        remuted: Callable[[], None] = lambda: None,
     ) -> None:
         self.stored = Stored()
         self._path = path
         self._clock = clock
         self._trouble = trouble
+        self._remuted = remuted
+        self._disk = Aside()
+        self._stamp = (0, 0)
         self._changes: list[Change] = []
         self._poke = asyncio.Event()
         self._lock = asyncio.Lock()
@@ -63,18 +77,38 @@ class AlertFile:
         await self._sync()
         return self.stored.told.get(sink, {})
 
+    def is_muted(self, key: str) -> bool:
+        """Say whether ``BOX ALERT`` is muted now, as far as is known since the last look into the file."""
+        box, _, id_ = key.partition(" ")
+        return silences(self.stored.mutes, box, id_, self._clock())
+
     async def tell(self, sink: str, news: Mapping[str, Told | None]) -> None:
         """Remember what a sink was told now; None forgets. On disk when this returns, so that it is not told twice."""
         self._apply(functools.partial(_retold, sink=sink, news=dict(news)))
         await self._sync()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write, and take over what another rgt writes, until cancelled."""
         while True:
-            await self._poke.wait()
-            await asyncio.sleep(SAVE_S)
-            self._poke.clear()
-            await self._sync()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._poke.wait()
+            if self._poke.is_set():
+                await asyncio.sleep(SAVE_S)
+                self._poke.clear()
+                await self._sync()
+            elif self._changes or await self._is_another():
+                await self._sync()
+
+    async def _is_another(self) -> bool:
+        """Say whether somebody has written since the last look; where that cannot be told, reading says why."""
+        path = self._path
+        if path is None:
+            return False
+        try:
+            return await self._disk.call(lambda: stamp(path), DISK_S) != self._stamp
+        except OSError:
+            return True
 
     async def close(self) -> None:
         """Write what is left."""
@@ -89,18 +123,36 @@ class AlertFile:
 
     async def _sync(self) -> None:
         """Apply our changes to what is in the file now, and take over the result."""
-        if self._path is None:
+        path = self._path
+        if path is None:
             return
         async with self._lock:
             changes, self._changes = self._changes, []
+            change, now = _chain(changes), self._clock()
+
+            def exchange() -> tuple[tuple[int, int], Stored]:
+                return stamp(path), update(path, change, now)
+
             try:
-                made = await asyncio.to_thread(update, self._path, _chain(changes), self._clock())
-            except OSError as error:
+                seen, made = await self._disk.call(exchange, DISK_S)
+            except BaseException as error:
+                # Also when this is cancelled: made twice, a change does no harm.
                 self._changes = changes + self._changes
-                self._trouble(f"{self._path} cannot be kept: {error.strerror or error}")
+                if not isinstance(error, Exception):
+                    raise
+                self._trouble(f"{path} cannot be kept: {_why(error)}")
                 return
+            mutes, self._stamp = self.stored.mutes, seen
             self.stored = _chain(self._changes)(made)
             self._trouble(None)
+            if self.stored.mutes != mutes:
+                self._remuted()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or f"the disk has not answered for {DISK_S:g} s"
+    return f"{type(error).__name__}: {error}; this is a fault of rgt"
 
 
 def _chain(changes: list[Change]) -> Change:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.alerts.book import Book, listed, ordered, resumed, step
+from rgt_tui.alerts.book import Book, holding, listed, ordered, resumed, step
 from rgt_tui.alerts.memory import Memory, asked
 from rgt_tui.alerts.mute import hushed, over
 from rgt_tui.alerts.settings import rows
@@ -22,8 +22,9 @@ from rgt_tui.alerts.sinks.delivery import GATHER_S, Delivery
 from rgt_tui.alerts.statefile import Notes
 from rgt_tui.alerts.wording import beginning, ending, message
 from rgt_tui.fleet.alert_file import AlertFile
+from rgt_tui.fleet.guarded import guarded
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
-from rgt_tui.model.box import BoxSpec, BoxState, Past, Rings
+from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent
 
@@ -35,6 +36,10 @@ OPEN_S = 5.0
 """A disk that does not answer for so long is not waited for."""
 
 replace = msgspec.structs.replace
+BALANCE = "balance"
+"""The one kind that is about an account, not about a box."""
+_BALANCE = frozenset((BALANCE,))
+_NOTHING: frozenset[str] = frozenset()
 _NEW = Book()
 
 
@@ -73,12 +78,21 @@ class Alerting:
         """Boxes that have changed since."""
         self._keys: dict[str, str] = {}
         """Box → what the file calls it: of two fleets, both may have a box of one name."""
+        self._accounts: dict[str, tuple[str, ...]] = {}
+        """Box → the boxes before it that are paid from the same account."""
         self._active: dict[str, dict[str, AlertEvent]] = {}
+        self._held: dict[str, frozenset[str]] = {}
+        """Box → keys of all that holds on it, also of what no sink is told."""
+        self._left: dict[str, frozenset[str]] = {}
+        """Box → ids of what held without being shown when an earlier rgt ended, until the box is seen again."""
         self._news: list[FleetEvent] = []
         self._checked = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._file = AlertFile(
-            path, clock, partial(self._trouble, "alerts-file", "the state file of the alerts")
+            path,
+            clock,
+            partial(self._trouble, "alerts-file", "the state file of the alerts"),
+            self._judge_again,
         )
         environment = os.environ if env is None else env
         made = [build(one, environment) for one in settings.sinks] if sinks is None else sinks
@@ -89,6 +103,7 @@ class Alerting:
                 read=partial(self._file.told, one.name),
                 note=partial(self._file.tell, one.name),
                 trouble=partial(self._trouble, f"sink:{one.name}", f"sink {one.name}"),
+                is_muted=self._file.is_muted,
                 clock=clock,
                 gather_s=gather_s,
             )
@@ -104,6 +119,7 @@ class Alerting:
         """
         self._wake = wake
         self._keys = {spec.name: f"{spec.name}@{spec.host}" for spec in specs}
+        self._accounts = accounts(specs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):
                 await self._file.open()
@@ -113,9 +129,11 @@ class Alerting:
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
                 self._books[name] = resumed(kept, Memory(past=notes.past), self._clock())
+                self._left[name] = frozenset(notes.covered)
                 self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
-        self._tasks = [asyncio.create_task(one.run(), name="sink") for one in self._deliveries]
-        self._tasks.append(asyncio.create_task(self._file.run(), name="alerts-file"))
+        work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
+        work.append(("keeping the state file of the alerts", self._file.run))
+        self._tasks = [asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work]
 
     async def close(self) -> None:
         """Write down what is held. What a sink has not been told yet, the next rgt tells it."""
@@ -153,16 +171,20 @@ class Alerting:
             return box, []
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
-        book, raised, cleared = step(before, box, now, self._kinds)
+        elsewhere = self._told_by_another(name)
+        book, raised, cleared = step(before, box, now, self._kinds, elsewhere)
         self._books[name] = book
-        shown = self._quieted(name, listed(book, box.findings), now)
+        shown = self._quieted(name, listed(book, box.findings, elsewhere), now)
         fresh = last is None or not box.alerts_kept
         changed = fresh or shown != box.alerts
         quiet = {alert.id for alert in shown if alert.muted}
-        if raised or cleared or fresh or quiet != {a.id for a in box.alerts if a.muted}:
+        if box.link is Link.LIVE and box.sample is not None:
+            self._left.pop(name, None)
+        if raised or cleared or fresh or _gist(shown) != _gist(box.alerts):
             self._activate(name, shown)
-        if raised or cleared or book.memory.past != before.memory.past:
-            self._file.note(self._key(name), Notes(shown, book.memory.past, now))
+            self._note(name, shown, now)
+        elif book.memory.past != before.memory.past:
+            self._note(name, shown, now)
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True)
         self._seen[name] = (_bare(box), now)
@@ -178,9 +200,14 @@ class Alerting:
     def mute(self, box: str, what: str, seconds: float | None) -> None:
         """Be quiet about an alert id or a kind of a box; 0 = speak again, None = until it is over."""
         self._file.mute(self._key(box), what, seconds)
-        if box in self._seen:
-            self._seen[box] = (self._seen[box][0], 0.0)
-            self._behind.add(box)
+        self._judge_again(box)
+
+    def _judge_again(self, *boxes: str) -> None:
+        """Judge these boxes anew at once, all of them where none is named: what is muted has changed."""
+        for box in boxes or tuple(self._seen):
+            if box in self._seen:
+                self._seen[box] = (self._seen[box][0], 0.0)
+                self._behind.add(box)
         self._checked = 0.0
         self._wake()
 
@@ -189,8 +216,7 @@ class Alerting:
         book = self._books.get(box, _NEW)
         past = asked(book.memory.past, verb.value)
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
-        alerts = self._seen[box][0].alerts if box in self._seen else ()
-        self._file.note(self._key(box), Notes(alerts, past, self._clock()))
+        self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
 
     async def watching(
         self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
@@ -203,6 +229,21 @@ class Alerting:
 
     def _key(self, name: str) -> str:
         return self._keys.get(name, name)
+
+    def _note(self, name: str, shown: tuple[Alert, ...], now: float) -> None:
+        """Leave for the next rgt what is known of a box."""
+        book = self._books[name]
+        seen = {alert.id for alert in shown}
+        covered = sorted(alert.id for alert in holding(book) if alert.id not in seen)
+        self._file.note(self._key(name), Notes(shown, book.memory.past, now, tuple(covered)))
+
+    def _told_by_another(self, name: str) -> frozenset[str]:
+        """Return what is said of an account already, on the first of its boxes: it has one balance."""
+        for other in self._accounts.get(name, ()):
+            machine = self._books.get(other, _NEW).machines.get(BALANCE, {}).get("")
+            if machine is not None and machine.alert is not None:
+                return _BALANCE
+        return _NOTHING
 
     def _quieted(self, name: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
         """Mark what is muted; forget the mutes that have ended."""
@@ -217,15 +258,22 @@ class Alerting:
         return ordered(marked) if marked is not alerts else alerts
 
     def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
-        """Hand what holds on a box to the sinks, muted alerts left out."""
+        """Hand what holds on a box to the sinks. What is muted, or not shown, is not to be told, and not over."""
         if not self._deliveries:
             return
         key = self._key(name)
         self._active[name] = {f"{key} {a.id}": message(name, a, self._clock()) for a in alerts if not a.muted}
+        ids = {alert.id for alert in holding(self._books[name])} | self._left.get(name, _NOTHING)
+        self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
         whole = {key: event for box in self._active.values() for key, event in box.items()}
         ours = tuple(f"{self._key(box)} " for box in self._active)
+        held = frozenset().union(*self._held.values())
         for one in self._deliveries:
-            one.want(whole, ours)
+            one.want(whole, ours, held)
+
+    def _say(self, text: str, level: str) -> None:
+        self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
+        self._wake()
 
     def _trouble(self, id_: str, who: str, reason: str | None) -> None:
         """Keep the alert about a sink or the file itself; it goes to the screen alone."""
@@ -246,6 +294,24 @@ class Alerting:
             since = now if old is None else old.since
             self.alerts = (*rest, Alert(id_, "warn", text, word="sink", since=since))
         self._wake()
+
+
+def accounts(specs: Sequence[BoxSpec]) -> dict[str, tuple[str, ...]]:
+    """Return, per box with a provider, the boxes before it that the same account pays for."""
+    before: dict[tuple[str, str | None, str | None], tuple[str, ...]] = {}
+    found = {}
+    for spec in specs:
+        ref = spec.provider
+        if ref is not None:
+            account = (ref.kind, ref.base_url, ref.key_env)
+            found[spec.name] = before.get(account, ())
+            before[account] = (*found[spec.name], spec.name)
+    return found
+
+
+def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
+    """Return what a sink is told of alerts: another reading alone is no news."""
+    return {(alert.id, alert.level, alert.muted) for alert in alerts}
 
 
 def _bare(box: BoxState) -> BoxState:

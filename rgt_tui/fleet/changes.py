@@ -4,25 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rgt_tui.alerts.rules_cells import finding_key
 from rgt_tui.fleet.priced import SOURCE
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell
 
 _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 
 def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
-    """Return the events that lead from `old` to `new`, in a sensible order."""
+    """Return the events that lead from `old` to `new`, in a sensible order; of what is muted nothing is said."""
     name = new.spec.name
+    quiet = frozenset(alert.id for alert in new.alerts if alert.muted)
     found = [
-        *_link(old, new),
-        *_cells(old, new),
+        *_link(old, new, quiet),
+        *_cells(old, new, quiet),
         *_resumes(old, new),
-        *_findings(old, new),
+        *_findings(old, new, quiet),
         *_meter(old, new),
     ]
-    return [FleetEvent(at=now, box=name, text=text, level=level) for text, level in found]
+    return [FleetEvent(at=now, box=name, text=clean(text), level=level) for text, level in found]
 
 
 _LINKS = {
@@ -35,8 +38,12 @@ _LINKS = {
 """What is said when the link takes a value; the reason stands in the braces."""
 
 
-def _link(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
-    if old.link is new.link:
+ALERTS = {Link.REFUSED_KEY: "host-key", Link.REFUSED_LOGIN: "login", Link.ASKING: "asking"}
+"""The alert that says the same as a value of the link."""
+
+
+def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
+    if old.link is new.link or ALERTS.get(new.link) in quiet:
         return
     if new.link is Link.LIVE:
         again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
@@ -46,13 +53,15 @@ def _link(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
         yield (words.format(new.reason), level)
 
 
-def _cells(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
     before = {cell.name: cell for queue in old.queues for cell in queue.cells}
     for queue in new.queues:
         for cell in queue.cells:
             known = before.get(cell.name)
             if known is None and not before:
                 continue  # the first sight of a queue is no news
+            if f"{cell.state}:{cell.name}" in quiet:
+                continue  # failed, interrupted: the kinds of alert are called as the states
             if known is None or known.state != cell.state:
                 yield from _cell(cell)
 
@@ -74,16 +83,23 @@ def _resumes(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
             yield (f"{run.name} resumed from step {resume.step:,} ({resume.reason})", "info")
 
 
-def _findings(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
-    before = {(finding.gotcha, finding.resource): finding for finding in old.findings}
-    after = {(finding.gotcha, finding.resource): finding for finding in new.findings}
+def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
+    before = {finding_key(finding): finding for finding in old.findings}
+    after = {finding_key(finding): finding for finding in new.findings}
     for key, finding in after.items():
+        if f"finding:{key}" in quiet:
+            continue
+        whose = f" ({finding.run})" if finding.run else ""
         if key not in before:
-            yield (f"{finding.gotcha} {finding.title}: {finding.resource}", "error")
+            yield (f"{finding.gotcha} {finding.title}: {finding.resource}{whose}", "error")
         elif finding.cleared and not before[key].cleared:
-            yield (f"{finding.gotcha} {finding.resource}: the cause is gone", "info")
-    for key in before.keys() - after.keys():
-        yield (f"{key[0]} {key[1]}: over", "info")
+            yield (f"{finding.gotcha} {finding.resource}{whose}: the cause is gone", "info")
+    # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
+    muted = {alert.id for alert in old.alerts if alert.muted}
+    for key, finding in before.items():
+        if key not in after and f"finding:{key}" not in muted:
+            whose = f" ({finding.run})" if finding.run else ""
+            yield (f"{finding.gotcha} {finding.resource}{whose}: over", "info")
 
 
 def _meter(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:

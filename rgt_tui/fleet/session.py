@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Callable
 
 import asyncssh
@@ -16,6 +15,7 @@ from rgt_tui.fleet.intake import Intake
 from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.silence import Silence
 from rgt_tui.fleet.turns import Turns
 from rgt_tui.fleet.waking import shifted
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -23,6 +23,7 @@ from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Control, Frame, Sample
 from rgt_tui.model.question import Ask
+from rgt_tui.profiles.readings import stale_after
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.channel import Channel
 from rgt_tui.ssh.errors import BoxError
@@ -33,8 +34,6 @@ from rgt_tui.ssh.watching import watch
 
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
-ANSWER_SECONDS = 10.0
-"""A connection that says nothing for so long after the computer slept is dead."""
 
 log = logging.getLogger("rgt.fleet")
 
@@ -65,12 +64,13 @@ class BoxSession:
         "_clock",
         "_connection",
         "_fault",
-        "_heard",
+        "_hung",
         "_interval",
         "_nudge",
         "_on_change",
         "_paused",
         "_pythons",
+        "_silence",
         "_tap",
         "_task",
         "_trying",
@@ -111,7 +111,8 @@ class BoxSession:
         self._came: float | None = None
         """Client clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
-        self._heard = 0.0
+        self._hung: str | None = None
+        self._silence = Silence(lambda: stale_after(self.state), self._ping, self._cut)
 
     def recall(self, state: BoxState) -> None:
         """Begin with what an earlier rgt knew; before `run`."""
@@ -126,7 +127,8 @@ class BoxSession:
 
     def moved(self, host: str, port: int) -> None:
         """Take note of where the provider says that the box is; it counts once the described address fails."""
-        if self._approach.moved(host, port) and self.state.link is Link.UNREACHABLE:
+        waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
+        if self._approach.moved(host, port) and waits:
             self._nudge.give()
 
     def follow(self, path: str) -> None:
@@ -172,11 +174,14 @@ class BoxSession:
         self._set(shifted(self.state, moved))
         self.retry_now()
         if self._channel is not None:
-            self._send(Control(op="ping", id=1))
-            asyncio.get_running_loop().call_later(ANSWER_SECONDS, self._cut_unless_heard, self._heard)
+            self._silence.woke()
 
-    def _cut_unless_heard(self, heard: float) -> None:
-        if self._connection is not None and self._heard == heard:
+    def _ping(self) -> None:
+        self._send(Control(op="ping", id=1))
+
+    def _cut(self, reason: str) -> None:
+        self._hung = f"ssh: {reason}"
+        if self._connection is not None:
             self._connection.abort()
 
     async def run(self) -> None:
@@ -200,20 +205,20 @@ class BoxSession:
         if self.state.link is Link.PAUSED:
             self._lost(Link.CONNECTING, "ssh: connecting", None)
         self._nudge.forget()
-        started = time.monotonic()
+        self._silence.reset()
         self._trying = True
         try:
             failure, reason = await self._once()
         finally:
             self._trying = False
-        if time.monotonic() - started > LIVED_SECONDS:
+        if self._silence.lived > LIVED_SECONDS:
             backoff.reset()
         wait = backoff.wait(failure)
         self._lost(link_of(failure), reason, self._clock() + wait)
         await self._nudge.wait(wait)
 
     async def _once(self) -> tuple[Failure, str]:
-        self._fault = None
+        self._fault = self._hung = None
         try:
             async with self._approach.turn():
                 self._connection = await self._approach.connect()
@@ -230,6 +235,7 @@ class BoxSession:
                     self._something_came,
                 )
             self._channel = watching.channel
+            self._silence.begin()
             self._something_came()
             self._set(replace(self.state, limited=watching.limited))
             self._catch_up(*asked)
@@ -246,6 +252,7 @@ class BoxSession:
             log.exception("%s: a session failed", self.state.spec.name)
             return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
         finally:
+            self._silence.end()
             self.take_in()
             self._channel = None
             connection, self._connection = self._connection, None
@@ -253,6 +260,8 @@ class BoxSession:
                 connection.abort()
         if self._fault is not None:
             return Failure.OUR_FAULT, self._fault
+        if self._hung is not None:
+            return Failure.UNREACHABLE, self._hung
         ended = isinstance(watching.channel, Channel) and watching.channel.status is not None
         return Failure.AGENT_ENDED if ended else Failure.UNREACHABLE, reason
 
@@ -266,6 +275,7 @@ class BoxSession:
             self._connection.abort()
 
     def _something_came(self) -> None:
+        self._silence.heard()
         self._came = self._clock()
         self._on_change(self.state.spec.name)
 
@@ -292,7 +302,7 @@ class BoxSession:
     def _frame(self, frame: Frame) -> None:
         if self._fault is not None:
             return
-        self._heard = time.monotonic()
+        self._silence.heard()
         try:
             state = self.intake.take(self.state, frame, self._now())
             if isinstance(frame, Sample) and state.interval != self._shown():

@@ -33,6 +33,7 @@ class Delivery:
         read: Returns what it was told, also by another rgt on this machine.
         note: Writes down what it was told now; None forgets.
         trouble: Called with the reason when it fails, and with None when it works again.
+        is_muted: Says of a key whether somebody muted it meanwhile, perhaps in another rgt; asked after `read`.
         clock: Epoch seconds.
         gather_s: Shortest and longest wait for more.
         rng: For that wait and the retries.
@@ -46,6 +47,7 @@ class Delivery:
         read: Read,
         note: Note,
         trouble: Callable[[str | None], None],
+        is_muted: Callable[[str], bool] = lambda _: False,
         clock: Callable[[], float] = time.time,
         gather_s: tuple[float, float] = GATHER_S,
         rng: random.Random | None = None,
@@ -56,16 +58,23 @@ class Delivery:
         self._read = read
         self._note = note
         self._trouble = trouble
+        self._is_muted = is_muted
         self._clock = clock
         self._gather_s = gather_s
         self._rng = rng or random.Random()
         self._active: Mapping[str, AlertEvent] = {}
         self._ours: tuple[str, ...] = ()
+        self._held: frozenset[str] = frozenset()
         self._poke = asyncio.Event()
 
-    def want(self, active: Mapping[str, AlertEvent], ours: tuple[str, ...]) -> None:
-        """Set what holds on the boxes whose keys begin with `ours`. Returns at once; the mapping is not kept."""
-        self._active, self._ours = dict(active), ours
+    def want(
+        self, active: Mapping[str, AlertEvent], ours: tuple[str, ...], held: frozenset[str] = frozenset()
+    ) -> None:
+        """Set what is to be told of the boxes whose keys begin with `ours`, and what holds besides.
+
+        Returns at once; the mapping is not kept.
+        """
+        self._active, self._ours, self._held = dict(active), ours, held
         self._poke.set()
 
     async def run(self) -> None:
@@ -101,13 +110,16 @@ class Delivery:
     async def _tell(self) -> float | None:
         now = self._clock()
         local = time.localtime(now)
+        told = await self._read()
+        muted = {key for key in self._active if self._is_muted(key)}
         due = plan(
-            self._active,
-            await self._read(),
+            {key: event for key, event in self._active.items() if key not in muted},
+            told,
             self.settings,
             now,
             local.tm_hour * 60 + local.tm_min,
             self._ours,
+            self._held | muted,
         )
         if due.forget:
             await self._note(dict.fromkeys(due.forget))

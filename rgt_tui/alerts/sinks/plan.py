@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -10,8 +10,12 @@ import msgspec
 from rgt_tui.alerts.sinks.quiet import minutes_left
 from rgt_tui.alerts.statefile import Told
 from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.plain import clean
 
 LEVELS = {"error": 0, "warn": 1, "info": 2}
+MAX_DIGEST_BYTES = 3500
+"""Of a digest's text. ntfy makes an attachment of what is above 4,096 bytes (https://docs.ntfy.sh/publish/#limitations),
+and the advice of a message still comes behind it."""
 
 
 class Plan(NamedTuple):
@@ -32,6 +36,7 @@ def plan(
     now: float,
     minute: int,
     ours: Iterable[str],
+    held: Container[str] = (),
 ) -> Plan:
     """Compare what holds with what was told. Pure.
 
@@ -44,6 +49,8 @@ def plan(
         now: Client clock.
         minute: Minute of the local day.
         ours: The beginnings of the keys of the boxes that this rgt watches; what is told of others is not ours.
+        held: Keys of what holds as well and is not to be told: it is muted, or something else stands for it.
+            It is not over.
     """
     send: list[tuple[str, AlertEvent]] = []
     waits: list[float] = []
@@ -66,7 +73,7 @@ def plan(
     forget = []
     mine = tuple(ours)
     for key, known in told.items():
-        if key in active or not key.startswith(mine):
+        if key in active or key in held or not key.startswith(mine):
             continue
         if known.over:
             if known.at + settings.every_s <= now:
@@ -94,9 +101,9 @@ def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
 def resolved(key: str, now: float) -> AlertEvent:
     """Return the message that an alert is over."""
     box, _, id_ = key.partition(" ")
-    name = box.partition("@")[0]
+    name, what = box.partition("@")[0], clean(id_)
     return AlertEvent(
-        what="resolved", at=now, level="info", title=f"{name}: over: {id_}", text=f"{id_} of {name} is over",
+        what="resolved", at=now, level="info", title=f"{name}: over: {what}", text=f"{what} of {name} is over",
         box=name, id=id_, kind=id_.partition(":")[0],
     )  # fmt: skip
 
@@ -106,8 +113,21 @@ def digest(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     worst = min((event.level for event in events), key=LEVELS.__getitem__)
     boxes = len({event.box for event in events if event.box})
     on = f" on {boxes} box{'es' if boxes != 1 else ''}" if boxes else ""
-    lines = [f"{event.title}: {event.text}" for event in events]
+    ranked = sorted(events, key=lambda event: LEVELS[event.level])
+    lines = _fitting([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
         what="digest", at=now, level=worst, title=f"{len(events)} alerts{on}", text="\n".join(lines),
         items=tuple(events),
     )  # fmt: skip
+
+
+def _fitting(lines: Sequence[str]) -> list[str]:
+    """Return the first lines that fit into a message, and how many more there are."""
+    room = MAX_DIGEST_BYTES
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            return [*kept, f"… and {len(lines) - len(kept)} more"]
+        kept.append(line)
+    return kept

@@ -1,16 +1,34 @@
-"""A real HTTP server on the loopback that remembers what it was sent, and can be told to misbehave."""
+"""A real HTTP server that remembers what it was sent and can misbehave, and one rgt's alerting with its own clock."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from rgt_tui.alerts.sinks.base import SinkError
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.fleet import FleetEvent
+from tests.unit.triage.builders import DATA, NOW, ROOT, box, run, sample
+
+replace = msgspec.structs.replace
+CALM = box()
+FULL = sample(ROOT, replace(DATA, inodes_used=4000))
+SPEC = CALM.spec
+KEY = "vast-demo@127.0.0.1"
 
 
 @dataclass
@@ -73,3 +91,67 @@ def receiver() -> Iterator[Receiver]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+class Ear:
+    """A sink that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[AlertEvent] = []
+        self.broken = False
+        self.spoken = asyncio.Event()
+
+    async def send(self, event: AlertEvent) -> None:
+        if self.broken:
+            raise SinkError("ear answered 500")
+        self.heard.append(event)
+        self.spoken.set()
+        self.spoken.clear()
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class World:
+    """One rgt's alerting with a clock of its own."""
+
+    def __init__(self, path: Path | None = None, now: float = NOW, **sink: Any) -> None:
+        self.now = now
+        self.ear = Ear()
+        self.woken = 0
+        settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
+        self.alerting = Alerting(
+            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0)
+        )
+        self.state = box()
+        self.events: list[FleetEvent] = []
+
+    def wake(self) -> None:
+        self.woken += 1
+
+    def see(self, seconds: float = 2.0, **over: Any) -> BoxState:
+        """Let the engine look at a box that says `over` from now on."""
+        self.now += seconds
+        base: dict[str, Any] = {"runs": (run(progressed_at=self.now - 1),)}
+        if over.get("link", Link.LIVE) is Link.LIVE:
+            base["sample_at"] = self.now
+        before = {"alerts": self.state.alerts, "alerts_kept": self.state.alerts_kept}
+        kept = replace(CALM, **{**base, **over, **before})
+        self.state, events = self.alerting.judged(kept, self.now)
+        self.events += events
+        return self.state
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        async with asyncio.timeout(20):
+            while not true():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self.ear.spoken.wait(), 0.02)
+
+
+@asynccontextmanager
+async def opened(world: World) -> AsyncIterator[World]:
+    await world.alerting.open([SPEC], world.wake)
+    try:
+        yield world
+    finally:
+        await world.alerting.close()

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,88 +13,18 @@ import pytest
 
 from rgt_tui.alerts.settings import parse
 from rgt_tui.alerts.sinks import delivery
-from rgt_tui.alerts.sinks.base import SinkError
 from rgt_tui.alerts.statefile import load
 from rgt_tui.fleet.alerting import EVERY_S, Alerting
 from rgt_tui.fleet.engine import Fleet
-from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
-from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from tests.contract.alerts.conftest import Receiver
-from tests.unit.triage.builders import DATA, NOW, ROOT, box, cell, queue, run, sample
+from tests.contract.alerts.conftest import FULL, KEY, SPEC, Receiver, World, opened
+from tests.unit.triage.builders import NOW, cell, queue, sample
 
 replace = msgspec.structs.replace
-CALM = box()
-FULL = sample(ROOT, replace(DATA, inodes_used=4000))
-SPEC = box().spec
-KEY = "vast-demo@127.0.0.1"
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="Vast.ai")
-
-
-class Ear:
-    """A sink that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.heard: list[AlertEvent] = []
-        self.broken = False
-        self.spoken = asyncio.Event()
-
-    async def send(self, event: AlertEvent) -> None:
-        if self.broken:
-            raise SinkError("ear answered 500")
-        self.heard.append(event)
-        self.spoken.set()
-        self.spoken.clear()
-
-    async def close(self) -> None:
-        """Nothing is held."""
-
-
-class World:
-    """One rgt's alerting with a clock of its own."""
-
-    def __init__(self, path: Path | None = None, now: float = NOW, **sink: Any) -> None:
-        self.now = now
-        self.ear = Ear()
-        self.woken = 0
-        settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
-        self.alerting = Alerting(
-            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0)
-        )
-        self.state = box()
-        self.events: list[FleetEvent] = []
-
-    def wake(self) -> None:
-        self.woken += 1
-
-    def see(self, seconds: float = 2.0, **over: Any) -> BoxState:
-        """Let the engine look at a box that says `over` from now on."""
-        self.now += seconds
-        base: dict[str, Any] = {"runs": (run(progressed_at=self.now - 1),)}
-        if over.get("link", Link.LIVE) is Link.LIVE:
-            base["sample_at"] = self.now
-        before = {"alerts": self.state.alerts, "alerts_kept": self.state.alerts_kept}
-        kept = replace(CALM, **{**base, **over, **before})
-        self.state, events = self.alerting.judged(kept, self.now)
-        self.events += events
-        return self.state
-
-    async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
-            while not true():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.ear.spoken.wait(), 0.02)
-
-
-@asynccontextmanager
-async def opened(world: World) -> AsyncIterator[World]:
-    await world.alerting.open([SPEC], world.wake)
-    try:
-        yield world
-    finally:
-        await world.alerting.close()
 
 
 async def test_a_box_gets_its_alerts_and_the_fleet_its_words() -> None:
@@ -295,10 +223,10 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
                     break
             assert [alert.id for alert in lost.alerts] == ["unreachable"]
             assert lost.alerts_kept
+            await asyncio.to_thread(receiver.came.wait, 20)
             fleet.mute("lost", "unreachable", None)
             while not (await seen.get()).boxes[0].alerts[0].muted:
                 pass
-            await asyncio.to_thread(receiver.came.wait, 20)
         assert any(event.text.startswith("unreachable for ") for event in fleet.state.events)
     finally:
         await fleet.stop()

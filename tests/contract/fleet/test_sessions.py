@@ -15,7 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import engine, meters, reduce, session
+from rgt_tui.fleet import engine, meters, reduce, session, silence
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.turns import AT_ONCE
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -267,7 +267,7 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
 async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(silence, "WOKEN_SECONDS", 0.5)
     async with running(spec, folder=tmp_path) as run:
         live = await run.more()
         assert live.hello is not None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,8 +17,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import engine
+from rgt_tui.alerts.settings import parse
+from rgt_tui.fleet import engine, silence
+from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.profiles import readings
 from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
 from tests.unit.box.harness import until
@@ -79,7 +84,12 @@ async def watched(
     try:
         offset = [0.0]
         spec = msgspec.structs.replace(boxes.spec(place, place.port), interval=0.25)
-        fleet = engine.Fleet([spec], audit=folder / "audit.jsonl", clock=lambda: time.time() + offset[0])
+
+        def clock() -> float:
+            return time.time() + offset[0]
+
+        told = Alerting(parse({"silent": {"hold_s": 0}}, None), clock=clock)
+        fleet = engine.Fleet([spec], audit=folder / "audit.jsonl", clock=clock, alerting=told)
         account(fleet, ledger)
         async with writing([place]) as writer:
             await fleet.start()
@@ -118,6 +128,34 @@ async def test_an_agent_process_is_killed(
             if verb == "watch":
                 await box.until(lambda state, n=connects: state.counters.connects > n, "connected again")  # type: ignore[misc]
             await box.flows_on()
+        await box.end()
+
+
+async def test_an_agent_that_hangs_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
+) -> None:
+    """Stopped as a disk that is gone stops it: no byte comes, and the connection stands."""
+    monkeypatch.setattr(silence, "HUNG_SECONDS", 0.5)
+    monkeypatch.setattr(readings, "STALE_INTERVALS", 1)
+    async with watched(tmp_path, monkeypatch, ledger) as box:
+        assert box.state.hello is not None
+        agent, (recorder,) = box.state.hello.pid, box.place.agents()["record"]
+        connects = box.state.counters.connects
+        os.kill(recorder, signal.SIGSTOP)
+        try:
+            await box.until(lambda state: "silent" in {alert.id for alert in state.alerts}, "silent")
+            assert (box.state.link, box.state.counters.connects) == (Link.LIVE, connects), "watch answers"
+        finally:
+            os.kill(recorder, signal.SIGCONT)
+        await box.until(lambda state: "silent" not in {alert.id for alert in state.alerts}, "samples")
+        os.kill(agent, signal.SIGSTOP)
+        try:
+            await box.until(lambda state: state.link is Link.UNREACHABLE, "given up")
+            assert "does not answer: it hangs" in box.state.reason
+        finally:
+            os.kill(agent, signal.SIGKILL)
+        box.fleet.retry(box.place.name)
+        await box.flows_on()
         await box.end()
 
 

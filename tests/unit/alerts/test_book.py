@@ -256,9 +256,11 @@ def test_a_found_training_that_is_gone_bills_on() -> None:
     watch = Watch()
     gone = FoundRun("proj/train.py", 7, NOW - 900, "python train.py", alive=False, ended=NOW)
     over: dict[str, Any] = {"queues": (), "runs": (), "found": (gone,), "sample": sample(procs=())}
-    watch.see(1, **over)
-    assert watch.alert("done-billing").text == "no training alive, still billing $0.42/h (Vast.ai)"
-    watch.see(7200, every=20, **over)
+    watch.see(110, **over)
+    assert "done-billing" not in watch.raised, "a script that trains with several seeds, one after the other"
+    watch.see(20, **over)
+    assert watch.alert("done-billing").text.startswith("no training alive for 2m")
+    watch.see(7070, every=20, **over)
     expected = "no training alive for 2h00, still billing $0.42/h: $0.84 for nothing (Vast.ai)"
     assert watch.alert("done-billing").text == expected
     again = replace(gone, alive=True, ended=None)
@@ -412,6 +414,36 @@ def test_an_account_that_runs_empty() -> None:
     assert watch.alert("balance").text == "the account has $10.00 left, 20h00 at $0.50/h (Vast.ai)"
     watch.see(5, meter=replace(meter, balance=2.0))
     assert watch.alert("balance").level == "error"
+
+
+@pytest.mark.parametrize(
+    ("over", "cleared"),
+    [
+        ({"balance": None}, ["balance"]),
+        ({"balance": None, "error": "503"}, []),
+        ({"balance": None, "at": None}, []),
+        ({"lifecycle": Lifecycle.GONE, "kind": MeterKind.NONE}, ["balance"]),
+    ],
+    ids=["not told any more", "not read", "never read", "gone"],
+)
+def test_a_balance_that_is_not_told_any_more(over: dict[str, Any], cleared: list[str]) -> None:
+    watch = Watch()
+    meter = replace(RUNNING, balance=10.0, burn_per_hour=0.5)
+    watch.see(5, meter=meter)
+    for _ in range(20):
+        later = {"at": watch.now + 20, **over}
+        watch.see(20, every=20, meter=replace(meter, **later), link=Link.UNREACHABLE, sample_at=NOW - 99)
+    assert watch.cleared == cleared
+
+
+def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
+    """Of a box that rgt has never seen live: the time left is not known, that it runs down is."""
+    watch = Watch()
+    spec = replace(box().spec, profile="autodl")
+    watch.see(5, spec=spec, link=Link.UNREACHABLE, meter=STOPPED, sample=None, sample_at=None)
+    found = watch.alert("clock")
+    assert found.level == "warn"
+    assert found.text.startswith("at most 15d 0h left, when it stopped is not known: ")
 
 
 def test_a_danger_clock_under_two_days() -> None:

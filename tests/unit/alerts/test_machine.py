@@ -105,6 +105,17 @@ def test_a_count_rises() -> None:
     assert after(row, 0.0, 1.0, machine=first).rung == 1
 
 
+@pytest.mark.parametrize(("ago", "rung"), [(1.0, 1), (11.0, 0)])
+def test_after_a_reboot_a_count_begins_anew(ago: float, rung: int) -> None:
+    """What counts by the number of an event is small again: it is recent, or was there before."""
+    row = kind((Rung("error", 1.0, 1.0),), rises=True, quiet_s=10)
+    before = after(row, 500.0)
+    assert advance(row, before, GONE, 1.0) is REST
+    fresh = Reading("", 20.0, age_s=ago)
+    assert advance(row, REST, fresh, 1.0).rung == rung
+    assert advance(row, before, fresh, 1.0).rung == rung, "nobody looked while there was none"
+
+
 @pytest.mark.parametrize(("ago", "rung"), [(9.0, 1), (11.0, 0)])
 def test_a_count_with_a_time_that_is_recent_counts_at_first_sight(ago: float, rung: int) -> None:
     row = kind((Rung("error", 1.0, 1.0),), rises=True, quiet_s=10)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.sinks.plan import Plan, digest, plan
+from rgt_tui.alerts.sinks.plan import MAX_DIGEST_BYTES, Plan, digest, plan
 from rgt_tui.alerts.sinks.quiet import minutes_left, window
 from rgt_tui.alerts.statefile import Told
 from rgt_tui.alerts.wording import message
@@ -27,12 +27,12 @@ def planned(
     told: dict[str, Told] | None = None,
     now: float = NOW,
     minute: int = NOON,
+    held: tuple[str, ...] = (),
     **over: Any,
 ) -> Plan:
     active = {f"{one.box}@host {one.id}": one for one in events}
-    return plan(
-        active, told or {}, msgspec.structs.replace(SINK, **over), now, minute, ("a@host ", "b@host ")
-    )
+    settings = msgspec.structs.replace(SINK, **over)
+    return plan(active, told or {}, settings, now, minute, ("a@host ", "b@host "), held)
 
 
 KEY = "a@host inodes:/data"
@@ -80,6 +80,14 @@ def test_over_is_forgotten_or_told() -> None:
     assert planned(told=after, resolved=True, now=NOW + 600).forget == (KEY,)
 
 
+def test_what_holds_unsaid_is_not_over() -> None:
+    """It was told, and then somebody muted it, or a finding took its place."""
+    told = {KEY: Told("warn", NOW - 50)}
+    for resolved in (True, False):
+        assert planned(told=told, held=(KEY,), resolved=resolved) == Plan((), (), None)
+    assert planned(event(), told=told, resolved=True).send == (), "and it is told once when it is back"
+
+
 def test_the_boxes_of_another_fleet_are_left_alone() -> None:
     told = {"z@elsewhere inodes:/data": Told("warn", NOW)}
     assert planned(told=told, resolved=True) == Plan((), (), None)
@@ -120,3 +128,19 @@ def test_many_at_once_are_one_message() -> None:
     assert (found.what, found.level, found.title) == ("digest", "error", "3 alerts on 2 boxes")
     assert found.text.splitlines() == ["a: inodes: 97 %"] * 2 + ["b: inodes: 97 %"]
     assert len(found.items) == 3
+
+
+def test_a_digest_of_a_whole_fleet_fits_into_a_message_errors_first() -> None:
+    many = [*(event(box=f"box-{n}", id_="x:é" * 9) for n in range(200)), event(box="last", level="error")]
+    found = digest(many, NOW)
+    lines = found.text.splitlines()
+    assert len(found.text.encode()) <= MAX_DIGEST_BYTES + 20
+    assert lines[0].startswith("last: ")
+    assert lines[-1] == f"… and {201 - (len(lines) - 1)} more"
+    assert (found.title, len(found.items)) == ("201 alerts on 201 boxes", 201)
+
+
+def test_what_is_over_is_named_in_plain_text() -> None:
+    hostile = "a@host bytes:/mnt/\x1b]0;pwned\x07\u202edisk"
+    ((_, one),) = planned(told={hostile: Told("warn", NOW)}, resolved=True).send
+    assert (one.title, one.text) == ("a: over: bytes:/mnt/disk", "bytes:/mnt/disk of a is over")

@@ -149,6 +149,16 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "unreachable for 3m00: ssh: timed out; Vast.ai says running",
         {"link": Link.UNREACHABLE, "reason": "ssh: timed out", "since": NOW - 60},
     ),
+    "silent": (
+        {"sample_at": NOW - 300, "since": NOW - 900},
+        "connected, and no sample for 5m00: the agent, its recorder or the machine hangs",
+        {"sample_at": NOW - 60, "since": NOW - 900},
+    ),
+    "asking": (
+        {"link": Link.ASKING, "reason": "waiting for you: password of root@h", "since": NOW - 300},
+        "nobody watches it until you answer: waiting for you: password of root@h",
+        {"link": Link.ASKING, "reason": "waiting for you: password", "since": NOW - 60},
+    ),
     "host-key": ({"link": Link.REFUSED_KEY, "reason": "line 4"}, "host key refused: line 4", {}),
     "login": ({"link": Link.REFUSED_LOGIN, "reason": "no key fits"}, "login refused: no key fits", {}),
     "stopped": (
@@ -194,6 +204,9 @@ def test_every_kind_has_a_case() -> None:
     assert list(CASES) == [kind.id for kind in KINDS]
 
 
+SELF = ("unreachable", "silent", "asking", "no-step")
+
+
 def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
     """Watch a box for as long as the kind asks, from a calm state on."""
     memory = over.get("memory", Memory())
@@ -209,7 +222,7 @@ def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
         fresh = view(state, NOW)
         shifted = replace(state, sample_at=now if fresh.live else state.sample_at, since=state.since)
         book = replace(book, memory=replace(book.memory, trends=trends))
-        if left and (kind.hold_s == 0 or kind.id in ("unreachable", "no-step")):
+        if left and (kind.hold_s == 0 or kind.id in SELF):
             continue  # says by itself for how long it has been so
         book = step(book, shifted, now, (kind,)).book
         texts = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import stat
@@ -10,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.alerts import statefile
 from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import put
 from rgt_tui.alerts.statefile import KEEP_S, Notes, Stored, Told, default_path, load, update
@@ -44,8 +46,29 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, text: str) -> None:
 
 def test_what_a_later_rgt_adds_is_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
-    path.write_text('{"version": 2, "new": [1], "mutes": []}')
-    assert load(path).version == 2
+    path.write_text('{"version": 1, "new": [1], "mutes": []}')
+    assert load(path) == Stored()
+
+
+def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    path.write_text('{"version": 2, "mutes": {"of": "another shape"}}')
+    with pytest.raises(OSError, match="a newer rgt has written it"):
+        update(path, lambda stored: replace(stored, told={"phone": {}}), NOW)
+    assert path.read_text() == '{"version": 2, "mutes": {"of": "another shape"}}'
+    assert not path.with_name("alerts.json.damaged").exists()
+
+
+def test_a_lock_that_is_not_let_go_of_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statefile, "LOCK_S", 0.0)
+    path = tmp_path / "alerts.json"
+    with path.with_name("alerts.json.lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another rgt has held"):
+            update(path, lambda stored: stored, NOW)
+    assert update(path, lambda stored: stored, NOW) == Stored()
 
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rgt_tui.fleet.changes import between
+from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter
@@ -73,6 +75,43 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
     assert texts(running, meter=Meter(lifecycle=Lifecycle.STOPPED, at=2.0)) == [
         "provider says stopped (meter unknown)"
     ]
+
+
+@pytest.mark.parametrize("what", ["failed", "failed:c", "interrupted", "finding", "host-key"])
+def test_of_what_is_muted_nothing_is_said(what: str) -> None:
+    """The words that the fleet's own events have for an alert; all that is not muted is said."""
+    running = msgspec.structs.replace(BASE, queues=queue("running"))
+    cases: dict[str, tuple[BoxState, dict[str, object], str, str]] = {
+        "failed": (running, {"queues": queue("failed")}, "failed:c", "c failed"),
+        "interrupted": (running, {"queues": queue("interrupted")}, "interrupted:c", "c interrupted"),
+        "finding": (BASE, {"findings": (FINDING,)}, "finding:U7:inodes of /w:", "U7 No space: inodes of /w"),
+        "host-key": (BASE, {"link": Link.REFUSED_KEY, "reason": "another key"}, "host-key", "another key"),
+    }
+    for kind, (old, change, id_, words) in cases.items():
+        muted = Alert(id_, "error", "t", muted=what in (kind, id_))
+        assert texts(old, **change, alerts=(muted,)) == ([] if muted.muted else [words])
+
+
+def test_a_finding_that_was_muted_is_over_in_silence() -> None:
+    muted = Alert("finding:U7:inodes of /w:", "error", "t", muted=True)
+    old = msgspec.structs.replace(BASE, findings=(FINDING,), alerts=(muted,))
+    assert texts(old, findings=(), alerts=()) == []
+
+
+def test_the_same_cause_in_another_run_is_told_of_each() -> None:
+    one, other = (msgspec.structs.replace(FINDING, run=name) for name in ("r1", "r2"))
+    old = msgspec.structs.replace(BASE, findings=(one,))
+    assert texts(old, findings=(one, other)) == ["U7 No space: inodes of /w (r2)"]
+    assert texts(msgspec.structs.replace(old, findings=(one, other)), findings=(other,)) == [
+        "U7 inodes of /w (r1): over"
+    ]
+
+
+def test_names_and_reasons_of_a_box_are_plain_text() -> None:
+    waiting = msgspec.structs.replace(BASE, queues=queue("waiting"))
+    assert texts(waiting, queues=queue("failed", reason="\x1b[31mexit\u202e 1")) == ["c failed: exit 1"]
+    run = RunState(name="r\x07", resumes=(Resume(step=320, reason="killed", index=3),))
+    assert texts(BASE, runs=(run,)) == ["r resumed from step 320 (killed)"]
 
 
 def test_nothing_changed_is_no_event() -> None:

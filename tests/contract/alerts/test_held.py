@@ -1,0 +1,182 @@
+"""What holds and is not said: muted, covered by a finding, told of another box. It is not over; and two rgt agree."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.alerts import statefile
+from rgt_tui.fleet import alert_file
+from rgt_tui.model.box import Link, ProviderRef
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from tests.contract.alerts.conftest import FULL, KEY, SPEC, World, opened
+from tests.unit.triage.builders import NOW, sample
+
+replace = msgspec.structs.replace
+INODES = Finding(
+    "U7", "No inodes", Severity.FATAL, "inodes of /workspace", "OSError", "log", reading="all used"
+)
+
+
+def told(world: World) -> list[tuple[str, str]]:
+    return [(event.what, event.id) for event in world.ear.heard]
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alert_file, "SAVE_S", 0.0)
+    monkeypatch.setattr(alert_file, "LOOK_S", 0.02)
+
+
+async def test_what_is_muted_is_not_over() -> None:
+    async with opened(World(resolved=True, every_s=1.0)) as world:
+        world.see(sample=FULL)
+        await world.until(lambda: len(world.ear.heard) == 1)
+        world.alerting.mute("vast-demo", "inodes:/workspace", None)
+        world.see(sample=FULL)
+        world.see(sample=FULL, events=(), link=Link.REFUSED_KEY)  # something else to tell
+        await world.until(lambda: len(world.ear.heard) == 2)
+        assert told(world) == [("raised", "inodes:/workspace"), ("raised", "host-key")]
+        for _ in range(3):
+            world.see(60, sample=sample())
+        await world.until(lambda: len(world.ear.heard) == 4)
+        assert told(world)[2:] == [("resolved", "inodes:/workspace"), ("resolved", "host-key")]
+
+
+async def test_what_a_finding_covers_is_not_over_also_for_the_next_rgt(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path, resolved=True)) as world:
+        world.see(sample=FULL)
+        await world.until(lambda: len(world.ear.heard) == 1)
+        world.see(sample=FULL, findings=(INODES,))
+        await world.until(lambda: len(world.ear.heard) == 2)
+        assert told(world)[1] == ("raised", "finding:U7:inodes of /workspace:")
+    async with opened(World(path, now=NOW + 60, resolved=True)) as later:
+        later.see(link=Link.REFUSED_KEY, sample_at=NOW)  # not seen yet; and something to tell
+        await later.until(lambda: len(later.ear.heard) == 1)
+        later.see(sample=FULL, findings=(INODES,))
+        for _ in range(3):
+            later.see(60, sample=sample())
+        await later.until(lambda: len(later.ear.heard) == 4)
+        assert told(later)[0] == ("raised", "host-key")
+        assert {what for what, _ in told(later)[1:]} == {"resolved"}
+
+
+async def test_what_a_finding_has_covered_is_told_when_the_finding_is_gone() -> None:
+    async with opened(World()) as world:
+        world.see(sample=FULL, findings=(INODES,))
+        await world.until(lambda: len(world.ear.heard) == 1)
+        world.see(sample=FULL)
+        await world.until(lambda: len(world.ear.heard) == 2)
+        assert told(world)[1] == ("raised", "inodes:/workspace")
+
+
+async def test_a_mute_of_another_rgt_counts_here(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as one, opened(World(path)) as other:
+        one.see(sample=FULL)
+        other.see()
+        await one.until(lambda: len(one.ear.heard) == 1)
+        one.alerting.mute("vast-demo", "inodes", None)
+        woken = other.woken
+        await other.until(lambda: other.woken > woken)
+        assert other.alerting.waits(other.now)
+        assert [alert.muted for alert in other.see(0.1, sample=FULL).alerts] == [True]
+        assert other.ear.heard == []
+
+
+async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path) -> None:
+    """The other rgt has raised the alert already, and hears of the mute only as it is about to tell."""
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        statefile.update(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
+        world.see(sample=FULL, link=Link.LIVE, clock_skew=500.0)
+        for _ in range(3):
+            world.see(40, sample=FULL, clock_skew=500.0)
+        await world.until(lambda: bool(world.ear.heard))
+        assert told(world) == [("raised", "clock-skew")]
+
+
+def statefile_mute() -> tuple[Any, ...]:
+    from rgt_tui.alerts.mute import put
+
+    return put((), KEY, "inodes:/workspace", None, NOW)
+
+
+async def test_an_account_is_told_of_once() -> None:
+    poor = Meter(
+        MeterKind.COMPUTE_AND_STORAGE,
+        Lifecycle.RUNNING,
+        at=NOW,
+        source="RunPod",
+        balance=1.0,
+        burn_per_hour=1.0,
+    )
+    refs = [
+        ProviderRef("runpod", "a"),
+        ProviderRef("runpod", "b"),
+        ProviderRef("runpod", "c", key_env="OTHER"),
+    ]
+    specs = [replace(SPEC, name=ref.instance, provider=ref) for ref in refs]
+    world = World(digest_over=9)
+    await world.alerting.open(specs, world.wake)
+    try:
+        shown = {}
+        for _ in range(2):
+            for spec in specs:
+                shown[spec.name] = [alert.id for alert in world.see(spec=spec, meter=poor).alerts]
+        assert shown == {"a": ["balance"], "b": [], "c": ["balance"]}
+        await world.until(lambda: len(world.ear.heard) == 2)
+        gone = replace(poor, lifecycle=Lifecycle.GONE, kind=MeterKind.NONE)
+        for _ in range(8):
+            world.see(60, spec=specs[0], meter=gone, link=Link.UNREACHABLE, sample_at=NOW - 9)
+        assert [alert.id for alert in world.see(spec=specs[1], meter=poor).alerts] == ["balance"]
+    finally:
+        await world.alerting.close()
+
+
+async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    real = statefile.update
+
+    def hang(*arguments: Any) -> Any:
+        answers.wait()
+        return real(*arguments)
+
+    monkeypatch.setattr(alert_file, "update", hang)
+    monkeypatch.setattr(alert_file, "DISK_S", 0.02)
+    path = tmp_path / "alerts.json"
+    try:
+        async with opened(World(path)) as world:
+            world.see(sample=FULL)
+            await world.until(lambda: bool(world.ear.heard))
+            assert [alert.id for alert in world.alerting.alerts] == ["alerts-file"]
+            monkeypatch.setattr(alert_file, "DISK_S", 20.0)
+            answers.set()
+            await world.until(lambda: not world.alerting.alerts)
+        assert statefile.load(path).told
+    finally:
+        answers.set()
+
+
+async def test_a_fault_in_keeping_the_file_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: Any) -> Any:
+        raise ValueError("it is poisoned")
+
+    monkeypatch.setattr(alert_file, "update", fail)
+    async with opened(World(tmp_path / "alerts.json")) as world:
+        world.see(sample=FULL)
+        await world.until(lambda: bool(world.ear.heard))
+        (alert,) = world.alerting.alerts
+        assert "ValueError: it is poisoned; this is a fault of rgt" in alert.text
+        monkeypatch.setattr(alert_file, "update", statefile.update)
+        await world.until(lambda: not world.alerting.alerts)
