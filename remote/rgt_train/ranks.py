@@ -14,8 +14,6 @@ SAVE = 2
 """Wish of the writer whose cadence says that a save is due."""
 HOLD = 4
 """Wish of the writer that nothing may go on before a save succeeds."""
-BROKEN = 8
-"""Wish of a rank that cannot go on (a stalled or failed peer, a desync)."""
 
 
 class RanksError(RuntimeError):

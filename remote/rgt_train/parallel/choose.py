@@ -63,8 +63,7 @@ def ranks_of(given: Optional[Ranks]) -> Ranks:
         return given
     dist: Any = sys.modules.get("torch.distributed")
     joined = dist is not None and dist.is_available() and dist.is_initialized()
-    how = launch.read()
-    return distributed() if joined or (how.launcher == "torchrun" and how.world > 1) else Alone()
+    return distributed() if joined or (launch.by_torchrun() and launch.read().world > 1) else Alone()
 
 
 def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any
 
 import torch
 
@@ -51,35 +51,6 @@ def weighted(tensor: torch.Tensor) -> int:
         places = torch.arange(start, start + part.numel(), dtype=torch.int64, device=part.device)
         total = (total + int((part * ((places * 2 + 1) * ODD)).sum())) & ((1 << 64) - 1)
     return total
-
-
-def of_state(tensors: Mapping[str, torch.Tensor]) -> Dict[str, int]:
-    """Return the fingerprint of each tensor by name."""
-    return {name: of_tensor(tensor) for name, tensor in tensors.items()}
-
-
-def differences(seen: List[Tuple[int, Dict[str, int]]]) -> List[str]:
-    """Say in words how the ranks differ.
-
-    Args:
-        seen: By rank: the step it is at, and the fingerprints of what all ranks should have alike.
-
-    Returns:
-        Empty when they are in step.
-    """
-    if not seen:
-        return []
-    first_step, first = seen[0]
-    out: List[str] = []
-    for rank, (step, found) in enumerate(seen[1:], 1):
-        if step != first_step:
-            out.append(f"rank {rank} is at step {step}, rank 0 at step {first_step}")
-            continue
-        names = [name for name in sorted({**first, **found}) if first.get(name) != found.get(name)]
-        if names:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            out.append(f"rank {rank} has other bits than rank 0 in {names[0]}{more}")
-    return out
 
 
 def local(tensor: Any) -> bool:

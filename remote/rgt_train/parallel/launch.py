@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from rgt_train.exits import UsageError
+
+TORCHRUN, GROUP = "torchrun", "group"
+_NO_STEP = 0xFFFFFFF0
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,8 @@ class Launch:
         address: Host of rank 0.
         port: Port on which the processes find each other.
         restarts: How often the launcher has started this group anew (``torchrun --max-restarts``).
-        launcher: ``torchrun``, ``slurm`` or ``alone``.
+        launcher: ``torchrun``, ``slurm``, ``alone``, or ``group`` where only the process group tells (its machines and
+            the device of this process are not known then).
     """
 
     rank: int = 0
@@ -39,8 +42,8 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     """Read the launcher's variables.
 
     ``torchrun`` sets RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT and
-    TORCHELASTIC_RESTART_COUNT. ``srun`` sets SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID and SLURM_NNODES; there
-    MASTER_ADDR and MASTER_PORT are the job script's to set.
+    TORCHELASTIC_RESTART_COUNT. ``srun`` sets SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NNODES and SLURM_STEP_ID;
+    there MASTER_ADDR and MASTER_PORT are the job script's to set.
 
     Args:
         env: The environment; None = this process's.
@@ -48,22 +51,7 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     Raises:
         UsageError: Variables contradict each other or are no numbers; the message names them.
     """
-    found = os.environ if env is None else env
-    if "RANK" in found or "WORLD_SIZE" in found:
-        world, local = _number(found, "WORLD_SIZE", 1), _number(found, "LOCAL_WORLD_SIZE", 1)
-        launch = Launch(
-            _number(found, "RANK", 0), world, _number(found, "LOCAL_RANK", 0), max(1, world // max(1, local)),
-            found.get("MASTER_ADDR", "127.0.0.1"), _number(found, "MASTER_PORT", 0),
-            _number(found, "TORCHELASTIC_RESTART_COUNT", 0), "torchrun",
-        )  # fmt: skip
-    elif _number(found, "SLURM_NTASKS", 1) > 1 and "SLURM_PROCID" in found:
-        launch = Launch(
-            _number(found, "SLURM_PROCID", 0), _number(found, "SLURM_NTASKS", 1), _number(found, "SLURM_LOCALID", 0),
-            _number(found, "SLURM_NNODES", 1), found.get("MASTER_ADDR", "127.0.0.1"),
-            _number(found, "MASTER_PORT", 0), _number(found, "SLURM_RESTART_COUNT", 0), "slurm",
-        )  # fmt: skip
-    else:
-        return Launch()
+    launch = _told(os.environ if env is None else env)
     if not 0 <= launch.rank < launch.world:
         raise UsageError(
             f"the launcher says rank {launch.rank} of {launch.world}; unset RANK and WORLD_SIZE, or use it whole"
@@ -75,15 +63,62 @@ def read(env: Optional[Mapping[str, str]] = None) -> Launch:
     return launch
 
 
-def free_port() -> int:
-    """Return a port that is free now, for a group of processes on this machine alone.
+def of_group(rank: int, world: int, env: Optional[Mapping[str, str]] = None) -> Launch:
+    """Return what is known of a process in a process group that a program has made by itself.
 
-    Between the answer and its use another program may take it: ``torchrun --rdzv-endpoint=localhost:0`` has no such
-    gap and is what a launch of several processes should use.
+    The group says who this is: its gradients go there. Programs that start their processes themselves
+    (``torch.multiprocessing.spawn``) often set no variables, or use them for the number of machines.
+
+    Args:
+        rank: What the group says.
+        world: Likewise.
+        env: The environment; None = this process's.
+
+    Raises:
+        UsageError: The launcher has started more ranks than are in the group: some train for themselves.
     """
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    told = _told(os.environ if env is None else env)
+    if (told.rank, told.world) == (rank, world):
+        return told
+    if told.launcher == TORCHRUN and told.world > world:
+        raise UsageError(
+            f"RANK and WORLD_SIZE say rank {told.rank} of {told.world}, the process group that was made says rank "
+            f"{rank} of {world}: make the group of all ranks, or let distributed() make it"
+        )
+    return Launch(rank, world, launcher=GROUP)
+
+
+def by_torchrun(env: Optional[Mapping[str, str]] = None) -> bool:
+    """Say whether the variables of torchrun are set."""
+    found = os.environ if env is None else env
+    return "RANK" in found or "WORLD_SIZE" in found
+
+
+def _told(env: Mapping[str, str]) -> Launch:
+    if by_torchrun(env):
+        world, local = _number(env, "WORLD_SIZE", 1), _number(env, "LOCAL_WORLD_SIZE", 1)
+        return Launch(
+            _number(env, "RANK", 0), world, _number(env, "LOCAL_RANK", 0), max(1, world // max(1, local)),
+            env.get("MASTER_ADDR", "127.0.0.1"), _number(env, "MASTER_PORT", 0),
+            _number(env, "TORCHELASTIC_RESTART_COUNT", 0), TORCHRUN,
+        )  # fmt: skip
+    if _in_step(env) and _number(env, "SLURM_NTASKS", 1) > 1:
+        return Launch(
+            _number(env, "SLURM_PROCID", 0), _number(env, "SLURM_NTASKS", 1), _number(env, "SLURM_LOCALID", 0),
+            _number(env, "SLURM_NNODES", 1), env.get("MASTER_ADDR", "127.0.0.1"), _number(env, "MASTER_PORT", 0),
+            _number(env, "SLURM_RESTART_COUNT", 0), "slurm",
+        )  # fmt: skip
+    return Launch()
+
+
+def _in_step(env: Mapping[str, str]) -> bool:
+    """Say whether ``srun`` has started this process.
+
+    The script of ``sbatch --ntasks=4`` has SLURM_NTASKS and SLURM_PROCID, too, and is one process all the same. It has
+    no SLURM_STEP_ID, or one of the last numbers of the range, which stand for no step (slurm.h: SLURM_BATCH_SCRIPT).
+    """
+    step = env.get("SLURM_STEP_ID", "")
+    return step.isdigit() and int(step) < _NO_STEP and "SLURM_PROCID" in env
 
 
 def _number(env: Mapping[str, str], name: str, default: int) -> int:

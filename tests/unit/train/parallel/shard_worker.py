@@ -38,7 +38,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, number: int) 
 def whole(tensors: dict[str, torch.Tensor]) -> dict[str, int]:
     """Fingerprints of the unsharded tensors."""
     full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()}
-    return fingerprint.of_state(full)
+    return {name: fingerprint.of_tensor(tensor) for name, tensor in full.items()}
 
 
 def save(ranks: TorchRanks, folder: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,17 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from rgt_train.exits import UsageError
-from rgt_train.parallel import fingerprint, launch
+from rgt_train.parallel import choose, fingerprint, launch
+from rgt_train.parallel.roll_call import RollCall, in_words
 from rgt_train.parallel.torch_ranks import bind
+from rgt_train.ranks import Alone
 
 from tests.unit.box.harness import until
+from tests.unit.train.harness import Zygote
 from tests.unit.train.parallel import worker
+from tests.unit.train.parallel.forked import forked
 from tests.unit.train.parallel.launching import torchrun
 
 
@@ -28,40 +34,48 @@ def pids(folder: Path, count: int) -> list[int]:
     return [int(file.read_text()) for file in files]
 
 
-def test_every_rank_gets_the_same_answers(tmp_path: Path) -> None:
-    with torchrun(2, worker.__file__, "talk", str(tmp_path)) as process:
-        out, _ = process.communicate()
-    assert process.returncode == 0, out.decode()
-    found = results(tmp_path, 2)
-    assert [each["agreed"] for each in found] == [3, 3]
-    assert found[0]["gathered"] == [{"rank": 0}, {"rank": 1}]
-    assert found[1]["gathered"] is None
-    assert [each["shared"] for each in found] == ["from 0", "from 0"]
-    assert [each["all"] for each in found] == [[0, 1], [0, 1]]
-    assert [each["local"] for each in found] == [0, 1]
-    assert found[0]["nodes"] == 1
+def test_every_rank_gets_the_same_answers(trainers: Zygote, tmp_path: Path) -> None:
+    for scenario in ("talk", "spawned"):
+        ranks = forked(trainers, 2, worker.__file__, scenario, str(tmp_path))
+        assert ranks.wait() == [0, 0], ranks.text()
+        found = results(tmp_path, 2)
+        assert [each["agreed"] for each in found] == [3, 3]
+        assert found[0]["gathered"] == [{"rank": 0}, {"rank": 1}]
+        assert found[1]["gathered"] is None
+        assert [each["shared"] for each in found] == ["from 0", "from 0"]
+        assert [each["all"] for each in found] == [[0, 1], [0, 1]]
+        assert found[0]["nodes"] == 1
+        if scenario == "talk":
+            assert [each["local"] for each in found] == [0, 1]
+        else:
+            told = [(each["rank"], each["world"], each["writes"]) for each in found]
+            assert told == [(0, 2, True), (1, 2, False)], "a group of the program's own says who is who"
 
 
-def test_a_signal_to_one_of_four_stops_all_at_the_same_step(tmp_path: Path) -> None:
-    with torchrun(4, worker.__file__, "stop", str(tmp_path)) as process:
-        os.kill(pids(tmp_path, 4)[2], signal.SIGTERM)
-        out, _ = process.communicate()
-    assert process.returncode == 0, out.decode()
+def test_a_signal_to_one_of_four_stops_all_at_the_same_step(trainers: Zygote, tmp_path: Path) -> None:
+    ranks = forked(trainers, 4, worker.__file__, "stop", str(tmp_path))
+    os.kill(pids(tmp_path, 4)[2], signal.SIGTERM)
+    assert ranks.wait() == [0, 0, 0, 0], ranks.text()
     found = results(tmp_path, 4)
     assert len({each["stopped"] for each in found}) == 1
     assert [each["asked"] for each in found] == [None, None, "SIGTERM", None]
 
 
-def test_a_killed_rank_is_told_to_the_others_and_ends_them(tmp_path: Path) -> None:
-    with torchrun(2, worker.__file__, "lose", str(tmp_path)) as process:
-        killed = pids(tmp_path, 2)[1]
-        os.kill(killed, signal.SIGKILL)
-        out, _ = process.communicate()
-    assert process.returncode != 0
-    assert b"SIGKILL" in out or b"exitcode" in out
-    path = tmp_path / "rank-0.json"
-    if path.exists():  # torchrun may have ended it before it could write
-        assert "another rank has ended" in json.loads(path.read_text())["error"]
+def test_a_rank_that_has_ended_or_does_not_come_is_named(trainers: Zygote, tmp_path: Path) -> None:
+    ranks = forked(trainers, 2, worker.__file__, "lose", str(tmp_path))
+    os.kill(pids(tmp_path, 2)[1], signal.SIGKILL)
+    assert ranks.wait()[1] == -signal.SIGKILL
+    error = json.loads((tmp_path / "rank-0.json").read_text())["error"]
+    assert re.match(r"rank 0 of 2: (rank 1 has not come: ended|all had come, but one has ended)", error), (
+        error
+    )
+    assert "/gloo/" not in error, "no place in torch's sources"
+    ranks = forked(trainers, 3, worker.__file__, "absent", str(tmp_path))
+    for rank in (0, 2):
+        ranks.each[rank].wait()
+        error = json.loads((tmp_path / f"rank-{rank}.json").read_text())["error"]
+        assert error.startswith(f"rank {rank} of 3: rank 1 has not come: ended, or busy"), error
+    ranks.each[1].kill()
 
 
 def test_ranks_do_not_outlive_a_killed_torchrun(tmp_path: Path) -> None:
@@ -76,24 +90,6 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
-
-
-def test_who_does_not_come_is_named(tmp_path: Path) -> None:
-    with torchrun(2, worker.__file__, "absent", str(tmp_path), RGT_TEST_TIMEOUT="1.5") as process:
-        process.communicate()
-    error = json.loads((tmp_path / "rank-0.json").read_text())["error"]
-    assert error.startswith("the save of step 7: ")
-    assert "1" in error
-
-
-def test_one_flipped_bit_on_one_rank_is_found_and_named(tmp_path: Path) -> None:
-    with torchrun(2, worker.__file__, "prints", str(tmp_path)) as process:
-        out, _ = process.communicate()
-    assert process.returncode == 0, out.decode()
-    for each in results(tmp_path, 2):
-        assert each["same"] == []
-        assert each["other"] == ["rank 1 has other bits than rank 0 in w"]
-        assert each["late"] == ["rank 1 is at step 6, rank 0 at step 5"]
 
 
 @pytest.mark.parametrize("of", [fingerprint.of_tensor, fingerprint.weighted])
@@ -135,20 +131,67 @@ TORCHRUN = {
 }  # fmt: skip
 
 
+SRUN = {
+    "SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0", "SLURM_NNODES": "2", "SLURM_STEP_ID": "0",
+}  # fmt: skip
+
+
 def test_torchrun_srun_and_nobody() -> None:
     found = launch.read(TORCHRUN)
     assert (found.rank, found.world, found.local_rank, found.nodes, found.restarts) == (3, 4, 1, 2, 2)
-    srun = {
-        "SLURM_PROCID": "1",
-        "SLURM_NTASKS": "2",
-        "SLURM_LOCALID": "0",
-        "SLURM_NNODES": "2",
-        "MASTER_PORT": "5",
-    }
-    found = launch.read(srun)
+    found = launch.read({**SRUN, "MASTER_PORT": "5"})
     assert (found.rank, found.world, found.nodes, found.launcher) == (1, 2, 2, "slurm")
+    with pytest.raises(UsageError, match="MASTER_PORT is not set"):
+        launch.read(SRUN)
     assert launch.read({}) == launch.Launch()
-    assert launch.read({"SLURM_NTASKS": "1", "SLURM_PROCID": "0"}).launcher == "alone"
+    assert launch.read({**SRUN, "SLURM_NTASKS": "1", "SLURM_PROCID": "0"}).launcher == "alone"
+
+
+@pytest.mark.parametrize("step", [None, "4294967291"])
+def test_the_script_of_a_batch_job_is_alone_whatever_the_job_has(
+    step: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = {**SRUN, "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_STEP_ID": step or ""}
+    assert launch.read(env) == launch.Launch()
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert isinstance(choose.ranks_of(None), Alone)
+
+
+def test_nobody_joins_others_for_being_a_task_of_srun(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SRUN.items():
+        monkeypatch.setenv(name, value)
+    assert isinstance(choose.ranks_of(None), Alone), (
+        "tasks may be runs of their own; distributed() joins them"
+    )
+
+
+def test_a_process_group_says_who_is_who() -> None:
+    assert launch.of_group(3, 4, TORCHRUN) == launch.read(TORCHRUN)
+    alone = launch.of_group(1, 2, {})
+    assert (alone.rank, alone.world, alone.launcher) == (1, 2, launch.GROUP)
+    machines = {"RANK": "1", "WORLD_SIZE": "2"}
+    assert launch.of_group(11, 16, machines).rank == 11, "variables that count machines"
+    with pytest.raises(UsageError, match=r"rank 3 of 4, the process group that was made says rank 0 of 1"):
+        launch.of_group(0, 1, TORCHRUN)
+
+
+def test_the_roll_call_names_who_has_not_come() -> None:
+    store = dist.HashStore()  # type: ignore[attr-defined]
+    calls = [RollCall(store, "0/run", rank, 4) for rank in range(4)]
+    for rank in (0, 1, 3):
+        calls[rank].came()
+    assert calls[0].absent(0) == [2]
+    calls[0].came()
+    assert calls[0].absent(0) == [1, 2, 3]
+    assert calls[1].absent(0) == [2], "one that is further has come"
+    assert in_words([1, 2, 3], 9).startswith("ranks 1, 2 and 3 have not come")
+    for call in calls[1:]:
+        call.came()
+    calls[2].came()
+    assert calls[0].absent(0) == []
+    assert in_words(calls[0].absent(0), 9).startswith("all had come")
+    assert in_words(None, 9).startswith("nobody answers")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +213,3 @@ def test_a_rank_without_a_gpu_of_its_own_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     with pytest.raises(UsageError, match="LOCAL_RANK is 2, but this machine has 2 GPUs"):
         bind(2)
-
-
-def test_a_free_port_can_be_bound() -> None:
-    assert 1024 <= launch.free_port() <= 65535

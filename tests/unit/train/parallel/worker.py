@@ -1,20 +1,22 @@
-"""What the ranks of the tests do, started by torchrun: SCENARIO FOLDER. Each rank writes FOLDER/rank-N.json."""
+"""What the ranks of the tests do: SCENARIO FOLDER. Each rank writes FOLDER/rank-N.json."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from rgt_train.parallel import fingerprint
 from rgt_train.parallel.torch_ranks import TorchRanks
 from rgt_train.ranks import STOP, RanksError
 from rgt_train.signals import StopRequest
+
+VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+TIMEOUT_S = 1.5
+"""Of the scenarios in which a rank does not come."""
 
 
 def talk(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
@@ -28,6 +30,19 @@ def talk(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
         "local": ranks.launch.local_rank,
         "nodes": ranks.nodes,
     }
+
+
+def spawned(folder: Path) -> dict[str, Any]:
+    """A group that a program has made by itself, without any variable of a launcher."""
+    env = {name: os.environ.pop(name) for name in VARIABLES}
+    where = f"tcp://{env['MASTER_ADDR']}:{env['MASTER_PORT']}"
+    dist.init_process_group(
+        "gloo", init_method=where, rank=int(env["RANK"]), world_size=int(env["WORLD_SIZE"])
+    )
+    ranks = TorchRanks(timeout_s=20)
+    found = {**talk(ranks, folder), "rank": ranks.rank, "world": ranks.world, "writes": ranks.is_writer}
+    dist.destroy_process_group()
+    return found
 
 
 def stop(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
@@ -52,38 +67,28 @@ def lose(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
 
 
 def absent(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
-    """Rank 1 does not come to the meeting in time; rank 0 names it."""
+    """Rank 1 lives on and does not come; the others name it, and it never gets any further."""
+    ranks.agree(0)
     if ranks.rank == 1:
-        time.sleep(4)  # longer than the time-out: being late is what is tried here
-        return {}
+        threading.Event().wait()
     try:
-        ranks.meet("the save of step 7")
+        ranks.share("what they wait for")
     except RanksError as error:
         return {"error": str(error)}
     return {}
 
 
-def prints(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
-    """The same replica everywhere, then one bit of rank 1's is another."""
-    torch.manual_seed(3)
-    tensors = {"w": torch.randn(1000), "b": torch.arange(7)}
-    same = fingerprint.differences(ranks.all_gather((5, fingerprint.of_state(tensors))))
-    if ranks.rank == 1:
-        tensors["w"].view(torch.int32)[501] ^= 1
-    other = fingerprint.differences(ranks.all_gather((5, fingerprint.of_state(tensors))))
-    late = fingerprint.differences(ranks.all_gather((5 + ranks.rank, {})))
-    return {"same": same, "other": other, "late": late}
-
-
 def main() -> None:
     """Run a scenario and write down what came of it."""
-    folder = Path(sys.argv[2])
-    ranks = TorchRanks(timeout_s=float(os.environ.get("RGT_TEST_TIMEOUT", "60")))
-    result = {"talk": talk, "stop": stop, "lose": lose, "absent": absent, "prints": prints}[sys.argv[1]](
-        ranks, folder
-    )
-    (folder / f"rank-{ranks.rank}.json").write_text(json.dumps(result))
-    if "error" not in result and sys.argv[1] != "absent":
+    name, folder = sys.argv[1], Path(sys.argv[2])
+    rank = int(os.environ["RANK"])
+    if name == "spawned":
+        result = spawned(folder)
+    else:
+        ranks = TorchRanks(timeout_s=TIMEOUT_S if name == "absent" else 60)
+        result = {"talk": talk, "stop": stop, "lose": lose, "absent": absent}[name](ranks, folder)
+    (folder / f"rank-{rank}.json").write_text(json.dumps(result))
+    if name in ("talk", "stop"):
         ranks.close()
         assert not dist.is_initialized()
 
