@@ -9,7 +9,9 @@ from __future__ import annotations
 import copy
 import ctypes
 import os
+import re
 import signal
+import socket
 import sys
 import threading
 from contextlib import suppress
@@ -22,6 +24,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from rgt_train.exits import UsageError
 from rgt_train.parallel import launch
+from rgt_train.parallel.roll_call import RollCall, in_words
+from rgt_train.parallel.settling import settle
 from rgt_train.ranks import RanksError
 
 TIMEOUT_S = 600.0
@@ -30,6 +34,7 @@ that one rank does alone: the first batch, a compilation, an evaluation that onl
 JOIN_S = 300.0
 """Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
+_PLACE = re.compile(r"^\[/[^\]]*\] *")
 
 
 class TorchRanks:
@@ -48,17 +53,22 @@ class TorchRanks:
     """
 
     def __init__(self, how: Optional[launch.Launch] = None, *, timeout_s: float = TIMEOUT_S) -> None:
-        self.launch = launch.read() if how is None else how
-        self.rank, self.world, self.nodes = self.launch.rank, self.launch.world, self.launch.nodes
-        self.device = bind(self.launch.local_rank)
-        self._timeout = timedelta(seconds=timeout_s)
         self._joined = not dist.is_initialized()
+        if how is None:
+            how = launch.read() if self._joined else launch.of_group(dist.get_rank(), dist.get_world_size())
+        self.launch = how
+        self.rank, self.world, self.nodes = how.rank, how.world, how.nodes
+        self.device = bind(how.local_rank) if how.launcher != launch.GROUP else here()
+        self._timeout = timedelta(seconds=timeout_s)
         die_with_parent()
         if self._joined:
             self._join()
         self._group: Any = dist.new_group(backend="gloo", timeout=self._timeout)
+        self._roll = self._roll_call("run")
         self._wish = torch.zeros(1, dtype=torch.int32)
         self._background: Any = None
+        if how.launcher == launch.GROUP:
+            self.nodes = len(set(self.all_gather(socket.gethostname())))
 
     @property
     def is_writer(self) -> bool:
@@ -69,7 +79,7 @@ class TorchRanks:
         """Return the wishes of all ranks, the same on each: an OR of small flags.
 
         Raises:
-            RanksError: A rank did not come within the time-out, or its process has ended.
+            RanksError: A rank did not come within the time-out, or its process has ended; the message names it.
         """
         self._wish[0] = wishes
         self._call(lambda: dist.all_reduce(self._wish, op=dist.ReduceOp.BOR, group=self._group))
@@ -104,20 +114,6 @@ class TorchRanks:
         self._call(lambda: dist.all_gather_object(found, value, group=self._group))
         return found
 
-    def meet(self, what: str) -> None:
-        """Wait for all ranks.
-
-        Args:
-            what: What they meet for, for the message.
-
-        Raises:
-            RanksError: Some did not come; the message names them.
-        """
-        try:
-            dist.monitored_barrier(self._group, timeout=self._timeout, wait_all_ranks=True)
-        except RuntimeError as error:
-            raise RanksError(f"{what}: {_first_line(error)}") from error
-
     @property
     def group(self) -> Any:
         """The gloo group of the agreements, for collectives on the CPU such as a sharded save."""
@@ -128,6 +124,7 @@ class TorchRanks:
         if self._background is None:
             other = copy.copy(self)
             other._group = dist.new_group(backend="gloo", timeout=self._timeout)
+            other._roll = self._roll_call("saves")
             other._joined, other._wish = False, torch.zeros(1, dtype=torch.int32)
             self._background = other
         found: TorchRanks = self._background
@@ -144,6 +141,7 @@ class TorchRanks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):
             self.close()
+        settle()
 
     def _join(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
@@ -161,12 +159,15 @@ class TorchRanks:
 
     def _call(self, collective: Any) -> None:
         try:
+            self._roll.came()
             collective()
         except RuntimeError as error:
-            raise RanksError(
-                f"rank {self.rank} of {self.world}: another rank has ended or did not come within "
-                f"{self._timeout.total_seconds():.0f} s: {_first_line(error)}"
-            ) from error
+            missing = in_words(self._roll.absent(), self._timeout.total_seconds())
+            raise RanksError(f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}") from error
+
+    def _roll_call(self, name: str) -> RollCall:
+        store: Any = dist.distributed_c10d._get_default_store()
+        return RollCall(store, f"{self.launch.restarts}/{name}", self.rank, self.world)
 
 
 def _store(how: launch.Launch, timeout: timedelta) -> Any:
@@ -199,6 +200,13 @@ def bind(local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
+def here() -> torch.device:
+    """Return where a process computes that has chosen its GPU by itself, as one that made the process group has."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def die_with_parent() -> None:
     """Let the kernel end this process when its launcher dies, even by SIGKILL: an orphan would hold its GPU."""
     if not sys.platform.startswith("linux"):
@@ -210,5 +218,6 @@ def die_with_parent() -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    rows = str(error).strip().splitlines()
+    """Return the first line without the place in torch's sources that some begin with."""
+    rows = _PLACE.sub("", str(error).strip()).splitlines()
     return rows[0] if rows else type(error).__name__
