@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Set, Tuple
 
 import torch
 
@@ -45,16 +45,20 @@ class Collected:
 
     parts: List[Part] = field(default_factory=list)
     document: Dict[str, Any] = field(default_factory=dict)
+    _names: Set[Tuple[str, str]] = field(default_factory=set)
 
     def put(self, file: str, key: str, tensor: torch.Tensor, steady: bool) -> str:
         """Take in a tensor; return its name.
 
         Raises:
-            CannotStore: It is not a plain dense tensor.
+            CannotStore: It is not a plain dense tensor, or there is one of its name already.
         """
-        if tensor.layout is not torch.strided or tensor.is_quantized or type(tensor).__name__ == "DTensor":
-            kind = type(tensor).__name__ if tensor.layout is torch.strided else str(tensor.layout)
-            raise tree.CannotStore(f"{key} is a {kind} tensor, which cannot be stored by a single process")
+        why = _unfit(tensor)
+        if why:
+            raise tree.CannotStore(f"{key} {why}")
+        if (file, key) in self._names:
+            raise tree.CannotStore(f"two tensors would both be kept as {key} in {file}: rename one of them")
+        self._names.add((file, key))
         self.parts.append(Part(spec_of(file, key, tensor), tensor, steady))
         return key
 
@@ -65,3 +69,16 @@ class Collected:
     def text(self) -> bytes:
         """Return the document as the content of `STATE_FILE`."""
         return json.dumps(self.document, separators=(",", ":")).encode()
+
+
+def _unfit(tensor: torch.Tensor) -> str:
+    """Return why a tensor cannot be kept; empty if it can."""
+    if torch.nn.parameter.is_lazy(tensor):
+        return "has no shape yet: run one batch through the model before the Run is made"
+    if tensor.is_meta:
+        return "is on the meta device, without values: materialise it, or make it a non-persistent buffer"
+    if tensor.layout is not torch.strided:
+        return f"is a {tensor.layout} tensor, which cannot be stored by a single process"
+    if tensor.is_quantized or type(tensor).__name__ == "DTensor" or hasattr(tensor, "__tensor_flatten__"):
+        return f"is a {type(tensor).__name__} tensor, which cannot be stored by a single process"
+    return ""

@@ -46,6 +46,13 @@ def stripped(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
     return {key: _bare(key, added) for key in keys}
 
 
+def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+    """Return the bare name of each parameter, and the parameter."""
+    named = dict(model.named_parameters())
+    names = stripped(model, named)
+    return [(names[key], parameter) for key, parameter in named.items()]
+
+
 def compare(
     saved: Mapping[str, torch.Tensor], here: Mapping[str, torch.Tensor], names: Mapping[str, str]
 ) -> List[str]:
@@ -63,14 +70,19 @@ def compare(
         if absent:
             more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
             problems.append(f"{len(absent)} {kind}: {', '.join(absent[:_SHOWN])}{more}")
-    other = [
-        f"{name} {tuple(saved[name].shape)} → {tuple(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in saved and saved[name].shape != tensor.shape
+    both = [(name, saved[name], tensor) for name, tensor in wanted.items() if name in saved]
+    shapes = [
+        f"{name} {tuple(old.shape)} → {tuple(new.shape)}" for name, old, new in both if old.shape != new.shape
     ]
-    if other:
-        more = f" and {len(other) - _SHOWN} more" if len(other) > _SHOWN else ""
-        problems.append(f"{len(other)} of another shape: {', '.join(other[:_SHOWN])}{more}")
+    dtypes = [
+        f"{name} {old.dtype} → {new.dtype}".replace("torch.", "")
+        for name, old, new in both
+        if old.dtype != new.dtype
+    ]
+    for kind, other in (("shape", shapes), ("dtype", dtypes)):
+        if other:
+            more = f" and {len(other) - _SHOWN} more" if len(other) > _SHOWN else ""
+            problems.append(f"{len(other)} of another {kind}: {', '.join(other[:_SHOWN])}{more}")
     return problems
 
 

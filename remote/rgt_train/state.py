@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set
 
 import torch
 
-from rgt_train import keys, rng, tree
+from rgt_train import exact, frozen, keys, rng, tree
 from rgt_train.collected import MODEL_FILE, TRAINER_FILE, Collected
 from rgt_train.exits import UsageError
-from rgt_train.fingerprint import changes, environment, guarantee
+from rgt_train.fingerprint import changes, environment
+from rgt_train.held import Held
 from rgt_train.loaded import Loaded
 from rgt_train.progress import Progress
+from rgt_train.restored import Restored, Tensors, no_tensor
 
-Tensors = Dict[str, torch.Tensor]
+STREAM = "stream"
+"""Name of the part that reads the data of a run."""
+_GROUPS = (
+    "; make every parameter group before the Run is made, also those that are trained later: requires_grad says "
+    "what is trained, and is kept"
+)
 
 
 class Stateful(Protocol):
@@ -44,6 +52,8 @@ class RunState:
         hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
         optimizers: Names of the `others` that are optimizers.
         random: The random states of all ranks where there are several; None takes this process's.
+        small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
+        held: What they were right after the last step of an epoch, until the next one begins; else None.
     """
 
     def __init__(
@@ -64,6 +74,8 @@ class RunState:
         self.hooked = False
         self.optimizers: Set[str] = set()
         self.random: Optional[List[Any]] = None
+        self.small: Set[str] = set()
+        self.held: Optional[Held] = None
 
     @property
     def sampler(self) -> Dict[str, int]:
@@ -88,20 +100,43 @@ class RunState:
         random = self.random if random is None else random
         try:
             models = {name: self._collect_model(found, name) for name in self.models}
-            objects = {name: self._collect_other(found, name) for name in self.others}
+            with self.held_settings():
+                objects = {name: self._collect_other(found, name) for name in self.others}
             found.document = {
                 "models": models,
                 "objects": objects,
                 "grads": self._collect_grads(found) if self.progress.micro else None,
+                "frozen": frozen.flags(self.models),
                 "progress": self.progress.state(),
                 "sampler": self._sampler,
-                "settings": tree.encode(self._settings, _no_tensor, "settings"),
+                "settings": tree.encode(self._settings, no_tensor, "settings"),
                 "environment": environment(self.world),
-                "rng": list(random) if random is not None else [rng.capture()],
+                "rng": list(random) if random is not None else [self.random_here()],
             }
         except (tree.CannotStore, ValueError) as error:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
         return found
+
+    def hold(self, random: Optional[Dict[str, Any]] = None) -> None:
+        """Keep what is small as it is now, right after the last step of an epoch, for the saves until `held` is None.
+
+        Args:
+            random: The random state of this process; None takes it as it is.
+        """
+        watched = {name: other for name, other in self.others.items() if name != STREAM}
+        self.held = Held(self.models, watched, self.small, self.optimizers, random or rng.capture())
+
+    def state_of(self, name: str) -> Dict[str, Any]:
+        """Return the state of one of the `others`."""
+        return self.held.of(name, self.others[name]) if self.held else self.others[name].state_dict()
+
+    def held_settings(self) -> "AbstractContextManager[None]":
+        """Give the optimizers the hyperparameters of the end of the epoch, if they are held, for a moment."""
+        return self.held.settings() if self.held else nullcontext()
+
+    def random_here(self) -> Dict[str, Any]:
+        """Return the random state of this process."""
+        return self.held.random if self.held else rng.capture()
 
     def estimate(self) -> int:
         """Return about how many bytes a checkpoint will have: two moments a weight are assumed."""
@@ -109,7 +144,7 @@ class RunState:
         size = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
         return size * (3 if self.others else 1) + 1024 * len(tensors)
 
-    def restore(self, loaded: Loaded) -> "Restored":
+    def restore(self, loaded: Loaded) -> Restored:
         """Put everything back but random state and gradients, which the caller does last.
 
         Raises:
@@ -136,14 +171,16 @@ class RunState:
         for name, model in self.models.items():
             _load_module(name, model, weights[name], where)
             done.append(name)
+        inexact: List[str] = []
         for name, other in self.others.items():
             saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
             if isinstance(other, torch.nn.Module):
                 _check_fit(name, other, saved, where)
                 _load_module(name, other, saved, where)
             else:
-                load_into(name, other.load_state_dict, saved, where)
+                inexact += _load_other(name, other, saved, where)
             done.append(name)
+        done += frozen.put_back(self.models, document.get("frozen", {}))
         p = self.progress
         p.load(document["progress"])
         done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
@@ -152,12 +189,12 @@ class RunState:
         if p.best is not None:
             done.append(f"best {p.best:.4f} of step {p.best_step}")
         grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
-        return Restored(done, document, environment(self.world), self._settings, grads, self.rank)
+        return Restored(done, document, environment(self.world), self._settings, grads, self.rank, inexact)
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:
         """Put saved gradients back; after anything that clears them, before the first batch."""
         for name, saved in grads.items():
-            parameters = dict(_parameters(self.models[name]))
+            parameters = dict(keys.parameters(self.models[name]))
             for key, grad in saved.items():
                 parameters[key].grad = grad.to(parameters[key].device)
 
@@ -175,7 +212,7 @@ class RunState:
 
     def _collect_other(self, found: Collected, name: str) -> Any:
         other = self.others[name]
-        state = other.state_dict()
+        state = self.state_of(name)
         if isinstance(other, torch.nn.Module):
             names = keys.bare_names(other)
             state = {names[key]: value for key, value in state.items()}
@@ -188,53 +225,10 @@ class RunState:
 
     def _collect_grads(self, found: Collected) -> Any:
         grads = {
-            name: {key: p.grad for key, p in _parameters(model) if p.grad is not None}
+            name: {key: p.grad for key, p in keys.parameters(model) if p.grad is not None}
             for name, model in self.models.items()
         }
         return tree.encode(grads, lambda path, tensor: found.put(TRAINER_FILE, path, tensor, False), "grad")
-
-
-class Restored:
-    """What `RunState.restore` did.
-
-    Attributes:
-        parts: What was restored, in words.
-        changed: Settings that differ from those of the checkpoint, in words; empty if none.
-        rng: The random state of this rank, still to be put back; None where the checkpoint has none for it.
-        grads: Gradients of a half-done accumulation, still to be put back.
-    """
-
-    def __init__(
-        self,
-        parts: List[str],
-        document: Mapping[str, Any],
-        here: Mapping[str, Any],
-        settings: Mapping[str, Any],
-        grads: Mapping[str, Tensors],
-        rank: int,
-    ) -> None:
-        self.parts, self.grads = parts, grads
-        self._old, self._new = document["environment"], here
-        states = document["rng"]
-        alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
-        self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
-        self.changed = changes(document["settings"], tree.encode(dict(settings), _no_tensor, "settings"))
-        if self.rng is not None:
-            parts.append(f"random state of {', '.join(self.rng)}")
-
-    @property
-    def not_restored(self) -> List[str]:
-        """What could not be restored, in words."""
-        return [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
-
-    @property
-    def environment(self) -> str:
-        """How the surroundings differ from those of the checkpoint, in words; empty if not."""
-        return changes(self._old, self._new)
-
-    def guarantee(self) -> str:
-        """Say in words whether the run goes on with the bits it would have had without the interruption."""
-        return guarantee(self._old, self._new, ", ".join(self.not_restored))
 
 
 def _address(tensor: torch.Tensor) -> int:
@@ -242,15 +236,6 @@ def _address(tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
     except RuntimeError:
         return 0  # it has no memory of its own (a sparse one): refused later, by its name
-
-
-def _parameters(model: torch.nn.Module) -> "list[tuple[str, torch.nn.Parameter]]":
-    names = keys.bare_names(model)
-    return [(names.get(key, key), parameter) for key, parameter in model.named_parameters()]
-
-
-def _no_tensor(path: str, tensor: torch.Tensor) -> str:
-    raise tree.CannotStore(f"{path} is a tensor; only plain values are expected there")
 
 
 def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
@@ -267,6 +252,17 @@ def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], wh
     load_into(name, model.load_state_dict, state, where)
 
 
+def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -> List[str]:
+    """Load an optimizer, a scheduler, …; return what it did not take over as it was, in words."""
+    load_into(name, other.load_state_dict, saved, where)
+    if name == STREAM:
+        return []  # asked for its state before its first batch, it would begin to read
+    if isinstance(saved.get("param_groups"), list):
+        exact.uncast(other, saved)
+    changed = exact.differences(saved, other.state_dict(), name)
+    return [changed] if changed else []
+
+
 def load_into(
     name: str, load_state: Callable[[Dict[str, Any]], Any], state: Dict[str, Any], where: str
 ) -> None:
@@ -278,7 +274,8 @@ def load_into(
     try:
         load_state(state)
     except (RuntimeError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{name} of {where} does not fit this {name}: {error}") from error
+        hint = _GROUPS if "parameter group" in str(error) else ""
+        raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
 
 
 def _same_names(kind: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
@@ -288,3 +285,6 @@ def _same_names(kind: str, saved: Mapping[str, Any], here: Mapping[str, Any]) ->
             f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
             f"(missing {missing}, unexpected {unexpected})"
         )
+
+
+__all__ = ["Restored", "RunState", "Stateful", "load_into"]

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import base64
 import sys
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from typing import Any, Callable, Dict, List, Tuple
 
 import torch
+
+from rgt_train import strides
 
 _TAG = "$"
 Put = Callable[[str, torch.Tensor], str]
@@ -43,9 +45,12 @@ def encode(value: Any, put: Put, path: str = "") -> Any:
         return value
     if isinstance(value, torch.Tensor):
         name = put(path, value)
-        facts = {_TAG: "tensor", "of": name}
+        facts: Dict[str, Any] = {_TAG: "tensor", "of": name}
         if isinstance(value, torch.nn.Parameter):
             facts["parameter"] = "grad" if value.requires_grad else "frozen"
+        stride = strides.odd(value)
+        if stride is not None:
+            facts["stride"] = list(stride)
         return facts
     if isinstance(value, dict):
         return _encode_dict(value, put, path)
@@ -73,6 +78,8 @@ def decode(value: Any, get: Get) -> Any:
     kind, content = value[_TAG], value["of"]
     if kind == "tensor":
         tensor = get(content)
+        if "stride" in value:
+            tensor = strides.laid_out(tensor, value["stride"])
         if "parameter" in value:
             return torch.nn.Parameter(tensor, requires_grad=value["parameter"] == "grad")
         return tensor
@@ -82,10 +89,10 @@ def decode(value: Any, get: Get) -> Any:
 
 
 def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
-    if type(value) not in (dict, OrderedDict) and not hasattr(value, "default_factory"):
+    if type(value) not in (dict, OrderedDict, Counter) and not hasattr(value, "default_factory"):
         raise CannotStore(f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored")
-    plain = type(value) is not OrderedDict and all(type(key) is str for key in value) and _TAG not in value
-    if plain:
+    kind = _DICTS.get(type(value), "dict")
+    if kind == "dict" and all(type(key) is str for key in value) and _TAG not in value:
         return {key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()}
     pairs: List[Tuple[Any, Any]] = []
     for key, item in value.items():
@@ -94,23 +101,23 @@ def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
                 f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
             )
         pairs.append((encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key))))
-    return {_TAG: "ordered" if type(value) is OrderedDict else "dict", "of": pairs}
+    return {_TAG: kind, "of": pairs}
 
 
 def _encode_rare(value: Any, put: Put, path: str) -> Any:
     if isinstance(value, (bytes, bytearray)):
         return {_TAG: "bytes", "of": base64.b64encode(bytes(value)).decode()}
-    if isinstance(value, complex):
-        return {_TAG: "complex", "of": [value.real, value.imag]}
     if isinstance(value, torch.dtype):
         return {_TAG: "dtype", "of": str(value).split(".", 1)[1]}
     if isinstance(value, torch.device):
         return {_TAG: "device", "of": str(value)}
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
-        return {_TAG: "numpy", "of": encode(torch.from_numpy(value.copy()), put, path)}
+        return {_TAG: "numpy", "of": encode(_from_numpy(value, path), put, path)}
     if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufc":
-        return {_TAG: "scalar", "of": [value.dtype.str, value.item() if value.dtype.kind != "c" else None]}
+        return {_TAG: "scalar", "of": [value.dtype.str, _plain_number(value, path)]}
+    if isinstance(value, complex):
+        return {_TAG: "complex", "of": [value.real, value.imag]}
     if isinstance(value, (int, float)):  # an IntEnum or the like: its number is what counts
         return int(value) if isinstance(value, int) else float(value)
     raise CannotStore(
@@ -119,12 +126,37 @@ def _encode_rare(value: Any, put: Put, path: str) -> Any:
     )
 
 
+def _from_numpy(array: Any, path: str) -> torch.Tensor:
+    try:
+        return torch.from_numpy(array.copy())
+    except TypeError as error:
+        raise CannotStore(f"{path or 'the state'} is a NumPy array of {array.dtype}: {error}") from error
+
+
+def _plain_number(value: Any, path: str) -> Any:
+    """Return the number in a NumPy scalar; of a complex one both parts."""
+    number = value.item()
+    if not isinstance(number, (bool, int, float, complex)):
+        raise CannotStore(
+            f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be stored"
+        )
+    return [number.real, number.imag] if isinstance(number, complex) else number
+
+
+def _number_back(content: Any) -> Any:
+    kind, number = content
+    if isinstance(number, list):
+        number = complex(*number)
+    return _numpy().dtype(kind).type(number)
+
+
 def _numpy() -> Any:
     import numpy
 
     return numpy
 
 
+_DICTS: Dict[type, str] = {OrderedDict: "ordered", Counter: "counter"}
 _SEQUENCES = {list: "list", tuple: "tuple", torch.Size: "size"}
 _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
     "tuple": lambda items, get: tuple(decode(item, get) for item in items),
@@ -132,11 +164,12 @@ _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
     "set": lambda items, get: {decode(item, get) for item in items},
     "frozenset": lambda items, get: frozenset(decode(item, get) for item in items),
     "dict": lambda pairs, get: {decode(key, get): decode(item, get) for key, item in pairs},
+    "counter": lambda pairs, get: Counter({decode(key, get): decode(item, get) for key, item in pairs}),
     "ordered": lambda pairs, get: OrderedDict((decode(key, get), decode(item, get)) for key, item in pairs),
     "bytes": lambda text, get: base64.b64decode(text),
     "complex": lambda parts, get: complex(*parts),
     "dtype": lambda name, get: DTYPES[name],
     "device": lambda name, get: torch.device(name),
     "numpy": lambda content, get: decode(content, get).numpy(),
-    "scalar": lambda content, get: _numpy().dtype(content[0]).type(content[1]),
+    "scalar": lambda content, get: _number_back(content),
 }

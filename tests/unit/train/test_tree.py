@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import pathlib
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_train import layout, tree
 from rgt_train.arena import Arena
+from rgt_train.collected import Collected
 from rgt_train.layout import Layout, spec_of
+from torch.testing._internal.two_tensor import TwoTensor
 
 keys = st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))
 values = st.recursive(
@@ -30,6 +32,7 @@ values = st.recursive(
         st.dictionaries(keys, inner),
         st.dictionaries(st.just("$"), inner),
         st.dictionaries(keys, inner).map(OrderedDict),
+        st.lists(st.integers()).map(Counter),
         st.sets(st.integers()),
         st.frozensets(st.text()),
     ),
@@ -70,9 +73,10 @@ def test_rarer_values() -> None:
         return path
 
     counts: defaultdict[str, int] = defaultdict(int, {"a": 1})
-    value = {
+    value: dict[str, Any] = {
         "dtype": torch.bfloat16, "device": torch.device("cpu"), "size": torch.Size([2, 3]), "counts": counts,
         "array": numpy.arange(6, dtype=numpy.int16).reshape(2, 3), "scalar": numpy.float64(0.1),
+        "complex": [numpy.complex64(1 + 2j), numpy.complex128(complex(math.nan, -0.0))],
         "parameter": torch.nn.Parameter(torch.ones(2)), "list": [torch.zeros(1), (torch.ones(1),)],
     }  # fmt: skip
     back = tree.decode(json.loads(json.dumps(tree.encode(value, put, "x"))), kept.__getitem__)
@@ -81,6 +85,8 @@ def test_rarer_values() -> None:
     assert back["counts"] == {"a": 1}
     assert (back["array"].dtype, back["array"].tolist()) == (numpy.int16, [[0, 1, 2], [3, 4, 5]])
     assert (type(back["scalar"]), back["scalar"]) == (numpy.float64, 0.1)
+    assert [type(each) for each in back["complex"]] == [numpy.complex64, numpy.complex128]
+    assert [each.tobytes() for each in back["complex"]] == [each.tobytes() for each in value["complex"]]
     assert isinstance(back["parameter"], torch.nn.Parameter)
 
 
@@ -91,6 +97,8 @@ def test_rarer_values() -> None:
         ([lambda: 1], "/0 is a builtins.function"),
         ({object(): 1}, "has a key of type object"),
         ({"a": type("Odd", (dict,), {})()}, "a is a Odd"),
+        ({"a": numpy.longdouble(1)}, "a is a NumPy float128, which has more digits"),
+        ({"a": numpy.zeros(2, numpy.longdouble)}, "a is a NumPy array of float128"),
     ],
 )
 def test_objects_are_refused_by_name(value: Any, told: str) -> None:
@@ -102,13 +110,70 @@ def test_nothing_but_the_listed_kinds_is_ever_made() -> None:
     with pytest.raises(ValueError, match="unknown kind of value 'object'"):
         tree.decode({"$": "object", "of": "os.system"}, refuse)
     allowed = {
-        "tuple", "size", "set", "frozenset", "dict", "ordered", "bytes", "complex", "dtype", "device", "numpy",
-        "scalar",
+        "tuple", "size", "set", "frozenset", "dict", "ordered", "counter", "bytes", "complex", "dtype", "device",
+        "numpy", "scalar",
     }  # fmt: skip
     assert set(tree._DECODERS) == allowed
 
 
 Make = Callable[[], torch.Tensor]
+LAYOUTS: dict[str, tuple[Make, bool]] = {
+    "rows": (lambda: torch.randn(3, 4), False),
+    "number": (lambda: torch.tensor(1.0), False),
+    "empty": (lambda: torch.empty(0, 4).t(), False),
+    "transposed": (lambda: torch.randn(4, 6).t(), True),
+    "channels last": (lambda: torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last), True),
+    "one channel": (lambda: torch.randn(2, 1, 4, 5).to(memory_format=torch.channels_last), True),
+    "gaps": (lambda: torch.randn(4, 6)[:, :3], False),
+    "one number everywhere": (lambda: torch.ones(1).expand(5), False),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_memory_is_laid_out_as_it_was(name: str) -> None:
+    make, told = LAYOUTS[name]
+    tensor = make()
+    kept: dict[str, torch.Tensor] = {}
+
+    def put(path: str, value: torch.Tensor) -> str:
+        kept[path] = value.contiguous().clone(memory_format=torch.contiguous_format)
+        return path
+
+    encoded = json.loads(json.dumps(tree.encode({"t": tensor}, put)))
+    assert ("stride" in encoded["t"]) == told
+    back = tree.decode(encoded, kept.__getitem__)["t"]
+    assert torch.equal(back, tensor)
+    assert not told or back.stride() == tensor.stride()
+    encoded["t"]["stride"] = [7] * (tensor.dim() + 1)
+    with pytest.raises(ValueError, match="do not fit"):
+        tree.decode(encoded, kept.__getitem__)
+
+
+def two_tensor() -> torch.Tensor:
+    return TwoTensor(torch.ones(2), torch.ones(2))  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        (lambda: torch.empty(2, device="meta"), "w is on the meta device"),
+        (lambda: torch.nn.LazyLinear(3).weight, "w has no shape yet"),
+        (lambda: torch.eye(3).to_sparse(), r"w is a torch.sparse_coo tensor"),
+        (two_tensor, "w is a TwoTensor tensor"),
+    ],
+)
+def test_a_tensor_that_would_not_come_back_is_refused_by_its_name(tensor: Make, told: str) -> None:
+    with pytest.raises(tree.CannotStore, match=told):
+        Collected().put("f", "w", tensor(), False)
+
+
+def test_two_tensors_of_one_name_are_refused() -> None:
+    found = Collected()
+    state = {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}}
+    with pytest.raises(tree.CannotStore, match="two tensors would both be kept as ema/a/b in f"):
+        tree.encode(state, lambda path, tensor: found.put("f", path, tensor, False), "ema")
+
+
 TENSORS: dict[str, Make] = {
     "zero-dim": lambda: torch.tensor(3.5, dtype=torch.float64),
     "empty": lambda: torch.empty(0, 4),
