@@ -15,7 +15,7 @@ def _end(code: int) -> None:
             stream.flush()
         except OSError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+    if os.environ.get("WORLD_SIZE", "") not in ("", "1"):
         # Threads that torch.distributed leaves behind abort some processes in the interpreter's own end ("terminate
         # called without an active exception"), and torchrun then calls a finished run failed. All is on disk here.
         os._exit(code)

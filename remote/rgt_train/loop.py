@@ -184,7 +184,7 @@ def _epoch(run: Run, setup: Setup) -> None:
 
 def _join(config: Config) -> Optional[Ranks]:
     """Return the ranks of a launch of several; None alone, which imports nothing for it."""
-    if config.str("parallel") == "none" and int(os.environ.get("WORLD_SIZE") or 1) == 1:
+    if config.str("parallel") == "none" and os.environ.get("WORLD_SIZE", "") in ("", "1"):
         return None
     from rgt_train.parallel import wrapping
 
@@ -202,8 +202,11 @@ def validate(run: Run, setup: Setup) -> None:
         for losses, number in setup.task.validation(setup.judged, setup.device):
             total, count = total + losses, count + number
             run.check()
-        scores = scores_of(setup.task, setup.judged, setup.device)
-    run.validated(total / count, scores=scores)
+        scores = scores_of(setup.task, setup.judged, setup.device) if count else {}
+    if count:
+        run.validated(total / count, scores=scores)
+    else:  # no reason to end a training, but a reason to say that nobody judges it
+        say(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
 
 
 def smoke(config: Config, steps: int) -> int:
@@ -229,7 +232,10 @@ def smoke(config: Config, steps: int) -> int:
         setup.apply(setup.lr(step), norm)
     setup.model.eval()
     with torch.no_grad():
-        judged, count = next(iter(setup.task.validation(setup.judged, setup.device)))
+        judged, count = next(iter(setup.task.validation(setup.judged, setup.device)), (0.0, 0.0))
+    if not count:
+        say(f"smoke: {_NOTHING_TO_JUDGE}")
+        return exits.FAILED
     if not (math.isfinite(judged) and count > 0):
         say(f"smoke: the validation is not finite: {judged} over {count}")
         return exits.FAILED
@@ -278,5 +284,6 @@ def _options(config: Config, task: Task) -> Options:
     )
 
 
+_NOTHING_TO_JUDGE = "the task's validation() yields no losses; let it yield (sum of the losses, how many)"
 _WHOLE = ("save_every", "keep", "max_unsaved", "log_every", "max_bad_steps", "spike_window", "stall_exit")
 """Whole numbers that are called the same in a config and in `Options`."""

@@ -31,8 +31,8 @@ _LIBRARIES = (
 
 def facts(
     *,
-    seed: int,
-    batch: int,
+    seed: Optional[int],
+    batch: Optional[int],
     accumulate: int,
     world: int,
     attempt: int,
@@ -43,8 +43,8 @@ def facts(
     """Return the record of one launch.
 
     Args:
-        seed: Seed of the data order.
-        batch: Samples of a batch over all ranks.
+        seed: Seed of the data order; None where it is not known.
+        batch: Samples of a batch over all ranks; None where it is not known.
         accumulate: Batches of an optimizer step.
         world: Number of ranks.
         attempt: Number of this launch.
@@ -62,7 +62,7 @@ def facts(
         "world_size": world,
         "batch": batch,
         "accumulate": accumulate,
-        "effective_batch": batch * accumulate,
+        "effective_batch": None if batch is None else batch * accumulate,
         "settings": dict(settings),
         "overrides": dict(overrides or {}),
         "versions": versions(),

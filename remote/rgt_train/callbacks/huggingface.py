@@ -19,6 +19,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         from rgt_train.callbacks import RgtCallback
         trainer = Trainer(…, callbacks=[RgtCallback()])
 
+    The Trainer has no hook for an exception: it is told when the process ends, or trains again.
+
     Args:
         out: The run directory; the Trainer's ``output_dir`` by default.
     """
@@ -29,6 +31,9 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start, or that it goes on."""
+        if self._recorder is not None:  # an earlier `train` of this process ended with an exception
+            self._recorder.left()
+            self._recorder = None
         if not state.is_world_process_zero:
             return
         world = max(1, int(args.world_size))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional, Set
+import stat
+from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 
 try:
     from lightning.pytorch.callbacks import Callback
 except ImportError:  # the same library under its older name
     from pytorch_lightning.callbacks import Callback
 
-from rgt_train.callbacks.recorder import Recorder, plain
+from rgt_train.callbacks.recorder import Recorder, describe, plain
 from rgt_train.durable import StrPath
 
 
@@ -32,7 +33,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         super().__init__()
         self._out = out
         self._recorder: Optional[Recorder] = None
-        self._told: Set[str] = set()
+        self._told: Dict[str, Tuple[int, ...]] = {}
+        self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -40,15 +42,18 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if not trainer.is_global_zero:
             return
         batch = _batch_size(trainer)
+        seed = os.environ.get("PL_GLOBAL_SEED", "")
         facts = {
-            "seed": int(os.environ.get("PL_GLOBAL_SEED", "0") or 0),
-            "batch": batch * int(trainer.world_size),
+            "seed": int(seed) if seed.isdigit() else None,
+            "batch": None if batch is None else batch * int(trainer.world_size),
             "accumulate": int(trainer.accumulate_grad_batches),
             "world": int(trainer.world_size),
             "settings": plain(dict(pl_module.hparams)),
         }
         out = self._out if self._out is not None else trainer.default_root_dir
         self._step = int(trainer.global_step)
+        for callback in trainer.checkpoint_callbacks:
+            self._told.update(_written(callback))  # those of the launches before
         self._recorder = Recorder(out, self._step, self._total(trainer), facts)
 
     def on_train_batch_end(
@@ -59,7 +64,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         if self._recorder is None or step == self._step:
             return
         self._step = step
-        self._tell_checkpoints(trainer, step)
+        self._tell_checkpoints(trainer)
         if step % max(1, int(trainer.log_every_n_steps)):
             return
         values: Dict[str, Any] = dict(trainer.logged_metrics)
@@ -78,12 +83,12 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Tell what ended it."""
-        self._end(trainer, f"{type(exception).__name__}: {exception}"[:200])
+        self._end(trainer, describe(exception))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Note that the loop is over; Lightning may write its last checkpoint behind this."""
         if self._recorder is not None:
-            self._tell_checkpoints(trainer, int(trainer.global_step))
+            self._tell_checkpoints(trainer)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Tell how it ended."""
@@ -91,16 +96,22 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def _end(self, trainer: Any, reason: Optional[str]) -> None:
         if self._recorder is not None:
-            self._tell_checkpoints(trainer, int(trainer.global_step))
+            self._tell_checkpoints(trainer)
             self._recorder.end(int(trainer.global_step), self._total(trainer), reason)
             self._recorder = None
 
-    def _tell_checkpoints(self, trainer: Any, step: int) -> None:
-        for callback in trainer.checkpoint_callbacks:
-            for name in ("best_model_path", "last_model_path"):
-                path = str(getattr(callback, name, "") or "")
-                if path and path not in self._told and os.path.exists(path) and self._recorder is not None:
-                    self._told.add(path)
+    def _tell_checkpoints(self, trainer: Any) -> None:
+        for number, callback in enumerate(trainer.checkpoint_callbacks):
+            state = _state(callback)
+            if state is not None and self._seen.get(number) == state:
+                continue
+            if state is not None:
+                self._seen[number] = state
+            for path, stamp in _written(callback):
+                if self._told.get(path) != stamp and self._recorder is not None:
+                    self._told[path] = stamp
+                    # Lightning saves behind this callback, so that it is seen one step later.
+                    step = int(getattr(callback, "_last_global_step_saved", 0) or trainer.global_step)
                     self._recorder.checkpoint(step, path)
 
     @staticmethod
@@ -115,6 +126,32 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         return float(trainer.current_epoch + min(1.0, share))
 
 
-def _batch_size(trainer: Any) -> int:
+def _state(callback: Any) -> Optional[Tuple[Any, ...]]:
+    """Return what changes in a `ModelCheckpoint` when it saves; None for another kind, which is looked at always."""
+    step = getattr(callback, "_last_global_step_saved", None)
+    return None if step is None else (step, getattr(callback, "_last_checkpoint_saved", ""))
+
+
+def _written(callback: Any) -> Iterator[Tuple[str, Tuple[int, ...]]]:
+    """Yield path and stamp of each checkpoint that `callback` keeps; the stamp changes when it is written anew.
+
+    A link is another name of one of them.
+    """
+    names = ("best_model_path", "last_model_path", "_last_checkpoint_saved")
+    paths = [getattr(callback, name, "") for name in names] + list(getattr(callback, "best_k_models", ()))
+    for path in dict.fromkeys(str(path) for path in paths if path):
+        try:
+            found = os.lstat(path)
+        except OSError:
+            continue
+        if not stat.S_ISLNK(found.st_mode):
+            yield path, (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _batch_size(trainer: Any) -> Optional[int]:
     loader = trainer.train_dataloader
-    return int(getattr(loader, "batch_size", None) or 1)
+    for holder in (loader, getattr(loader, "batch_sampler", None)):
+        size = getattr(holder, "batch_size", None)
+        if isinstance(size, int):
+            return size
+    return None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
+import sys
 from typing import Any, Dict, Mapping, Optional
 
 from rgt_train import record
@@ -17,6 +19,9 @@ _SECRET = ("token", "key", "secret", "password")
 
 class Recorder:
     """Writes ``metrics.jsonl`` and ``run.json`` of one launch; a full disk never ends the training.
+
+    A launch that nobody tells the end of, because the other trainer has no hook for an exception, is ended when the
+    interpreter ends, with the exception that ends it. What a signal kills is told by the next launch alone.
 
     Args:
         out: The run directory; created if missing.
@@ -34,7 +39,8 @@ class Recorder:
         logged, _ = last_seen(self.out)
         self._report = Report(self.out)
         self._bad = 0
-        self._last = step
+        self._last, self._total, self._process = step, total_steps, os.getpid()
+        atexit.register(self.left)
         attempt = record.attempts(self.out) + 1
         complaint = record.write(self.out, record.facts(**facts, attempt=attempt, step=step))
         if complaint:
@@ -64,11 +70,23 @@ class Recorder:
 
     def end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
         """Tell how the launch ends, and close."""
+        atexit.unregister(self.left)
         if reason is None and step >= total_steps:
             self._report.event("done", step)
         else:
             self._report.event("stop", step, reason=reason or "left early")
         self._report.close()
+
+    def left(self) -> None:
+        """Tell that the launch was left without a word, and the exception where one ends the interpreter."""
+        if os.getpid() == self._process:  # not in a forked data worker
+            error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+            self.end(self._last, self._total, "left early" if error is None else describe(error))
+
+
+def describe(error: BaseException) -> str:
+    """Return type and message of an exception, at most 200 characters."""
+    return f"{type(error).__name__}: {error}"[:200]
 
 
 def numbers_in(values: Mapping[str, Any]) -> Dict[str, float]:

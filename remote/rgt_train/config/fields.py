@@ -146,7 +146,7 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
             "layout",
             "str",
             "pack",
-            "pack fills rows with whole documents, pad gives each a row of its own",
+            "pack fills each row and cuts the document at its end, pad gives each document a row of its own",
             choices=("pack", "pad"),
         ),
         Field(
@@ -171,7 +171,7 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
             "norm",
             "str",
             "auto",
-            "batch, group, or auto: batch normalisation from 8 images a rank on",
+            "batch, group (for fewer than 8 images a rank), or auto: batch from 8 images a batch of all ranks on",
             choices=("auto", "batch", "group"),
         ),
     ),

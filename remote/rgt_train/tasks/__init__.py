@@ -52,6 +52,8 @@ def own_fields(name: str) -> Sequence[Field]:
 
 def _split(name: str) -> Tuple[str, str]:
     module, _, attribute = name.partition(":")
+    if not (attribute.isidentifier() and all(part.isidentifier() for part in module.split("."))):
+        raise UsageError(f"task {name}: a task of your own is module:Class, such as mytasks.audio:Speech")
     return module, attribute
 
 

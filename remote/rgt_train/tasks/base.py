@@ -31,6 +31,9 @@ class Task(Protocol):
     ) -> torch.Tensor:
         """Return the mean loss of the samples `indices`, a scalar with gradient.
 
+        A batch may be shared by ranks, or be one of several in an accumulation: their means are weighed by samples. So
+        divide by the number of samples, or by it times a constant, and not by what differs between them.
+
         Args:
             model: The model, on `device`.
             indices: Which samples.

@@ -29,7 +29,7 @@ class CharLM:
         config: The values of the run.
 
     Raises:
-        UsageError: `width` is not a multiple of `heads`, or the corpus gives too few rows.
+        UsageError: `width` is not a multiple of `heads`.
     """
 
     unit = "tok"
@@ -44,11 +44,13 @@ class CharLM:
         self._train = lay_out(
             _encode(documents(config.int("corpus"), mix(seed, 1))), self._context, END, PAD, pack=pack
         )
-        rows = lay_out(held_out, self._context, END, PAD, pack=pack)
+        # Judged on documents that begin where a row begins, whatever the layout of the training.
+        rows = lay_out(held_out, self._context, END, PAD, pack=False)
         self._held_out = rows.at(range(min(_VALIDATION_ROWS, len(rows))))
         self._long = [token for document in held_out[:40] for token in (END, *document)]
         self.samples = len(self._train)
-        self.per_sample = max(1, self._train.scored // self.samples)
+        self._labels = self._train.scored / self.samples
+        self.per_sample = max(1, round(self._labels))
 
     def model(self) -> nn.Module:
         """Return a new transformer."""
@@ -60,12 +62,15 @@ class CharLM:
     def loss(
         self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
     ) -> torch.Tensor:
-        """Return the mean cross entropy in nats a character; nothing is augmented."""
-        nll, count, log_z = score(model, self._train.at(indices).to(device))
-        loss = nll / max(1, count)
+        """Return the cross entropy in nats a character; nothing is augmented.
+
+        It is divided by the characters that a row of the training has on average, not by those of these rows: so it is
+        a mean over rows, and parts of a batch, on several ranks or one after the other, add up to the whole batch.
+        """
+        nll, _, log_z = score(model, self._train.at(indices).to(device))
         if self._z and torch.is_grad_enabled():
-            loss = loss + self._z * (log_z**2).mean()
-        return loss
+            nll = nll + self._z * (log_z**2).sum()
+        return nll / (len(indices) * self._labels)
 
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
         """Yield sum and count of the losses of the characters of documents that are not trained on."""

@@ -16,7 +16,8 @@ from rgt_train.tasks.shapes import SHAPES, draw
 
 _BATCH, _BATCHES, _MEASURED = 32, 8, 256
 LEAST_FOR_BATCH_NORM = 8
-"""Images a rank needs for statistics of a batch that mean something."""
+"""Images of a batch, over all ranks, from which on ``auto`` takes batch normalisation. Not those of one rank: the same
+run must be able to go on with another number of ranks, and its network cannot change."""
 
 
 class ShapeNet(nn.Module):
@@ -97,15 +98,21 @@ class ImageClassifier:
     def loss(
         self, model: nn.Module, indices: List[int], seed_of: Callable[[int], int], device: torch.device
     ) -> torch.Tensor:
-        """Return the mean cross entropy of augmented images, smoothed and weighted as the config says."""
+        """Return the mean cross entropy of augmented images, smoothed and weighted as the config says.
+
+        Divided by the number of images and not by the sum of their weights, as torch's own mean would be: so parts of a
+        batch, on several ranks or one after the other, add up to the whole batch.
+        """
         images, labels = self._draw(self._train_seeds(indices))
         images = self.normalize(self.augment(images, [seed_of(index) for index in indices]))
-        return functional.cross_entropy(
+        total = functional.cross_entropy(
             model(images.to(device)),
             labels.to(device),
             weight=self.class_weights.to(device),
             label_smoothing=self._config.float("label_smoothing"),
+            reduction="sum",
         )
+        return total / len(labels)
 
     def validation(self, model: nn.Module, device: torch.device) -> Iterator[Scored]:
         """Yield sum and count of the plain cross entropies of images that are not trained on and not augmented."""

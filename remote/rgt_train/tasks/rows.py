@@ -66,7 +66,8 @@ def lay_out(
         length: Length of a row; longer documents are cut into several pieces.
         end: The id that begins and ends a document.
         pad: The id of padding; no document may have it.
-        pack: Whether several pieces share a row, where they fit in whole.
+        pack: Whether documents share rows: each row is filled to its end, and a document is cut there, to go on in
+            the next row as a segment of its own. Else each document begins a row of its own.
         prompts: How many tokens at the start of each document are given rather than learned; none by default.
 
     Raises:
@@ -80,14 +81,14 @@ def lay_out(
             raise ValueError(f"document {number} holds the padding id {pad}")
         given = prompts[number] if prompts else 0
         whole = [end, *document, end]
-        for start in range(0, len(whole) - 1, length):
-            tokens = whole[start : min(start + length, len(whole) - 1)]
-            labels = whole[start + 1 : start + 1 + len(tokens)]
-            hidden = max(0, min(given - start, len(labels)))
-            labels = [IGNORE] * hidden + list(labels[hidden:])
-            if not (pack and rows and rows[-1].add(tokens, labels)):
+        start, last = 0, len(whole) - 1
+        while start < last:
+            if not (pack and rows and rows[-1].room):
                 rows.append(_Row(length, pad))
-                rows[-1].add(tokens, labels)
+            stop = min(start + rows[-1].room, last)
+            hidden = max(0, min(given, stop) - start)
+            rows[-1].add(whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1])
+            start = stop
     return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
 
 
@@ -96,16 +97,18 @@ class _Row:
         self.columns = [[pad] * length, [IGNORE] * length, [0] * length, [NO_SEGMENT] * length]
         self._used = self._segments = 0
 
-    def add(self, tokens: List[int], labels: List[int]) -> bool:
-        """Put a piece behind what is there; False where it does not fit."""
+    @property
+    def room(self) -> int:
+        """How many tokens still fit."""
+        return len(self.columns[0]) - self._used
+
+    def add(self, tokens: List[int], labels: List[int]) -> None:
+        """Put a piece, not longer than `room`, behind what is there."""
         size, at = len(tokens), self._used
-        if at + size > len(self.columns[0]):
-            return False
         pieces = (tokens, labels, list(range(size)), [self._segments] * size)
         for column, piece in zip(self.columns, pieces):  # noqa: B905  Python 3.8
             column[at : at + size] = piece
         self._used, self._segments = at + size, self._segments + 1
-        return True
 
 
 def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from rgt_train.callbacks.recorder import Recorder, numbers_in, plain
 from rgt_train.config.reader import SHIPPED, parse, read
 
 from tests.unit.train import frameworks
-from tests.unit.train.harness import ROOT, events, losses, metrics
+from tests.unit.train.harness import ENV, ROOT, TIMEOUT, events, losses, metrics
 
 HF = """
 import sys, torch
@@ -91,9 +93,13 @@ class Net(L.LightningModule):
     def validation_step(self, batch, number): self.log("val_loss", (self.net(batch) ** 2).mean())
     def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
 
-L.seed_everything(7, verbose=False)
+if not fail: L.seed_everything(7, verbose=False)
 loader = torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=4)
-callbacks = [ModelCheckpoint(out + "/kept", every_n_train_steps=4, save_top_k=-1)]
+callbacks = [
+    ModelCheckpoint(out + "/kept", every_n_train_steps=4, save_top_k=-1),
+    ModelCheckpoint(out + "/best", monitor="train_mse", mode="max", every_n_train_steps=2, save_top_k=2,
+                    save_last=True),
+]
 if with_callback:
     from rgt_train.callbacks import RgtLightningCallback
     callbacks.append(RgtLightningCallback())
@@ -116,7 +122,15 @@ def test_lightning(tmp_path: Path) -> None:
     assert {step for step in losses(out) if step % 2 == 0} == {2, 4, 6, 8, 10, 12}
     assert [line["step"] for line in lines if "val_loss" in line and "loss" not in line] == [6, 12]
     assert all(line["lr"] == 0.1 for line in lines if "lr" in line)
-    assert {Path(event["path"]).name for event in events(out, "checkpoint")} >= {"epoch=1-step=12.ckpt"}
+    told = [(Path(event["path"]).relative_to(out), event["step"]) for event in events(out, "checkpoint")]
+    assert {(f"kept/epoch={(step - 1) // 6}-step={step}.ckpt", step) for step in (4, 8, 12)} <= {
+        (str(path), step) for path, step in told
+    }
+    best = [path for path, _ in told if path.parent.name == "best"]
+    assert {str(path) for path in best} >= set(files(out, "best/*.ckpt")), "those that are not the best, too"
+    assert [step for path, step in told if path.name == "last.ckpt"] == [2, 4, 6, 8, 10, 12], (
+        "written anew each time"
+    )
     assert all(event["bytes"] > 0 for event in events(out, "checkpoint"))
     assert lines[-1]["event"] == "done" and lines[-1]["step"] == 12
     record = json.loads((out / "run.json").read_text())["last"]
@@ -128,6 +142,7 @@ def test_lightning_that_fails(tmp_path: Path) -> None:
     assert done.returncode != 0 and "the data are gone" in done.stderr
     (stopped,) = events(tmp_path / "out", "stop")
     assert (stopped["step"], stopped["reason"]) == (5, "RuntimeError: the data are gone")
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["last"]["seed"] is None  # nobody set one
 
 
 STATEFUL = """
@@ -249,6 +264,27 @@ class TestRecorder:
         second.end(10, 10)
         (resumed,) = events(tmp_path, "resume")
         assert (resumed["step"], resumed["lost_steps"]) == (5, 2)
+
+    def test_a_trainer_that_tells_no_end_has_one(self, tmp_path: Path) -> None:
+        """One of two launches in a process is ended by its trainer, the other by what ends the interpreter."""
+        ended, left = str(tmp_path / "ended"), str(tmp_path / "left")
+        script = (
+            "from rgt_train.callbacks.recorder import Recorder\n"
+            f"a, b = (Recorder(out, 0, 9, {self.FACTS!r}) for out in ({ended!r}, {left!r}))\n"
+            "b.point(4, 0.5, {'loss': 1.0}); a.end(9, 9)\n"
+            "raise ValueError('no data')"
+        )
+        subprocess.run(
+            [sys.executable, "-c", script], env=ENV, capture_output=True, check=False, timeout=TIMEOUT
+        )
+        assert [event["event"] for event in metrics(tmp_path / "ended")] == ["start", "done"]
+        (stopped,) = events(tmp_path / "left", "stop")
+        assert (stopped["step"], stopped["reason"]) == (4, "ValueError: no data")
+
+    def test_left_without_an_exception(self, tmp_path: Path) -> None:
+        recorder = Recorder(tmp_path, 0, 9, self.FACTS)
+        recorder.left()
+        assert [event["reason"] for event in events(tmp_path, "stop")] == ["left early"]
 
     def test_secrets_are_left_out(self) -> None:
         assert plain({"lr": 1, "hub_token": "x", "api_key": "y", "fn": print}) == {"lr": 1}

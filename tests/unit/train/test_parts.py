@@ -8,13 +8,26 @@ import math
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
-from rgt_train import durable, space
+from rgt_train import Run, durable, space
 from rgt_train.jsonl import Appender
 from rgt_train.report import Report, last_seen
 from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
 from rgt_train.signals import StopRequest
+
+
+def test_sums_over_ranks_are_exact() -> None:
+    """29 / 7 * 7 is not 29: a count of samples must not come from a mean."""
+
+    class Seven:
+        def all_gather(self, value: object) -> list[object]:
+            return [value] * 6 + [(23, 0.5)]
+
+    run = SimpleNamespace(_ranks=Seven())
+    assert Run.total(cast(Run, run), 1, 0.25) == [29.0, 2.0]
 
 
 class TestOrder:

@@ -102,6 +102,31 @@ def test_L4_packed_documents_do_not_see_each_other() -> None:  # noqa: N802
     assert not torch.allclose(logits(net, leaky)[0, 5:8], together[5:8])  # with one segment it would
 
 
+def test_L4_most_rows_hold_several_documents() -> None:  # noqa: N802
+    """As shipped; otherwise the masks between documents would stand there for nothing."""
+    made = tasks.make(merge([], {"task": "char_lm"}))
+    assert isinstance(made, CharLM)
+    rows = made._train
+    several = rows.segments.max(dim=1).values > 0
+    assert float(several.float().mean()) > 0.5
+    assert not (rows.segments[:-1] == NO_SEGMENT).any(), "and none but the last is padded"
+    row = rows.at([int(several.int().argmax())])
+    length = rows.tokens.shape[1]
+    net = model(context=length)
+    cut = int((row.segments[0] == 0).sum())
+    first = Rows(row.tokens.clone(), row.labels, row.positions, row.segments)
+    first.tokens[0, :cut] = 20
+    assert torch.equal(logits(net, first)[0, cut:], logits(net, row)[0, cut:])
+
+
+def test_L4_a_document_goes_on_in_the_next_row() -> None:  # noqa: N802
+    rows = lay_out(DOCUMENTS, 6, END, PAD, pack=True, prompts=[0, 0, 3])
+    assert rows.segments.tolist() == [[0] * 5 + [1], [0] * 2 + [1] * 4, [0] * 2 + [NO_SEGMENT] * 4]
+    assert rows.positions.tolist() == [[*range(5), 0], [0, 1, *range(4)], [0, 1, 0, 0, 0, 0]]
+    wanted = [3, 4, 5, 6, END, 7, 8, END, IGNORE, IGNORE, IGNORE, 12, 13, END, *[IGNORE] * 4]
+    assert rows.labels.flatten().tolist() == wanted
+
+
 def test_L4_labels_do_not_cross_documents() -> None:  # noqa: N802
     packed = lay_out(DOCUMENTS, 16, END, PAD, pack=True)
     text = [[END, *document, END] for document in DOCUMENTS]

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import loop, tasks
+from rgt_train import cli, loop, tasks
 from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import Config, merge
+from rgt_train.exits import UsageError
 from rgt_train.tasks.ema import Ema
 
 from tests.unit.train.harness import (
@@ -130,6 +131,37 @@ def test_stopped_inside_an_accumulation(trainers: Zygote, tmp_path: Path) -> Non
     assert_same(final_state(tmp_path / "stopped", 12)[0], final_state(tmp_path / "plain", 12)[0])
 
 
+@pytest.mark.parametrize(
+    ("task", "values"),
+    [
+        ("char_lm", {"layout": "pad", "context": 32, "corpus": 4000, "width": 8}),
+        ("image_classifier", {"imbalance": 0.6, "norm": "group", "width": 4, "label_smoothing": 0.1}),
+    ],
+)
+def test_parts_of_a_batch_add_up_to_the_whole(task: str, values: dict[str, object]) -> None:
+    """On several ranks, or in an accumulation: also where rows have more characters, or images more weight."""
+    made = tasks.make(config(task, dropout=0, **values))
+    model = made.model()
+
+    def gradient(indices: range, share: float) -> torch.Tensor:
+        model.zero_grad()
+        loss = made.loss(model, list(indices), int, torch.device("cpu")) * share
+        loss.backward()  # type: ignore[no-untyped-call]
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    whole = gradient(range(8), 1.0)
+    torch.testing.assert_close(
+        gradient(range(5), 5 / 8) + gradient(range(5, 8), 3 / 8), whole, rtol=1e-4, atol=1e-6
+    )
+    assert float((gradient(range(5), 1.0) - whole).norm()) > 0.1 * float(whole.norm())
+
+
+@pytest.mark.parametrize("name", [":Foo", "mytask:", ".mytask:Foo", "my task:Foo"])
+def test_a_task_that_has_no_possible_name(name: str) -> None:
+    with pytest.raises(UsageError, match=f"task {re.escape(name)}: a task of your own is module:Class"):
+        tasks.own_fields(name)
+
+
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
 @pytest.mark.parametrize("task", TASKS)
 def test_smoke_needs_no_network_no_token_and_writes_nothing(tmp_path: Path, task: str) -> None:
@@ -171,6 +203,40 @@ def test_a_task_of_ones_own_as_documented(tmp_path: Path) -> None:
     validated = [line["val_loss"] for line in metrics(tmp_path / "run") if "val_loss" in line]
     assert validated[-1] < 0.15  # the variance of a sine is 0.5
     assert validated[-1] < validated[0]
+
+
+BLIND = """
+import torch
+class Blind:
+    samples = 8
+    def __init__(self, config): pass
+    def model(self): return torch.nn.Linear(1, 1)
+    def loss(self, model, indices, seed_of, device): return (model(torch.ones(len(indices), 1)) ** 2).mean()
+    def validation(self, model, device): return iter(())
+"""
+
+
+def test_a_task_with_nothing_to_validate_is_trained_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "blindtask.py").write_text(BLIND)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    words = ["--task", "blindtask:Blind", "--epochs", "2", "--steps-per-epoch", "2", "--set", "batch=4"]
+    assert cli.main([*words, "--smoke", "2"]) == 1
+    assert "smoke: the task's validation() yields no losses" in capsys.readouterr().out
+    assert cli.main([*words, "--out", str(tmp_path / "run")]) == 0
+    said = capsys.readouterr().out
+    assert said.count("nothing is validated, and there is no best") == 2
+    assert "done: step 4" in said
+    assert cli.main([*words, "--out", str(tmp_path / "run")]) == 0  # finished, without a best
+
+
+def test_a_world_size_that_is_no_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "two")
+    assert cli.main(["--out", str(tmp_path / "run")]) == 2
+    assert "WORLD_SIZE is 'two', not a number" in capsys.readouterr().err
 
 
 class TestEma:
