@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.view import View
 from rgt_tui.model.protocol import FoundRun
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, how_ended
 
 TOLD_S = 86400.0
 """An end is told for a day; after that nobody waits for it."""
 UNKNOWN, FAILED = 1.0, 2.0
+BY_A_PERSON = ("COMPLETED", "CANCELLED")
+"""Slurm's words for an end that is no failure: the one is no news, the other was somebody's wish."""
+LONG_S = 900.0
+"""An end that nobody saw, somewhere in so long a time, is told with both of its limits."""
 
 
 def read_ended(view: View) -> Sequence[Reading] | None:
@@ -21,15 +25,17 @@ def read_ended(view: View) -> Sequence[Reading] | None:
         if run.alive or run.exit_code == 0 or run.ended is None:
             continue
         gone = max(0.0, view.box_now - run.ended)
+        failed = bool(run.exit_code) or (run.outcome or "COMPLETED") not in BY_A_PERSON
         if gone < TOLD_S:
-            out.append(Reading(run.name, UNKNOWN if run.exit_code is None else FAILED, run, age_s=gone))
+            out.append(Reading(run.name, FAILED if failed else UNKNOWN, run, age_s=gone))
     return out
 
 
 def say_ended(view: View, reading: Reading, since: float) -> str:
     """Say when it ended, and what is known of how."""
     run: FoundRun = reading.about
-    how = "how is not known" if run.exit_code is None else f"exit {run.exit_code}"
     log = f"; its log is {run.log}" if run.log else ""
     when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
-    return f"{run.name} ended{when}, {how}{log}"
+    if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
+        when += f" or up to {age(run.ended - run.seen)} before that"
+    return f"{run.name} ended{when}, {how_ended(run)}{log}"

@@ -161,6 +161,7 @@ def _plain(run: FoundRun) -> FoundRun:
         why=clean(run.why),
         user=None if run.user is None else clean(run.user),
         place=None if run.place is None else clean(run.place),
+        outcome=None if run.outcome is None else clean(run.outcome),
         notes=tuple(clean(note) for note in run.notes),
     )
 

@@ -405,6 +405,8 @@ class FoundRun(msgspec.Struct, frozen=True):
     """When it was found to be gone."""
     exit_code: int | None = None
     """None = unknown, not success: only a process's parent learns it. Slurm tells that of its jobs."""
+    outcome: str | None = None
+    """Slurm's word for how its job ended: ``COMPLETED``, ``TIMEOUT``, ``NODE_FAIL``, …; None where nobody says one."""
     notes: tuple[str, ...] = ()
     """What could not be found out, or will be lost, in words."""
 

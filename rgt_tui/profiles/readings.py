@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Disk, Memory
+from rgt_tui.model.protocol import Disk, FoundRun, Memory
 
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""
@@ -62,6 +62,14 @@ def interval(box: BoxState) -> float:
 def stale_after(box: BoxState) -> float:
     """Return the age in seconds beyond which a sample of `box` is stale."""
     return STALE_INTERVALS * interval(box)
+
+
+def how_ended(run: FoundRun) -> str:
+    """Return what is known of how a found training ended."""
+    known = [] if run.exit_code is None else [f"exit {run.exit_code}"]
+    if run.outcome is not None and run.outcome != "COMPLETED":
+        known.append(f"Slurm says {run.outcome}")
+    return ", ".join(known) or "how is not known"
 
 
 def age(seconds: float | None) -> str:

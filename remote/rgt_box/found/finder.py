@@ -160,14 +160,21 @@ class Finder:
                 self._say("no-log", "%s: %s" % (run.name, run.silent), "warn")
 
     def _end(self, run: Run) -> None:
-        run.ended = round(time.time(), 2)
+        now = time.time()
+        # What ran before a reboot was gone at the latest when the present life of the machine began.
+        run.ended = round(max(run.seen, min(now, self._began())) if self._restarted else now, 2)
         run.deleted = {}
         text = "%s: pid %d has ended; nobody but its parent knows its exit status" % (run.name, run.pid)
-        if run.ended - run.seen > 2 * PERIOD:
-            text += "; it was last seen %d s ago" % (run.ended - run.seen)
+        if now - run.seen > 2 * PERIOD:
+            text += "; it was last seen %d s ago" % (now - run.seen)
         self._say("training-ended", text)
         if run.session == "slurm":
             self._asking.add(run.name)
+
+    def _began(self) -> float:
+        """Return when the box, or its container, was started."""
+        first = procstat.read_stat(1)
+        return self._table.boot + (first.start / procstat.CLOCK_TICKS if first is not None else 0.0)
 
     def _ask_how_it_ended(self) -> None:
         for name in list(self._asking):

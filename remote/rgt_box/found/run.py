@@ -12,7 +12,7 @@ LISTS = ("logs", "files", "dirs", "notes", "pids", "lives")
 MOST_LIVES = 20
 FIELDS = (
     "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
-    "silent", "deleted", "seen", "ended", "exit_code", *LISTS,
+    "silent", "deleted", "seen", "ended", "exit_code", "outcome", *LISTS,
 )  # fmt: skip
 
 
@@ -38,6 +38,7 @@ class Run:
         ended: When it was found to be gone; None while it lives.
         lives: (start, end) of the same training before it was started again, the oldest first.
         exit_code: None: only a process's parent learns it. Slurm tells that of its jobs.
+        outcome: Slurm's word for how the job ended, such as TIMEOUT; None where nobody says one.
     """
 
     __slots__ = FIELDS
@@ -61,6 +62,7 @@ class Run:
         self.seen = started
         self.ended: float | None = None
         self.exit_code: int | None = None
+        self.outcome: str | None = None
 
     def succeed(self, old: Run) -> None:
         """Take over what is known of the same training before it was started again."""

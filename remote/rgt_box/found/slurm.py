@@ -13,7 +13,14 @@ if TYPE_CHECKING:
 
 PERIOD, TIMEOUT = 30.0, 5.0
 _FIELD = re.compile(r"(?:^|\s)(StdOut|JobState|ExitCode)=(\S+)")
-NOT_ENDED = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED")
+NOT_ENDED = (
+    "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
+    "REQUEUE_FED", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT",
+)  # fmt: skip
+WELL = "COMPLETED"
+"""The one state of a job that ended well: the code of one that was cancelled or lost its node can be 0:0, too.
+https://slurm.schedmd.com/job_state_codes.html
+"""
 
 
 def parse(text: str) -> dict[str, str]:
@@ -63,7 +70,8 @@ class Jobs:
         note = "Slurm job %s: %s" % (run.place, state)
         if note not in run.notes:
             run.notes.append(note)
+        run.outcome = state
         number, _, signal = code.partition(":")
-        if number.isdigit() and signal == "0":
+        if number.isdigit() and signal == "0" and (state == WELL or int(number)):
             run.exit_code = int(number)
         return True

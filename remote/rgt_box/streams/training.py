@@ -179,6 +179,7 @@ class Training:
                 "seen": run.seen if run.ended is not None else None,
                 "ended": run.ended,
                 "exit_code": run.exit_code,
+                "outcome": run.outcome,
                 "notes": notes[:MAX_NAMED],
             }
         )

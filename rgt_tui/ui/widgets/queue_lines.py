@@ -5,6 +5,7 @@ from __future__ import annotations
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import how_ended
 from rgt_tui.ui.format import clean, compact_time, number, percent, ratio, thousands
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.verdict import cells_of
@@ -44,7 +45,7 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
         if found.alive:
             how = (Span(_progress(runs.get(found.name))), dim(f"  {took}"))
         else:
-            code = "how is not known" if found.exit_code is None else f"exit {found.exit_code}"
+            code = how_ended(found)
             how = (Span("ended", Tone.WARN), dim(f", {code}  after {took}"))
         where = dim(f"  {clean(found.session)}{place}")
         out.append(line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where))

@@ -364,6 +364,31 @@ def test_what_a_finding_says_already(resource: str, gotcha: str, hidden: str) ->
     assert covered((found,)) == {hidden}
 
 
+@pytest.mark.parametrize(
+    ("over", "found"),
+    [
+        ({"exit_code": 1, "outcome": "FAILED"}, [("error", "exit 1, Slurm says FAILED")]),
+        ({"outcome": "TIMEOUT"}, [("error", "Slurm says TIMEOUT")]),
+        ({"outcome": "CANCELLED"}, [("warn", "Slurm says CANCELLED")]),
+        ({"exit_code": 0, "outcome": "COMPLETED"}, []),
+        ({}, [("warn", "how is not known")]),
+    ],
+)
+def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple[str, str]]) -> None:
+    state = box(found=(replace(GONE_RUN, **over),), queues=(), sample=IDLE)
+    alerts = step(Book(), state, NOW, (BY_ID["ended"],)).raised
+    expected = [
+        (level, f"proj/train.py ended 2m00 ago, {how}; its log is /proj/out.log") for level, how in found
+    ]
+    assert [(alert.level, alert.text) for alert in alerts] == expected
+
+
+def test_an_end_that_nobody_saw_has_two_limits() -> None:
+    state = box(found=(replace(GONE_RUN, seen=NOW - 120 - 86400),), queues=(), sample=IDLE)
+    (alert,) = step(Book(), state, NOW, (BY_ID["ended"],)).raised
+    assert alert.text.startswith("proj/train.py ended 2m00 ago or up to 1d 0h before that, how is not known")
+
+
 def test_a_view_without_anything() -> None:
     bare = BoxState(spec=box().spec)
     found: View = view(bare, NOW)

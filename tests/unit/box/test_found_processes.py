@@ -162,6 +162,17 @@ def test_a_reboot_ends_what_ran_before_it(start: Start, exp: Path) -> None:
     )  # found anew: whether the number means the same process cannot be known
 
 
+def test_what_ran_before_a_reboot_had_ended_when_the_box_began_anew(exp: Path) -> None:
+    """Not when somebody looks for the first time, perhaps a day later."""
+    run = {"name": "exp/t", "key": 1, "pid": 7, "ticks": 5, "started": 1000.0, "seen": 2000.0}
+    began = procstat.boot_time() + (procstat.start_ticks(1) or 0) / procstat.CLOCK_TICKS
+    found = Finder(None, {"boot": "another", "runs": [run]})
+    look(found)
+    (ended,) = [run for run in found.report()["runs"] if run["name"] == "exp/t"]
+    assert ended["ended"] == pytest.approx(began, abs=2.0)
+    assert ended["seen"] == 2000.0
+
+
 def test_ended_runs_are_forgotten_by_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:
     old = {"key": 1, "pid": 1, "ticks": 1, "started": 1.0, "seen": 2.0}
     now = time.time()
