@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rgt_tui.cli.exits import USAGE
 from rgt_tui.cli.options import Commands, command, fleet_option, json_option, port
 
 KEYS = ("profile", "port", "user", "identity", "logs", "jobs", "runs")
 """Options that become keys of the box."""
+LOCAL_FILES = ("identity", "ssh_config")
 
 
 def add_parser(commands: Commands) -> None:
@@ -56,6 +58,13 @@ def profiles(**_: object) -> list[str]:
     return list(all_profiles())
 
 
+def anchored(path: str) -> str:
+    """Return the name of a local file so that it means the same from every working directory, as it was typed here."""
+    if path == "none" or path.startswith(("/", "~", "%d", "${")):
+        return path
+    return str(Path(path).absolute())
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Add the box; return the exit code."""
     from rgt_tui.cli.adding import guess_profile, write
@@ -68,6 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         complain(error)
         return USAGE
     values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) is not None}
+    for key in LOCAL_FILES:
+        if key in values:
+            values[key] = anchored(values[key])
     if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
         values["profile"] = guess
     return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)

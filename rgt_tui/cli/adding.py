@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.opening import complain
+from rgt_tui.cli.opening import complain, rgt_with
 from rgt_tui.fleet.config.write import add_boxes, box_table
 from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, working_directory
 from rgt_tui.profiles import all_profiles
@@ -62,5 +62,5 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         return OK
     for name, values in ordered.items():
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
-    sys.stdout.write(f"next: rgt doctor {' '.join(ordered)}\n")
+    sys.stdout.write(f"next: {rgt_with(named)} doctor {' '.join(ordered)}\n")
     return OK

@@ -26,4 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
             config.boxes, config.alerts, asks=True, history=not getattr(arguments, "no_history", False)
         )
 
-    return show(make, title=f"rgt {config.path.name}", hint=None, farewell=None, boxes=len(config.boxes))
+    return show(
+        make,
+        title=f"rgt {config.path.name}",
+        hint=None,
+        farewell=None,
+        without="`rgt status` or `rgt watch`",
+        boxes=len(config.boxes),
+    )

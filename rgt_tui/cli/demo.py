@@ -94,7 +94,7 @@ def _screen(arguments: argparse.Namespace) -> int:
 
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 
-    return show(make, title="rgt demo", hint=HINT, farewell=FAREWELL)
+    return show(make, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`")
 
 
 def _finish(work: Coroutine[None, None, int]) -> int:

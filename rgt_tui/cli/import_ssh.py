@@ -54,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
     except (FleetFileError, ConfigError) as error:
         complain(error)
         return USAGE
+    except OSError as error:
+        complain(f"cannot read the fleet file: {error}")
+        return FAILED
     if not tables:
         where = arguments.config or "ssh_config"
         complain(f"no host of {where} matches that is not in the fleet file already")
@@ -74,14 +77,16 @@ def _taken(arguments: argparse.Namespace) -> dict[str, str]:
     from rgt_tui.fleet.fleet_file import load_fleet
 
     path = target_path(arguments.fleet)
-    if not path.exists() or not re.search(r"^\s*\[?boxes", path.read_text(encoding="utf-8"), re.MULTILINE):
+    # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
+    if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
         return {}
     return {name: spec.name for spec in load_fleet(path) for name in (spec.host, spec.name)}
 
 
 def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, dict[str, Any]]:
     from rgt_tui.cli.adding import guess_profile
-    from rgt_tui.fleet.config.checks import NAME
+    from rgt_tui.cli.opening import complain
+    from rgt_tui.fleet.config.checks import BOX, NAME
     from rgt_tui.ssh.config.aliases import aliases
     from rgt_tui.ssh.config.errors import ConfigError
     from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
@@ -99,6 +104,9 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
             or name in found
             or not name
         ):
+            continue
+        if (wrong := BOX["host"](alias)) is not None:
+            complain(f"{alias!r} is left out: {wrong}; give that host a plain name in ssh_config")
             continue
         try:
             host = resolve(Wanted(alias), around).host

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from rgt_tui.cli.exits import FAILED, OK
-from rgt_tui.cli.options import Commands, command, json_option
+from rgt_tui.cli.options import Commands, command, fleet_option, json_option
 
 TEMPLATE = """\
 # The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
@@ -48,16 +48,22 @@ def add_parser(commands: Commands) -> None:
         about="Write a fleet file with everything explained in comments. Never overwrites one.",
         examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
     )
-    parser.add_argument("--path", metavar="FILE", default="rgt.toml", help="where to (default: ./rgt.toml)")
+    parser.add_argument(
+        "--path", metavar="FILE", help="where to (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
+    )
+    fleet_option(parser)
     json_option(parser, "print one JSON object: the path")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the file; return the exit code."""
-    from rgt_tui.cli.opening import complain
+    import os
+
+    from rgt_tui.cli.opening import complain, rgt_with
+    from rgt_tui.fleet.config.find import NAME, VARIABLE
     from rgt_tui.fleet.config.write import write_atomically
 
-    path = Path(arguments.path).expanduser()
+    path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or NAME).expanduser()
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
@@ -71,5 +77,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         sys.stdout.write(json.dumps({"path": str(path)}) + "\n")
     else:
-        sys.stdout.write(f"{path}: written\nnext: rgt add NAME HOST, or rgt import\n")
+        rgt = rgt_with(arguments.path or arguments.fleet)
+        sys.stdout.write(f"{path}: written\nnext: {rgt} add NAME HOST, or {rgt} import\n")
     return OK

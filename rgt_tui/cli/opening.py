@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -81,3 +82,8 @@ def open_boxes(
 def complain(problem: object) -> None:
     """Write an error as all commands do."""
     sys.stderr.write(f"rgt: {problem}\n")
+
+
+def rgt_with(named: str | None) -> str:
+    """Return how a command line begins that a person may copy: with the fleet file that was named, if one was."""
+    return "rgt" if named is None else f"rgt --fleet {shlex.quote(named)}"

@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _screen(arguments: argparse.Namespace) -> int:
+    import shlex
     from pathlib import Path
 
     from rgt_tui.cli.screen import show
@@ -86,7 +87,13 @@ def _screen(arguments: argparse.Namespace) -> int:
 
         return ReplayFleet(path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop)
 
-    return show(make, title=f"rgt replay {path.name}", hint=KEYS, farewell="rgt has left the recording")
+    return show(
+        make,
+        title=f"rgt replay {path.name}",
+        hint=KEYS,
+        farewell="rgt has left the recording",
+        without=f"`rgt replay {shlex.quote(arguments.file)} --headless`",
+    )
 
 
 def _headless(arguments: argparse.Namespace) -> int:

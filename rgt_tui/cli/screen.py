@@ -19,6 +19,7 @@ def show(
     title: str,
     hint: str | None,
     farewell: str | None,
+    without: str,
     boxes: int = 0,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
@@ -28,10 +29,11 @@ def show(
         title: Title of the terminal.
         hint: What the event line says until something happens.
         farewell: One line printed afterwards; None says which boxes go on.
+        without: What to use where there is no terminal, such as "`rgt status`".
         boxes: How many the fleet has.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        sys.stderr.write("rgt: the dashboard needs a terminal; without one use `rgt demo --headless`\n")
+        sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
         return 2
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
         return runner.run(_run(make_fleet, title, hint, farewell))

@@ -9,6 +9,8 @@ from typing import Any
 
 from rgt_tui.fleet.config import secrets
 from rgt_tui.model.alert import SinkSettings
+from rgt_tui.ssh.config import tokens
+from rgt_tui.ssh.config.host import check_user
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 FASTEST_S, SLOWEST_S = 0.05, 3600.0
@@ -23,6 +25,24 @@ def _host(value: str) -> str | None:
         return "put what stands before the @ into `user`"
     if value.startswith("-") or not value or re.search(r"[\s\x00-\x1f/]", value):
         return "is neither a host name nor an alias of ssh_config"
+    return None
+
+
+def _user(value: str | None) -> str | None:
+    try:
+        if value is not None:
+            check_user(value)
+    except ValueError:
+        return "is no user name"
+    return None
+
+
+def _path_here(value: str | None) -> str | None:
+    """Check a path on this machine: `~` and ``${NAME}`` are expanded when the box is connected to."""
+    try:
+        tokens.percent(value or "", {"%": "%", "d": ""})
+    except ValueError as error:
+        return f"cannot be expanded: {error}"
     return None
 
 
@@ -75,6 +95,10 @@ def _file(value: str | None) -> str | None:
 BOX: dict[str, Check] = {
     "host": _host,
     "port": _port,
+    "user": _user,
+    "identity": _path_here,
+    "known_hosts": _path_here,
+    "ssh_config": _path_here,
     "interval": _interval,
     "per_hour": _price,
     "currency": _currency,

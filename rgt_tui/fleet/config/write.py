@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,9 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     except tomllib.TOMLDecodeError as error:
         raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
     present = before.get("boxes", {})
+    if not isinstance(present, dict):
+        line = Positions(text).line(("boxes",))
+        raise FleetFileError(f"{path}:{line}: boxes must be tables; write each box as [boxes.NAME]")
     for name in tables:
         if not NAME.fullmatch(name):
             raise FleetFileError(f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'")
@@ -82,20 +87,35 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
 
 
 def add_boxes(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
-    """Add boxes to the fleet file at `path`, which need not exist yet; all of them or none.
+    """Add boxes to the fleet file at `path`, which need not exist yet; all of them or none, and one rgt at a time.
 
     Raises:
         FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
     """
     try:
-        text = path.read_bytes().decode("utf-8") if path.exists() else ""
-        result = with_boxes(path, text, tables)
-        write_atomically(path, result)
+        with _alone(path):
+            text = path.read_bytes().decode("utf-8") if path.exists() else ""
+            result = with_boxes(path, text, tables)
+            write_atomically(path, result)
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
     return parse_fleet(path, result)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Hold off every other rgt that would write beside `path`. The lock is the directory's, and leaves no file."""
+    folder = path.resolve().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:

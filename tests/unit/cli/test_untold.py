@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli import patrol
+from rgt_tui.cli import dashboard, patrol
 from rgt_tui.cli.entry import parse
 from tests.contract.ssh.conftest import free_port
 
@@ -78,3 +78,10 @@ def test_an_ssh_config_that_cannot_be_used_is_no_box_out_of_reach(
         env=environment(fleet.parent), capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, "no such ssh_config file" in done.stderr) == (2, True), done.stderr
+
+
+def test_without_a_terminal_the_dashboard_names_the_commands_that_need_none(
+    fleet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert dashboard.run(parse(["--fleet", str(fleet)])) == 2
+    assert "without one use `rgt status` or `rgt watch`" in capsys.readouterr().err

@@ -37,6 +37,9 @@ def test_init_never_overwrites(rgt: Run, tmp_path: Path) -> None:
     assert (tmp_path / "rgt.toml").read_bytes() == before
     assert rgt("init", "--path", "deep/er/fleet.toml").returncode == 0
     assert rgt("init", "--path", "/proc/x/rgt.toml").returncode == 1
+    named = rgt("--fleet", "other.toml", "init")
+    assert (tmp_path / "other.toml").read_bytes() == before
+    assert "next: rgt --fleet other.toml add NAME HOST" in named.stdout
 
 
 def test_add_appends_what_was_pasted_and_leaves_the_comments(rgt: Run, tmp_path: Path) -> None:
@@ -59,6 +62,10 @@ def test_add_begins_a_file_where_there_is_none(rgt: Run, tmp_path: Path) -> None
     assert rgt("add", "b", "h", "--fleet", "other.toml", "-p", "40022", "--profile", "vastai").returncode == 0
     (spec,) = load_fleet(tmp_path / "other.toml")
     assert (spec.host, spec.port, spec.profile) == ("h", 40022, "vastai")
+    done = rgt("add", "c", "ssh -i vast.pem -F my.conf root@1.2.3.4", "--fleet", "other.toml")
+    spec = load_fleet(tmp_path / "other.toml")[-1]
+    assert (spec.identity, spec.ssh_config) == (str(tmp_path / "vast.pem"), str(tmp_path / "my.conf"))
+    assert "next: rgt --fleet other.toml doctor c" in done.stdout
 
 
 def test_add_refuses_and_changes_nothing(rgt: Run, tmp_path: Path) -> None:
@@ -108,7 +115,8 @@ def test_import_lists_and_writes_only_when_told(rgt: Run, tmp_path: Path, config
     listed = rgt("import")
     assert listed.returncode == 0, listed.stderr
     tables = [line for line in listed.stdout.splitlines() if line.startswith("[")]
-    assert tables == ["[boxes.gpu-1]", "[boxes.gpu-2]", "[boxes.inside]", "[boxes.seeta]", "[boxes.odd-name]"]
+    assert tables == ["[boxes.gpu-1]", "[boxes.gpu-2]", "[boxes.inside]", "[boxes.seeta]"]
+    assert "'odd name' is left out" in listed.stderr
     assert 'profile = "autodl"' in listed.stdout
     assert not (tmp_path / "rgt.toml").exists()
     written = rgt("import", "gpu-*", "seeta", "--write")
@@ -134,6 +142,16 @@ def test_import_says_what_is_wrong(rgt: Run, tmp_path: Path) -> None:
     (tmp_path / "bad.conf").write_text('Host a\nHost "open\n')
     bad = rgt("import", "--config", "bad.conf")
     assert (bad.returncode, "bad.conf:2" in bad.stderr) == (2, True)
+
+
+def test_a_host_that_no_box_can_have_is_left_out_and_named(rgt: Run, tmp_path: Path) -> None:
+    (tmp_path / "odd.conf").write_text("Host gpu/a plain\n")
+    done = rgt("import", "--config", "odd.conf", "--write")
+    assert (done.returncode, "'gpu/a' is left out" in done.stderr) == (0, True)
+    assert [spec.name for spec in load_fleet(tmp_path / "rgt.toml")] == ["plain"]
+    (tmp_path / "rgt.toml").write_bytes(b'# \xff\n[boxes.lab]\nhost = "x"\n')
+    again = rgt("import", "--config", "odd.conf", "plain")
+    assert (again.returncode, "is not UTF-8 text (byte 2)" in again.stderr) == (2, True)
 
 
 def test_json_says_what_was_written(rgt: Run, tmp_path: Path, config: Path) -> None:

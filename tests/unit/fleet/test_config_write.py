@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,7 @@ def test_a_new_file_is_made_with_its_directory(tmp_path: Path) -> None:
         ('[boxes.new]\nhost = "x"\n', NEW, [":1:", "boxes.new is there already"]),
         ('boxes = { lab = { host = "x" } }\n', NEW, [":1:", "[boxes.NAME]"]),
         ("[boxes.lab\n", NEW, ["not valid TOML", "left as it is"]),
+        ("# a\nboxes = 3\n", NEW, [":2:", "[boxes.NAME]"]),
         ('[boxes.lab]\nhots = "x"\n', NEW, [":2:", "'hots'"]),
         ("", {"a b": {"host": "x"}}, ["'a b'", "no name"]),
         ("", {"a": {"host": "x", "profile": "nope"}}, ["nope"]),
@@ -104,3 +106,12 @@ def test_several_are_added_all_or_none() -> None:
     both = {"a": {"host": "a"}, "lab": {"host": "b"}}
     with pytest.raises(FleetFileError):
         with_boxes(Path("x"), '[boxes.lab]\nhost = "x"\n', both)
+
+
+def test_many_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rgt.toml"
+    names = [f"box{number}" for number in range(24)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda name: add_boxes(path, {name: {"host": name}}), names))
+    assert sorted(spec.name for spec in load_fleet(path)) == sorted(names)
+    assert list(tmp_path.iterdir()) == [path]
