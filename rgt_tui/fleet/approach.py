@@ -21,8 +21,11 @@ from rgt_tui.ssh.login.person import Person
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:
-    """Return where the provider says that SSH answers, if it says so."""
-    return None if meter.ssh_host is None or meter.ssh_port is None else (meter.ssh_host, meter.ssh_port)
+    """Return where the provider says that SSH answers, if it says so and that is an address."""
+    if meter.ssh_host is None or meter.ssh_port is None:
+        return None
+    told = Elsewhere(meter.ssh_host, meter.ssh_port)
+    return (told.host, told.port) if told.usable else None
 
 
 def failure_of(error: Exception) -> Failure:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from weakref import WeakKeyDictionary
 
 import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.config.host import Host, check_host
+from rgt_tui.ssh.config.errors import ConfigError
+from rgt_tui.ssh.config.host import Host, check_host, check_user
 from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
 from rgt_tui.ssh.config.route import route
 from rgt_tui.ssh.config.tokens import path
@@ -35,6 +38,15 @@ class Elsewhere(msgspec.Struct, frozen=True):
     source: str = "the provider"
     """Who says so."""
 
+    @property
+    def usable(self) -> bool:
+        """It is an address that one can connect to; a provider may say anything."""
+        try:
+            check_host(self.host)
+        except ValueError:
+            return False
+        return 0 < self.port < 65536
+
 
 def hops(
     spec: BoxSpec,
@@ -45,25 +57,48 @@ def hops(
     """Return the way to a box as ssh_config and its description say; it may run commands of ``Match exec``.
 
     Raises:
-        ConfigError: ssh_config is wrong.
+        ConfigError: ssh_config or the description is wrong; the message names file and line, or the key.
     """
-    around = surroundings(spec.ssh_config) if around is None else around
+    around = _around(spec) if around is None else around
+    if spec.user is not None:
+        with _blamed(spec, "user"):
+            check_user(spec.user)
     wanted = Wanted(spec.host, port=spec.port, user=spec.user, default_user=default_user)
     *jumps, last = route(wanted, around)
     table = {"%": "%", "d": around.home}
     if spec.identity is not None:
-        only = (path(spec.identity, table, around.env),)
+        with _blamed(spec, "identity"):
+            only = (path(spec.identity, table, around.env),)
         last = replace(last, identities=only, identities_given=True, identities_only=True)
     if spec.known_hosts is not None:
-        file = (path(spec.known_hosts, table, around.env),)
+        with _blamed(spec, "known_hosts"):
+            file = (path(spec.known_hosts, table, around.env),)
         last = replace(last, user_known_hosts=file, global_known_hosts=())
     moved = None
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
-        check_host(elsewhere.host)
+        if not elsewhere.usable:
+            raise ConfigError(
+                f"boxes.{spec.name}: {elsewhere.source} says that it is at {elsewhere.host!r}, port {elsewhere.port}, "
+                "which is no address"
+            )
         moved = Moved(elsewhere.source, last.known_as)
         last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
     steps = [Step(hop, f"jump host {_label(hop)}") for hop in jumps]
     return (*steps, Step(last, _label(last), moved))
+
+
+def _around(spec: BoxSpec) -> Surroundings:
+    with _blamed(spec, "ssh_config"):
+        return surroundings(spec.ssh_config)
+
+
+@contextlib.contextmanager
+def _blamed(spec: BoxSpec, key: str) -> Iterator[None]:
+    """Say which key of the fleet file is wrong."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"boxes.{spec.name}.{key} in the fleet file: {error}") from error
 
 
 def _label(host: Host) -> str:
@@ -88,12 +123,12 @@ async def connect(
         elsewhere: Where the box is by now; its identity and its known host key stay those of the description.
 
     Raises:
-        ConfigError: ssh_config is wrong.
+        ConfigError: ssh_config or the description is wrong.
         HostKeyRefused: a host key has changed, or is unknown and nobody accepted it.
         AuthFailed: a server did not let us in.
         Unreachable: everything else; refused and timed out are told apart, and the hop is named.
     """
-    around = surroundings(spec.ssh_config)
+    around = _around(spec)
     # In a thread: it reads files, and may run commands of `Match exec`.
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
         steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)

@@ -133,7 +133,13 @@ class _Resolver:
     def _filled(self, values: dict[str, Any], lists: dict[str, list[str]]) -> Host:
         known = self._tokens(self._reader)
         known = msgspec.structs.replace(known, host=known.host.lower())
-        check_host(known.host)
+        try:
+            check_host(known.host)
+        except ValueError as error:
+            if "hostname" in values:
+                raise
+            # What was asked for is at fault, not a file.
+            raise ConfigError(f"{error}, and ssh_config has no HostName for it") from error
         check_user(known.user)
         table, around = known.table(), self._around
         command = values.get("proxy_command")

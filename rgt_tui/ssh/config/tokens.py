@@ -58,7 +58,7 @@ def percent(text: str, table: Mapping[str, str]) -> str:
 
     def value(found: re.Match[str]) -> str:
         if found[1] not in table:
-            raise ValueError(f"the token {found[0]!r} is not known here")
+            raise ValueError(f"the token {found[0]!r} is not known here (a % as such is written %%)")
         return table[found[1]]
 
     return _TOKEN.sub(value, text) if "%" in text else text
