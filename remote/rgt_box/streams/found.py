@@ -1,7 +1,7 @@
 """Scalars of a run that does not write ours: what its framework leaves is found, merged, and sent as the same frames.
 
-A curve's cursor counts the points that were sent; its ``inode`` stands for where the curve begins and where it was
-begun anew, so that a client whose points were overtaken while it was away gets the curve from its start.
+A curve's cursor counts the points that were sent; its ``inode`` stands for all of them, so that a client whose points
+were overtaken or corrected while it was away gets the curve from its start.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from array import array
 
 from rgt_box.metrics.command import directory
 from rgt_box.metrics.discover import Finder, Source, open_source, preference
@@ -34,6 +35,8 @@ BATCHES = 8
 """Reads per look, each of some thousand points: what is longer is caught up with by and by."""
 
 POINTS = 500
+BEHIND = 64
+"""Points at the end of a curve that are summed up anew each time."""
 PATIENCE = 200.0
 """Curves are laid over each other anew at most this many times as long after as that takes."""
 
@@ -95,15 +98,15 @@ class SentCurve:
         self._cursor = cursor
         self._xs: list[float] = []
         self._ys: list[float] = []
+        self._counted, self._sum = 0, 0  # behind the newest points, which are those that are corrected
 
-    def news(self, curve: Curve) -> tuple[int, int, list[tuple[float, float, float | None]], bool]:
-        """Return (mark, how many points stay, those that follow, whether a segment begins at the first of them)."""
-        mark = mark_of(curve)
+    def news(self, curve: Curve) -> tuple[int, list[tuple[float, float, float | None]], bool]:
+        """Return (how many points stay, those that follow, whether a segment begins at the first of them)."""
         xs, ys, ats = curve.columns()
         if self._cursor is not None:
             known, count = self._cursor
             self._cursor = None
-            if known == mark and count <= len(xs):
+            if count <= len(xs) and known == 1 + _sum(0, xs[:count], ys[:count]):
                 self._xs, self._ys = xs[:count], ys[:count]
         keep = len(self._xs)
         if xs[:keep] == self._xs and ys[:keep] == self._ys:  # as nearly always: points were only added
@@ -113,13 +116,19 @@ class SentCurve:
             found = News(list(zip(self._xs, self._ys)), curve)  # noqa: B905 (3.10)
             keep, points, resumes = found.keep, found.points, found.resumes
         self._xs, self._ys = xs, ys
-        return mark, keep, points, resumes
+        if keep < self._counted:
+            self._counted, self._sum = 0, 0
+        return keep, points, resumes
+
+    def mark(self, end: int) -> int:
+        """Return a number that stands for the first `end` points; after `news`, ask with ever larger ones."""
+        at, to = self._counted, max(self._counted, end - BEHIND)
+        self._counted, self._sum = to, _sum(self._sum, self._xs[at:to], self._ys[at:to])
+        return 1 + _sum(self._sum, self._xs[to:end], self._ys[to:end])
 
 
-def mark_of(curve: Curve) -> int:
-    """Return a number that stays while points are only added to a curve."""
-    first = (curve.parts[0].xs[0],)
-    return 1 + zlib.crc32(repr((first, curve.x_kind, curve.breaks())).encode("ascii", "replace"))
+def _sum(before: int, xs: list[float], ys: list[float]) -> int:
+    return zlib.crc32(array("d", [value for point in zip(xs, ys) for value in point]), before)  # noqa: B905 (3.10)
 
 
 class FoundScalars:
@@ -224,13 +233,15 @@ class FoundScalars:
         source = "%s#%s" % (os.path.join(self.root, run) if run else self.root, metric)
         if (run, metric) not in self._curves:
             self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
-        mark, start, points, resumes = self._curves[run, metric].news(curve)
+        sent = self._curves[run, metric]
+        start, points, resumes = sent.news(curve)
         name = wire_name(metric, curve)
         frames = []
         for at in range(0, len(points), POINTS):
             part = points[at : at + POINTS]
             frame: dict[str, Any] = {"t": "scalar", "run": "%s/%s" % (self.name, run) if run else self.name}
-            frame.update(source=source, inode=mark, start=start + at, end=start + at + len(part))
+            end = start + at + len(part)
+            frame.update(source=source, inode=sent.mark(end), start=start + at, end=end)
             frame["points"] = [point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]

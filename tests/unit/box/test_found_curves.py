@@ -1,0 +1,68 @@
+"""What a client that comes back is told of a found curve: what is new, and all of it where its own points are wrong."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from rgt_box.metrics.merge import Curve, Part
+from rgt_box.streams.found import BEHIND, SentCurve
+
+Points = list[tuple[float, float]]
+LONG: Points = [(float(step), 4.0 - step / 1000) for step in range(4 * BEHIND)]
+
+
+def curve(*parts: Points) -> Curve:
+    made = []
+    for points in parts:
+        xs, ys = [x for x, _ in points], [y for _, y in points]
+        made.append(part(xs, ys))
+    return Curve("loss", "step", made)
+
+
+def part(xs: list[float], ys: list[float]) -> Part:
+    return Part("f", "csv", "loss", xs, ys, [None] * len(xs), [])
+
+
+def told(sent: SentCurve, now: Curve) -> tuple[int, int, Points]:
+    """Return the cursor's number, where it begins and what is told, all in one frame."""
+    start, points, _ = sent.news(now)
+    return sent.mark(start + len(points)), start, [(x, y) for x, y, _ in points]
+
+
+@pytest.mark.parametrize("known", [1, BEHIND, len(LONG)])
+def test_a_client_that_comes_back_is_told_what_is_new(known: int) -> None:
+    mark, start, points = told(SentCurve(None), curve(LONG[:known]))
+    assert (start, points) == (0, LONG[:known])
+    more = [*LONG[:known], (9000.0, math.nan)]
+    again, start, points = told(SentCurve((mark, known)), curve(more))
+    assert (start, len(points)) == (known, 1)
+    assert again == told(SentCurve(None), curve(more))[0], "a number does not depend on how it was sent"
+
+
+@pytest.mark.parametrize("place", [0, 5, len(LONG) - 1], ids=["first", "middle", "last"])
+def test_a_point_that_was_corrected_meanwhile_is_told_again(place: int) -> None:
+    mark, _, _ = told(SentCurve(None), curve(LONG))
+    now = [*LONG, (9000.0, 1.0)]
+    now[place] = (LONG[place][0], 0.5)
+    _, start, points = told(SentCurve((mark, len(LONG))), curve(now))
+    assert (start, points) == (0, now)
+
+
+def test_a_correction_that_is_seen_is_told_from_there_and_counts_for_the_next_time() -> None:
+    sent = SentCurve(None)
+    told(sent, curve(LONG))
+    last = [*LONG[:-1], (LONG[-1][0], 0.5)]
+    mark, start, points = told(sent, curve(last))
+    assert (start, points) == (len(LONG) - 1, last[-1:])
+    assert told(SentCurve((mark, len(LONG))), curve(last))[1:] == (len(LONG), [])
+    early = [LONG[0], (LONG[1][0], 0.5), *LONG[2:]]
+    mark, start, _ = told(sent, curve(early))
+    assert start == 1
+    assert told(SentCurve((mark, len(LONG))), curve(early))[1:] == (len(LONG), [])
+
+
+def test_a_segment_that_began_meanwhile_is_told_behind_what_is_known() -> None:
+    mark, _, _ = told(SentCurve(None), curve(LONG))
+    start, points, resumes = SentCurve((mark, len(LONG))).news(curve(LONG, [(9000.0, 2.0)]))
+    assert (start, len(points), resumes) == (len(LONG), 1, True)
