@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
+import traceback
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any, Callable, Optional
 
 from rgt_train import exits, resume
@@ -15,6 +18,9 @@ from rgt_train.signals import StopRequest
 
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
+LATE_S = 1.0
+"""Seconds by which a signal to all processes of a job may come later to the trainer than to its loader workers."""
+_LOADER = "torch/utils/data/dataloader.py"
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Ending:
         stop: Whether a signal asks for the end.
         crew: The ranks.
         restore_rng: Puts the random state back, where no batch was asked for yet.
+        changed: Says which tensors have changed since the end of the epoch, in words.
     """
 
     out: str
@@ -46,6 +53,7 @@ class Ending:
     stop: StopRequest
     crew: Crew
     restore_rng: Callable[[], None]
+    changed: Callable[[], str]
 
     def finish(self) -> None:
         """Save the last state and write the result; wait for the disk if it must be. For the writer.
@@ -64,10 +72,9 @@ class Ending:
         def kept() -> bool:
             return bool(self.saver.save(p.step, loud=False) and self.saver.write(p.step, path, result))
 
-        if self.saver.save(p.step) and not self._mirrored(self.hold_limit_s, self.stop.wait):
+        if self.saver.save(p.step) and not self._mirrored(self.hold_limit_s, self._asked_within):
             self._give_up(p.step)
-        if not kept():
-            self.saver.hold(p.step, kept)
+        if not kept() and not self.saver.hold(p.step, kept):
             self._give_way()
         self.report.event("done", p.step)
         self.ledger.end(p.step, "done")
@@ -82,38 +89,93 @@ class Ending:
         self.report.event("stop", p.step, reason=stop.cause)
         self.ledger.end(p.step, stop.cause)
 
+    def fail(
+        self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
+    ) -> Optional[exits.Stop]:
+        """Take in an error that ends the training; return what to end with if it only follows from a signal.
+
+        A signal often goes to all processes of a job. Then loader workers die too, or a pipe breaks, and what the
+        training raises is no failure of its own.
+
+        Args:
+            error: What was raised.
+            trace: Where.
+            whole: Whether nothing was done since the last step but to wait for a batch: then it can be saved.
+        """
+        p = self.progress
+        if not isinstance(error, Exception) or not self._asked(error):
+            self.ledger.end(p.step, f"{type(error).__name__}: {error}"[:200])
+            return None
+        stop = exits.Stop(exits.PREEMPTED, str(self.stop.name))
+        told = f"{stop.cause} at step {p.step}, and then {type(error).__name__}: {str(error)[:200]}"
+        if "DataLoader worker" not in str(error):
+            traceback.print_exception(type(error), error, trace, file=sys.stderr)
+        if whole and _fetching(trace):
+            self.report.say(told)
+            self.leave(stop)
+            return stop
+        self.report.say(
+            f"{told}; step {p.step + 1} was not over: a relaunch goes on from the last good checkpoint"
+        )
+        self.report.event("stop", p.step, reason=stop.cause)
+        self.ledger.end(p.step, stop.cause)
+        return stop
+
+    def _asked(self, error: Exception) -> bool:
+        if "DataLoader worker" in str(error):
+            self.stop.wait(LATE_S)
+        return self.stop.requested
+
     def _save(self, stop: exits.Stop) -> None:
         p = self.progress
         self.report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
+        self.saver.finish()
+        changed = self.changed() if self.saver.last_good != p.step else ""
         if p.step == 0 and not p.micro:
             self.report.say("nothing to save yet")
+        elif changed:
+            self.report.say(
+                f"not saved: {changed} changed after step {p.step}, the last of its epoch, and a relaunch does again "
+                "what comes after it; it goes on from the last good checkpoint"
+            )
         elif not self.saver.save(p.step, force=p.micro > 0):
             self.report.say(
                 f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
             )
-        self._mirrored(MIRROR_GRACE_S, _sleep)
+        self._mirrored(MIRROR_GRACE_S, self._sleep)
 
     def _give_way(self) -> None:
-        """End here where a signal asked for it while the end of the run was being kept."""
-        if self.stop.requested:
-            self.leave(exits.Stop(exits.PREEMPTED, str(self.stop.name)))
-            raise exits.Stop(exits.PREEMPTED, str(self.stop.name))
+        """End here where a signal, to whatever rank, asked for it while the end of the run was being kept."""
+        stop = exits.Stop(exits.PREEMPTED, self.stop.name or "a signal to another rank")
+        self.leave(stop)
+        raise stop
 
     def _give_up(self, step: int) -> None:
         """End without a result: the mirror has not taken the last checkpoint, and a relaunch must try again."""
-        self._give_way()
+        if self.crew.alive():
+            self._give_way()
         self.ledger.end(step, "mirror")
         self.report.event("stop", step, reason="mirror")
         raise exits.Stop(exits.NO_SPACE, "mirror")
 
     def _mirrored(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        def waiting(turn: float) -> bool:
-            self.crew.order("nothing")  # the other ranks hear that this one is alive
-            return wait(turn)
+        return self.mirror is None or self.mirror.finish(seconds, wait)
 
-        return self.mirror is None or self.mirror.finish(seconds, waiting)
+    def _asked_within(self, seconds: float) -> bool:
+        """Wait; say whether any rank was asked to stop."""
+        return self.stop.wait(seconds) or self.crew.alive()
+
+    def _sleep(self, seconds: float) -> bool:
+        """Wait whatever comes: a signal has asked for the end already."""
+        time.sleep(seconds)
+        self.crew.alive()
+        return False
 
 
-def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
+def _fetching(trace: Optional[TracebackType]) -> bool:
+    """Say whether an error was raised while the loader was asked for a batch."""
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename.replace("\\", "/").endswith(_LOADER):
+            return True
+        trace = trace.tb_next
     return False

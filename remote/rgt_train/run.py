@@ -12,7 +12,6 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 import torch
 
 from rgt_train import exits, prior, ranks, record, resume, rng, rollback
-from rgt_train.arena_persister import hook
 from rgt_train.assembling import MakePersister, Parts, arena_persister, counted, in_background, named
 from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
@@ -27,6 +26,7 @@ from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
 from rgt_train.manifest import Damaged
 from rgt_train.mirror.client import Mirror
+from rgt_train.modes import evaluation
 from rgt_train.options import Options
 from rgt_train.pace import Pace
 from rgt_train.parallel import choose
@@ -41,6 +41,7 @@ from rgt_train.retention import Policy
 from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
+from rgt_train.standing import Standing
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Checkpoint, Store
 from rgt_train.watchdog import StallRules, Telltale, Watchdog
@@ -142,7 +143,7 @@ class Run:
         )  # fmt: skip
         self._state.optimizers = set(self._optimizers)
         self._state.steady = {*self._optimizers, *counted(named({"ema": ema}))}
-        self._hooks: List[Any] = []
+        self._state.small = set(named({"scheduler": scheduler, "scaler": scaler}))
         self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
@@ -180,7 +181,9 @@ class Run:
             self._course.pass_over(self._report)
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
+            self._standing.look(self._rng)
             yield self.progress.epoch
+            self._standing.next_epoch()
             self.progress.next_epoch()
             self._course.pass_over(self._report)
         if not self.finished:
@@ -285,6 +288,7 @@ class Run:
             self._boundary(self.progress.step, agreed)
             self._pace.begin_step()
         self._course.pass_over(self._report)
+        self._standing.stepped()
         if self._mirror is not None:
             self._mirror.poll()
         self._obey(agreed)
@@ -294,29 +298,29 @@ class Run:
     def check(self) -> None:
         """Stop here if a signal asked for it; for long stretches without a `step`, such as a validation.
 
+        Between ``optimizer.step()`` and `step` it does nothing: that is no moment to save.
+
         Raises:
             Stop: With exit code 75; the state is saved while `with run` unwinds.
         """
         self._watchdog.alive()
         if self.progress.micro and not self._midway:
             return
-        self._obey(self._ranks.agree(ranks.STOP if self._stop.requested else 0))
+        self._persister.before_change()  # what was copied is known to be good: it need not wait for the next step
+        stop = ranks.STOP if self._stop.requested else 0
+        agreed = self._ranks.agree(stop | (ranks.MIDSTEP if self._standing.touched else 0))
+        if not agreed & ranks.MIDSTEP:
+            self._obey(agreed)
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Switch to evaluation, without gradients, and leave modes and random state as they were."""
         self.restore_rng()
-        modes = {name: module.training for name, module in self._models.items()}
-        state = rng.capture()
+        self._persister.before_change()
         try:
-            for module in self._models.values():
-                module.eval()
-            with torch.no_grad():
+            with evaluation(self._models.values()):
                 yield
         finally:
-            for name, module in self._models.items():
-                module.train(modes[name])
-            rng.restore(state)
             self._pace.begin_step()
 
     def validated(
@@ -378,7 +382,9 @@ class Run:
             elif isinstance(error, exits.Stop):
                 self._ending().leave(error)
             else:
-                self._ledger.end(self.progress.step, f"{type(error).__name__}: {error}"[:200])
+                stop = self._ending().fail(error, trace, whole=self._standing.whole)
+                if stop is not None:
+                    raise stop from error
         finally:
             self.close()
 
@@ -386,9 +392,7 @@ class Run:
         """Release the directory and the signals without saving; `with run` does it."""
         if hasattr(self, "_lock"):
             self._watchdog.close()
-            for hooked in self._hooks:
-                hooked.remove()
-            self._hooks.clear()
+            self._standing.close()
             try:
                 self._saver.finish()
             finally:
@@ -440,6 +444,10 @@ class Run:
     def _stand_ready(self) -> None:
         """Do what every rank does when the state is there."""
         o, p, restored = self.options, self.progress, self._restored
+        self._standing = Standing(
+            self._state, self.sampler, list(self._optimizers.values()), self._persister.before_change,
+            self._report.say,
+        )  # fmt: skip
         self._rng = restored.rng if restored else None
         self._grads = dict(restored.grads) if restored else {}
         if self._rng is None and (restored or self._ranks.world > 1):
@@ -455,7 +463,8 @@ class Run:
         )
         stall = StallRules(o.stall_factor, o.stall_floor_s, o.stall_exit)
         self._watchdog = Watchdog(self.out, stall, Telltale(self._report, p, self._ledger, o.stall_exit))
-        self._saver.on_wait = self._crew.heard = self._watchdog.alive  # waiting for a disk is no stall
+        self._crew.heard, self._saver.on_wait = self._watchdog.alive, self._crew.alive  # a wait is no stall
+        self._crew.asked = lambda: self._stop.requested
 
     def _persisting(self, store: Store) -> Persister:
         o = self.options
@@ -529,7 +538,7 @@ class Run:
         if self._mirror is not None:
             self._mirror.offer_all(loaded)
         self._pace.saving = lambda: self._saver.busy
-        self._hook()
+        self._stop.tell = lambda name: self._report.say(f"{name}: stopping as soon as the step is over")
         self._ledger.start(p.step, self._ranks.nodes)
         if not self._lock.exclusive:
             self._report.say(
@@ -544,15 +553,6 @@ class Run:
         elif self._ranks.is_writer:
             self._saver.prepare()
 
-    def _hook(self) -> None:
-        """Let every optimizer wait for the copy of the step before it changes anything."""
-        self._hooks, without = hook(list(self._optimizers.values()), self._persister.before_change)
-        self._state.hooked = bool(self._hooks) and not without
-        if without:
-            self._report.say(
-                f"{', '.join(without)} has no register_step_pre_hook: saves copy on the training thread"
-            )
-
     def _saved(self, saved: Checkpoint) -> None:
         self._ledger.alive(saved.step)
         if self._mirror is not None:
@@ -566,6 +566,7 @@ class Run:
         return Ending(
             self.out, self.progress, self.epochs_total, self.options.hold_limit_s, self._saver, self._mirror,
             self._report, self._ledger, self._stop, self._crew, self.restore_rng,
+            self._standing.changed,
         )  # fmt: skip
 
     def _epoch(self) -> float:

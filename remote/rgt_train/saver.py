@@ -58,6 +58,7 @@ class Saver:
         failing: Whether the last save failed.
         only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
         on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
+        on_wait: Called now and then while the training waits; says whether any rank was asked to stop.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Saver:
         self.failing = False
         self.only_best = False
         self.on_saved: Callable[[Checkpoint], None] = lambda saved: None
-        self.on_wait: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], bool] = lambda: False
         self._last_due = start
         self._due = False
         self._loud = False
@@ -164,8 +165,8 @@ class Saver:
         self._start(lambda: self._persister.begin(request, self._state), step)
         self._persister.before_change()  # the copy is done before anything else happens: it must be this step's
 
-    def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> None:
-        """Wait until a save succeeds, a stop is asked for, or the limit is reached.
+    def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
+        """Wait until a save succeeds (True), a stop is asked for on any rank (False), or the limit is reached.
 
         Args:
             step: The current step.
@@ -184,10 +185,9 @@ class Saver:
             f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
         )
         self._report.event("hold", step, unsaved=self._unsaved(step))
-        while not self._stop.wait(HOLD_POLL_S):
-            self.on_wait()
+        while not self._stop.wait(HOLD_POLL_S) and not self.on_wait():
             if attempt():
-                return
+                return True
             if time.monotonic() - begun >= self._limits.hold_limit_s:
                 self._report.say(
                     f"giving up at step {step}: nothing could be saved for {self._limits.hold_limit_s:.0f} s; "
@@ -195,6 +195,7 @@ class Saver:
                     "Free space and launch the same command"
                 )
                 raise exits.Stop(exits.NO_SPACE, "hold-limit")
+        return False
 
     def write(self, step: int, path: str, body: Dict[str, Any]) -> bool:
         """Replace a small JSON file, reporting a failure like that of a checkpoint."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional, TypeVar
 
 from rgt_train import exits
-from rgt_train.ranks import Ranks, RanksError
+from rgt_train.ranks import STOP, Ranks, RanksError
 
 T = TypeVar("T")
 _RETURN, _RAISE = "return", "raise"
@@ -27,13 +27,15 @@ class Crew:
     Attributes:
         orders: Name → what every rank does when the leader orders it.
         heard: Called on a rank that is led, for each order.
+        asked: Says whether this rank was asked to stop.
     """
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._leading = False
         self.heard: Callable[[], None] = lambda: None
-        self.orders: Dict[str, Callable[..., Any]] = {"nothing": lambda: None}
+        self.asked: Callable[[], bool] = lambda: False
+        self.orders: Dict[str, Callable[..., Any]] = {"alive": self._alive}
 
     def do(self, work: Callable[[], T]) -> T:
         """Let the leader do `work`. Collective; returns the leader's result, a plain value, on every rank.
@@ -65,6 +67,23 @@ class Crew:
             assert self._leading, f"order {name} outside of Crew.do"
             self._ranks.share((name, values))
         return self.orders[name](*values)
+
+    @property
+    def leading(self) -> bool:
+        """Whether the others wait for orders of this rank now."""
+        return self._leading and self._ranks.world > 1
+
+    def alive(self) -> bool:
+        """Let the others hear that this rank still works; say whether any rank was asked to stop.
+
+        To be called now and then in a long wait inside of `do`: ranks that hear nothing for the time-out of the
+        agreements take this one for dead, and a signal to one of them would not be obeyed before its end.
+        """
+        self.heard()
+        return bool(self.order("alive")) if self.leading else self.asked()
+
+    def _alive(self) -> bool:
+        return bool(self._ranks.agree(STOP if self.asked() else 0) & STOP)
 
     def _follow(self) -> Any:
         while True:

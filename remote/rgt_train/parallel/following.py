@@ -78,7 +78,7 @@ class NoSaver:
     only_best = False
 
     def __init__(self) -> None:
-        self.on_wait: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], bool] = lambda: False
 
     def wishes(self, step: int) -> int:
         """Return no wish."""

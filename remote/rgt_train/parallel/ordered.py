@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Optional, Tuple
 
 from rgt_train.parallel.crew import Crew
 from rgt_train.persister import Outcome, Persister, Request
 from rgt_train.state import Restored, RunState
+
+_HEARD_S = 5.0
+"""Seconds between two signs of life in a wait."""
+_FIRST_S, _LAST_S = 0.0005, 0.02
+"""Seconds between two looks at a save, at first and in a long wait."""
 
 
 class Ordered:
@@ -46,7 +52,17 @@ class Ordered:
         return self._inner.poll()
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits."""
+        """Like `poll`, but waits; the other ranks hear now and then that this one does."""
+        heard, pause = time.monotonic(), _FIRST_S
+        while self._crew.leading and self._inner.busy:
+            outcome = self._inner.poll()
+            if outcome is not None:
+                return outcome
+            if time.monotonic() - heard >= _HEARD_S:
+                self._crew.alive()
+                heard = time.monotonic()
+            time.sleep(pause)
+            pause = min(2 * pause, _LAST_S)
         return self._inner.wait()
 
     def load(self, directory: str, state: RunState) -> Restored:

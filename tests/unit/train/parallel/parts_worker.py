@@ -1,11 +1,13 @@
-"""Two ranks train a sharded model with averaged weights and statistics of their own: FOLDER EPOCHS [trouble].
+"""Two ranks train a sharded model with averaged weights and statistics of their own: FOLDER EPOCHS [trouble | full].
 
 Each rank writes ``came-RANK.json`` and ``final-RANK.json``: fingerprints of what it holds as it was loaded and at the
-end. With ``trouble`` the state of rank 0 cannot be stored at the second save, that of rank 1 not at the third.
+end. With ``trouble`` the state of rank 0 cannot be stored at step 4, that of rank 1 not at step 6. With
+``full`` the disk takes nothing after step 2.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 
 import torch
 from rgt_train import Options, Run, distributed
+from rgt_train.commit import Draft
 from rgt_train.parallel import fingerprint
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -39,31 +42,47 @@ class Averages:
 
 
 class Fickle:
-    """Something with state that one rank cannot store at times."""
+    """Something with state that rank 0 cannot store at step 4, and rank 1 not at step 6."""
+
+    step = 0
 
     def __init__(self, rank: int, *, trouble: bool) -> None:
-        self._rank, self._saves, self._trouble = rank, 0, trouble
+        self._bad = {0: 4, 1: 6}[rank] if trouble else -1
 
     def state_dict(self) -> dict[str, Any]:
-        self._saves += 1
-        return {"odd": object() if self._trouble and self._saves == self._rank + 3 else 1}
+        return {"odd": object() if self.step == self._bad else 1}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert state["odd"] == 1
+
+
+def fill_the_disk() -> None:
+    """Refuse every directory of a checkpoint after step 2."""
+    create = Draft.create
+
+    def refuse(store: Any, kind: str, step: int, *sizes: int) -> Any:
+        if step > 2:
+            raise OSError(errno.ENOSPC, "No space left on device", store.root)
+        return create(store, kind, step, *sizes)
+
+    Draft.create = refuse  # type: ignore[method-assign,assignment]
 
 
 def main() -> None:
     """Train to the end, from wherever FOLDER stands."""
     folder, epochs, trouble = Path(sys.argv[1]), int(sys.argv[2]), "trouble" in sys.argv
     ranks = distributed(timeout_s=30)
+    if "full" in sys.argv:
+        fill_the_disk()
     torch.manual_seed(5)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 2))
     fully_shard(model, mesh=init_device_mesh("cpu", (ranks.world,)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.05)
     averages = Averages(model)
+    fickle = Fickle(ranks.rank, trouble=trouble)
     run = Run(
         folder / "run", model={"ranker": model}, optimizer=optimizer, ema=averages,
-        scaler=Fickle(ranks.rank, trouble=trouble), samples=24, batch_size=4, epochs=epochs, ranks=ranks,
+        scaler=fickle, samples=32, batch_size=4, epochs=epochs, ranks=ranks,
         options=Options(save_every=2, background=False),
     )  # fmt: skip
 
@@ -86,6 +105,7 @@ def main() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
                 averages.update()
+                fickle.step = run.step_now + 1
                 run.step(loss.item())
     note("final")
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from rgt_train import exits
 from rgt_train.manifest import Damaged
-from rgt_train.parallel import adapters, in_step
+from rgt_train.parallel import adapters, in_step, ordered
 from rgt_train.parallel.agreeing import NotTaken, agreed
 from rgt_train.parallel.crew import Crew, everywhere, is_everywhere
 from rgt_train.ranks import Alone, RanksError
@@ -33,6 +34,10 @@ class Threads:
         barrier.wait(10)
         found = self._place["value"]
         barrier.wait(10)
+        return found
+
+    def agree(self, wishes: int) -> int:
+        found: int = functools.reduce(operator.or_, self.all_gather(wishes))
         return found
 
     def all_gather(self, value: Any) -> list[Any]:
@@ -106,9 +111,59 @@ def test_what_all_raise_by_themselves_is_not_told_again() -> None:
     assert [str(error) for error, _ in together(2, lambda crew, _: order(crew))] == ["1", "1"]
 
 
+def test_a_leader_that_waits_is_heard_and_hears_of_a_signal_to_another_rank() -> None:
+    def lead(crew: Crew, orders: list[Any]) -> Any:
+        crew.heard = lambda: orders.append("heard")
+
+        def wait() -> list[bool]:
+            first = crew.alive()
+            crew.order("note", "now")
+            return [first, crew.alive()]
+
+        crew.asked = lambda: crew._ranks.rank == 2 and (2, "now") in orders
+        return crew.do(wait)
+
+    for rank, (result, orders) in enumerate(together(3, lead)):
+        assert result == [False, True], "a signal to rank 2 reaches the one that waits"
+        assert orders.count("heard") == (2 if rank == 0 else 4), "each order is a sign of life"
+
+
+class Slow:
+    """A save that takes so many looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks, self.busy = looks, True
+
+    def poll(self) -> Any:
+        self.looks -= 1
+        self.busy = self.looks > 0
+        return None if self.busy else "saved"
+
+    def wait(self) -> Any:
+        return "waited"
+
+
+def test_a_long_save_lets_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordered, "_HEARD_S", 0.0)
+
+    def lead(crew: Crew, orders: list[Any]) -> Any:
+        crew.heard = lambda: orders.append("heard")
+        slow: Any = Slow(4)
+        return crew.do(ordered.Ordered(slow, crew).wait)
+
+    (result, led), (_, heard) = together(2, lead)
+    assert (result, led.count("heard"), heard.count("heard")) == ("saved", 3, 4)
+    slow: Any = Slow(4)
+    alone: Any = ordered.Ordered(slow, Crew(Alone())).wait()
+    assert alone == "waited", "nobody listens"
+
+
 def test_alone_it_is_a_plain_call() -> None:
     crew = Crew(Alone())
-    assert crew.do(lambda: crew.order("nothing")) is None
+    assert crew.do(lambda: crew.order("alive")) is False
+    assert not crew.alive()
+    crew.asked = lambda: True
+    assert crew.alive()
 
 
 def test_the_ranks_are_judged_by_name_and_shard() -> None:
@@ -152,7 +207,7 @@ def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
         (KeyError("model"), RanksError, KeyError, True),
     ]
     for error, told, own, ends in expected:
-        found = together(3, partial(in_agreement, error))
+        found = together(3, functools.partial(in_agreement, error))
         errors = [result for result, _ in found]
         assert [type(each) for each in errors] == [told, own, told]
         assert all("rank 1" in str(each) for each in errors if each is not error)

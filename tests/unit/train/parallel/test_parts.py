@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,10 @@ def test_averages_in_parts_come_back_and_one_rank_s_trouble_stops_nobody(
 ) -> None:
     first = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "1", "trouble")
     assert first.wait() == [0, 0], first.text()
-    failed = [event["error"] for event in events(tmp_path / "run", "checkpoint-failed")]
-    assert len(failed) == 2, first.text()
-    assert all("scaler/odd is a builtins.object" in error for error in failed)
-    assert ["(found by rank 1)" in error for error in failed] == [False, True]
+    failed = {event["step"]: event["error"] for event in events(tmp_path / "run", "checkpoint-failed")}
+    assert list(failed) == [4, 6], first.text()
+    assert all("scaler/odd is a builtins.object" in error for error in failed.values())
+    assert ["(found by rank 1)" in error for error in failed.values()] == [False, True]
     second = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "2")
     left = noted(tmp_path, "final")
     assert second.wait() == [0, 0], second.text()
@@ -47,6 +48,15 @@ def test_averages_in_parts_come_back_and_one_rank_s_trouble_stops_nobody(
     raw = read(memoryview(bytearray((tmp_path / "raw.safetensors").read_bytes())))
     same = {name for name in raw if torch.equal(raw[name], weights[name])}
     assert same == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+
+
+def test_a_signal_to_another_rank_ends_the_wait_for_the_disk(trainers: Zygote, tmp_path: Path) -> None:
+    ranks = forked(trainers, 2, parts_worker.__file__, str(tmp_path), "1", "full")
+    ranks.each[0].wait_line("holding at step 7")
+    ranks.each[1].signal(signal.SIGTERM)
+    assert ranks.wait() == [75, 75], ranks.text()
+    assert "a signal to another rank at step" in ranks.text()
+    assert "could not be saved; a relaunch goes on from the last good checkpoint" in ranks.text()
 
 
 def state_of(**models: torch.nn.Module) -> RunState:
