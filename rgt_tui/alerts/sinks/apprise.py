@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 
+from rgt_tui.alerts.aside import Aside
 from rgt_tui.alerts.sinks.base import Secret, SinkError, address, words_of
 from rgt_tui.alerts.sinks.http import hush
 from rgt_tui.model.alert import AlertEvent, SinkSettings
@@ -13,16 +13,23 @@ TYPES = {"error": "failure", "warn": "warning", "info": "success"}
 
 
 class Apprise:
-    """One or more of Apprise's addresses, a line each. Its calls block, so they run in a thread."""
+    """One or more of Apprise's addresses, a line each. Its calls block, some without end, so they run in a thread."""
 
     def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
         self._settings = settings
         self._env = env
+        self._aside = Aside()
 
     async def send(self, event: AlertEvent) -> None:
         """Notify all of the addresses; see `Sink.send`."""
         addresses = address(self._settings, self._env)
-        await asyncio.to_thread(_notify, addresses, event)
+        seconds = self._settings.timeout_s
+        try:
+            await self._aside.call(lambda: _notify(addresses, event), seconds)
+        except TimeoutError:
+            raise SinkError(
+                f"a service of Apprise has not answered within {seconds:g} s and is still being waited for"
+            ) from None
 
     async def close(self) -> None:
         """Nothing is held."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -86,6 +88,38 @@ async def test_apprise_with_several_addresses_in_a_file(receiver: Receiver, tmp_
     path.write_text(f"json://127.0.0.1:{receiver.port}/a\njson://127.0.0.1:{receiver.port}/b\n")
     await build(SinkSettings("apprise", url_file=str(path)), {}).send(EVENT)
     assert sorted(request.path.strip("/") for request in receiver.requests) == ["a", "b"]
+
+
+async def test_an_apprise_that_hangs_has_one_thread_and_no_second_message(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hangs is given up, not called again while it hangs, and works again when it has ended."""
+    import apprise
+
+    ends = threading.Event()
+    real, calls = apprise.Apprise.notify, []
+
+    def hang(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(threading.current_thread())
+        ends.wait()
+        return real(self, *arguments, **named)
+
+    monkeypatch.setattr(apprise.Apprise, "notify", hang)
+    settings = SinkSettings("apprise", url_env="URL", timeout_s=0.2)
+    quick = Apprise(settings, {"URL": f"json://127.0.0.1:{receiver.port}/x"})
+    try:
+        for _ in range(3):
+            with pytest.raises(SinkError, match=r"has not answered within 0\.2 s"):
+                await quick.send(EVENT)
+        assert len(calls) == 1
+        assert calls[0].daemon, "the end of rgt does not wait for it"
+    finally:
+        ends.set()
+    await asyncio.to_thread(calls[0].join, 20)
+    await asyncio.sleep(0)  # the loop hears of the end of the thread
+    quick._settings = msgspec.structs.replace(settings, timeout_s=20.0)
+    await quick.send(EVENT)
+    assert len(receiver.requests) == 2
 
 
 KINDS = ["ntfy", "webhook", "apprise"]

@@ -1,0 +1,61 @@
+"""Calls that hang: given up, not begun a second time, and taken up again when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from rgt_tui.alerts.aside import Aside
+
+
+async def test_what_it_returns_and_raises_comes_back() -> None:
+    aside = Aside()
+    assert await aside.call(lambda: 7, 20) == 7
+    with pytest.raises(ValueError, match="odd"):
+        await aside.call(lambda: int("odd"), 20)
+    assert await aside.call(threading.current_thread, 20) is not threading.current_thread()
+
+
+async def test_what_hangs_is_given_up_and_nothing_begins_before_it_ends() -> None:
+    aside, ends, begun = Aside(), threading.Event(), []
+
+    def hang() -> None:
+        begun.append(threading.current_thread())
+        ends.wait()
+
+    with pytest.raises(TimeoutError):
+        await aside.call(hang, 0.01)
+    with pytest.raises(TimeoutError, match="still hangs"):
+        await aside.call(hang, 20)
+    assert len(begun) == 1
+    assert begun[0].daemon, "the end of the program does not wait for it"
+    ends.set()
+    await asyncio.to_thread(begun[0].join)
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                assert await aside.call(lambda: 7, 20) == 7
+                break
+            except TimeoutError:
+                await asyncio.sleep(0)
+
+
+async def test_a_caller_that_is_cancelled_leaves_the_call_to_end_before_the_next() -> None:
+    aside, ends, order = Aside(), threading.Event(), []
+
+    def slow() -> None:
+        ends.wait()
+        order.append("first")
+
+    first = asyncio.create_task(aside.call(slow, 20))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(aside.call(lambda: order.append("second"), 20))
+    await asyncio.sleep(0)
+    ends.set()
+    await second
+    assert order == ["first", "second"]
