@@ -7,7 +7,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Callable, List, Optional, Sequence, Set, Tuple
+from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 from rgt_train.arena import Arena
 from rgt_train.collected import STATE_FILE, Collected, Part
@@ -301,23 +301,3 @@ class ArenaPersister:
 def _group(key: str) -> str:
     """Return what is copied in one way: an EMA, an optimizer, the weights of a model."""
     return key.split("/", 1)[0] if "/" in key else "weights"
-
-
-def hook(optimizers: Sequence[Any], before: Callable[[], None]) -> Tuple[List[Any], List[str]]:
-    """Let every optimizer call `before` before it changes anything.
-
-    Returns:
-        The handles by which the hooks are removed, and the classes that have no such hook.
-    """
-    handles: List[Any] = []
-    without: List[str] = []
-    for optimizer in optimizers:
-        register = getattr(optimizer, "register_step_pre_hook", None)
-        if register is None:
-            without.append(type(optimizer).__name__)
-        else:
-            handles.append(register(lambda *_: before()))
-    return handles, without
-
-
-__all__ = ["ArenaPersister", "hook"]

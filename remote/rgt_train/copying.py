@@ -73,7 +73,7 @@ class Copy:
     ) -> None:
         self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
         self._all = [*now, *later]
-        self._versions = [_version(pair.source) for pair in self._later]
+        self._versions = [version_of(pair.source) for pair in self._later]
         self._digests = [digest_of(pair.source) for pair in self._all] if paranoid() else []
         self._over = threading.Event()
         self._settled = False
@@ -133,7 +133,7 @@ class Copy:
             return
         self._settled = True
         pairs = zip(self._later, self._versions)  # noqa: B905  made together
-        torn = [pair.name for pair, version in pairs if _version(pair.source) != version]
+        torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]
         self._judged(Torn(torn) if torn else self._compare())
 
     def _compare(self) -> Optional[BaseException]:
@@ -180,7 +180,8 @@ def _on_gpu(now: Iterable[Pair], later: Iterable[Pair]) -> Optional[GpuCopy]:
     return GpuCopy(here, there) if here or there else None
 
 
-def _version(tensor: torch.Tensor) -> int:
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place, as torch counts."""
     try:
         return tensor._version
     except RuntimeError:

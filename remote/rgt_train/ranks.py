@@ -14,6 +14,8 @@ SAVE = 2
 """Wish of the writer whose cadence says that a save is due."""
 HOLD = 4
 """Wish of the writer that nothing may go on before a save succeeds."""
+MIDSTEP = 8
+"""Word of a rank that an optimizer has changed its weights since the last step boundary: not a moment to save."""
 
 
 class RanksError(RuntimeError):

@@ -85,9 +85,11 @@ class Run:
         persister: Makes what puts the state onto the disk; None for the one of a state that one process holds.
 
     Raises:
-        UsageError: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else.
+        NotStarted: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else. It is
+            a `UsageError`, and a `SystemExit` with exit code 2.
     """
 
+    @exits.starts
     def __init__(
         self,
         out: StrPath,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Callable, List, Optional, Tuple
 
-from rgt_train import exits, rng
+from rgt_train import exits
 from rgt_train.loaded import Loaded
 from rgt_train.parallel import in_step
 from rgt_train.parallel.agreeing import agreed
@@ -77,7 +77,7 @@ class Replicated:
             Stop: The ranks are out of step.
         """
         self._checks.before_save(request.step, state)
-        state.random = self._ranks.gather(rng.capture())
+        state.random = self._ranks.gather(state.random_here())
         if self._inner is not None:
             self._inner.begin(request, state)
 

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from rgt_train import digest, exits, manifest, rng
+from rgt_train import digest, exits, manifest
 from rgt_train.collected import STATE_FILE
 from rgt_train.durable import write_file
 from rgt_train.parallel import sharded_state
@@ -94,7 +94,7 @@ class ShardedPersister:
         self._settle()
         self._ranks.background()  # made by all ranks together, the first time
         self._checks.before_save(request.step, state)
-        random = self._ranks.gather(rng.capture())
+        random = self._ranks.gather(state.random_here())
         self._last = None  # what failed before is not what `again` may write from here on
         copy, text = agreed(self._ranks, lambda: self._copy(state, random))
         size = sum(t.numel() * t.element_size() for t in copy.values())

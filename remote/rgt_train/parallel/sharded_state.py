@@ -68,7 +68,8 @@ def take(state: RunState) -> Taken:
     Raises:
         UsageError: It holds something that cannot be stored.
     """
-    tensors, plain = shards.collect(state.models, owners(state))
+    with state.held_settings():
+        tensors, plain = shards.collect(state.models, owners(state))
     for name, buffer in _own_buffers(state, tensors).items():
         tensors[f"rank{state.rank}/{name}"] = buffer
 
@@ -78,7 +79,7 @@ def take(state: RunState) -> Taken:
 
     try:
         others = {name: other for name, other in state.others.items() if name not in state.optimizers}
-        objects = {name: tree.encode(other.state_dict(), put, name) for name, other in others.items()}
+        objects = {name: tree.encode(state.state_of(name), put, name) for name in others}
     except (tree.CannotStore, ValueError) as error:
         raise UsageError(f"this state cannot be stored safely: {error}") from error
     return Taken(tensors, plain, objects)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run, copying
-from rgt_train.arena_persister import ArenaPersister, hook
+from rgt_train.arena_persister import ArenaPersister
 from rgt_train.assembling import counted
 from rgt_train.copying import PARANOID, Torn
 from rgt_train.exits import UsageError
+from rgt_train.hooks import Hooks
 from rgt_train.persister import STEP, Outcome, Request
 from rgt_train.progress import Progress
 from rgt_train.state import RunState
@@ -46,8 +47,8 @@ class Bench:
         self.pids: list[int] = []
         self.persister = ArenaPersister(Store(out, 1), started=self.pids.append, background=background)
         if hooked:
-            self.handles, without = hook([self.optimizer], self.persister.before_change)
-            assert without == []
+            self.hooks = Hooks([self.optimizer], self.persister.before_change)
+            assert self.hooks.complete
         self.at_begin: dict[str, Any] = {}
         self.steps = 0
         self.train()
@@ -227,8 +228,7 @@ def test_a_save_that_failed_before_it_was_judged_is_no_trouble_for_the_next(
 
 def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     bench, gate = build(), Gate(monkeypatch)
-    for handle in bench.handles:
-        handle.remove()
+    bench.hooks.close()
     bench.begin()
     bench.train()
     gate.opened.set()

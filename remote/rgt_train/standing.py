@@ -1,0 +1,76 @@
+"""Where a run stands between two steps: at a boundary, where its state may be saved, or in the middle of a step."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional, Sequence
+
+from rgt_train.hooks import Hooks
+from rgt_train.sampler import EpochSampler
+from rgt_train.state import RunState
+
+
+class Standing:
+    """Knows whether anything has changed since the last step boundary.
+
+    Args:
+        state: What is saved.
+        sampler: How long an epoch is.
+        optimizers: What changes the weights.
+        before: Called before each change of theirs.
+        say: Where a slower way of saving is told.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        sampler: EpochSampler,
+        optimizers: Sequence[Any],
+        before: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._state, self._sampler, self._say = state, sampler, say
+        self._hooks = Hooks(optimizers, before, self._captured)
+        state.hooked = self._hooks.complete
+        for silent in self._hooks.silent:
+            say(f"{silent}: saves copy on the training thread")
+
+    @property
+    def touched(self) -> bool:
+        """Whether an optimizer has begun to change weights since the last step boundary."""
+        return self._hooks.touched
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was computed since the last step, as far as can be known, and all is in this process."""
+        batch_is_step = self._sampler.window == 1 or self._state.progress.micro > 0
+        return self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
+
+    def stepped(self) -> None:
+        """Take in that a step is over."""
+        self._hooks.touched = False
+        self.look()
+
+    def look(self, random: Optional[Dict[str, Any]] = None) -> None:
+        """Keep the small parts of the state as they are, if the last step of the epoch is done.
+
+        Args:
+            random: Random state that is still to be put back, if there is any.
+        """
+        if self._state.progress.done_steps >= self._sampler.steps_per_epoch:
+            self._state.hold(random)
+
+    def next_epoch(self) -> None:
+        """Take in that what comes after the last step of the epoch is over, too."""
+        self._state.held = None
+
+    def changed(self) -> str:
+        """Return which big parts of the state have changed since the end of the epoch, in words."""
+        return self._state.held.changed() if self._state.held else ""
+
+    def close(self) -> None:
+        """Leave the optimizers alone."""
+        self._hooks.close()
+
+    def _captured(self) -> None:
+        self._state.hooked = False
+        self._say("optimizer.step() is captured into a CUDA graph: from now on saves copy at once")
