@@ -79,7 +79,7 @@ def main(argv: Optional[Sequence[str]] = None, stop: Optional[StopRequest] = Non
     try:
         return _run(options, stop)
     except exits.UsageError as error:
-        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
+        exits.NotStarted.of(error)  # says it
         return exits.USAGE
     except exits.Stop as error:
         return int(error.code or 0)

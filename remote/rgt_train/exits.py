@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+from typing import Any, Callable, TypeVar
+
+Work = TypeVar("Work", bound=Callable[..., Any])
+
 DONE = 0
 """All steps are done and the result is on disk."""
 FAILED = 1
@@ -35,3 +41,36 @@ class Stop(SystemExit):
 
 class UsageError(Exception):
     """A mistake of the person who launched it: shown as one line without a traceback, exit code 2."""
+
+
+class NotStarted(UsageError, SystemExit):
+    """A `UsageError` that ends the process with code 2 where nobody catches it: a person's own loop needs no handling.
+
+    The line is on stderr already when it is raised, because the interpreter says nothing about a `SystemExit`.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.code = USAGE
+
+    @classmethod
+    def of(cls, error: UsageError) -> "NotStarted":
+        """Say the line, once, and return what to raise."""
+        if isinstance(error, cls):
+            return error
+        print(f"rgt_train: {error}", file=sys.stderr, flush=True)
+        return cls(str(error))
+
+
+def starts(work: Work) -> Work:
+    """Let a function that is called before a training begins raise `NotStarted` in place of `UsageError`."""
+
+    @functools.wraps(work)
+    def started(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return work(*args, **kwargs)
+        except UsageError as error:
+            raise NotStarted.of(error) from error
+
+    found: Any = started
+    return found  # type: ignore[no-any-return]

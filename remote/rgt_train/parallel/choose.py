@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 import torch
 
-from rgt_train.exits import UsageError
+from rgt_train.exits import UsageError, starts
 from rgt_train.parallel import launch
 from rgt_train.parallel.agreeing import NotTaken
 from rgt_train.parallel.crew import Crew, everywhere
@@ -32,6 +32,7 @@ _SEE_S = 20.0
 _made: "Optional[TorchRanks]" = None
 
 
+@starts
 def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
     """Join the ranks that the launcher started, once; `device` is where this one computes.
 
@@ -43,7 +44,7 @@ def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
             that one rank does alone. None for `torch_ranks.TIMEOUT_S`. The first call decides.
 
     Raises:
-        UsageError: The launcher's variables make no sense, or there are fewer GPUs than ranks.
+        NotStarted: The launcher's variables make no sense, or there are fewer GPUs than ranks (exit code 2).
         RanksError: The other ranks did not come.
     """
     global _made
