@@ -6,7 +6,7 @@ import os
 from typing import List, Optional, Tuple
 
 from rgt_train import manifest, space
-from rgt_train.durable import fsync_dir
+from rgt_train.durable import fsync_dir, remove
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
 from rgt_train.mirror.place import Place, bests, fetch, steps
@@ -18,7 +18,7 @@ from rgt_train.store import Store
 def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
     """Bring the newest good checkpoint of `place` here if it is newer than step `local`.
 
-    ``best`` comes too where there is none here, or a damaged one.
+    ``best`` comes too where there is none here, or a damaged one, or one that is older than that checkpoint's.
 
     Returns:
         Where the checkpoint is now, None where nothing newer is there; and lines for a person.
@@ -29,10 +29,9 @@ def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[st
     """
     says: List[str] = []
     names = place.names()
-    if bests(names) and not _is_whole(store.best):
-        store.set_best_aside()
-        _fetch_newest(place, store, bests(names), store.best, says)
     newer = [item for item in steps(names) if local is None or item.step > local]
+    if bests(names) and _wants_best(store, bests(names)[-1], stale=bool(newer)):
+        _fetch_newest(place, store, bests(names), store.best, says)
     return _fetch_newest(place, store, newer, None, says), says
 
 
@@ -62,20 +61,32 @@ def _fetch_newest(
             says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
             continue
         path = target or store.path_of(item)
+        aside = store.aside(path)
+        if os.path.lexists(path):
+            os.rename(path, aside)
         os.rename(temporary, path)
         for parent in (store.root, store.out):
             fsync_dir(parent)
+        remove(aside)
         size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
         says.append(f"fetched {item.name} from the mirror {place.url}  {space.human(size)}")
         return path
     return None
 
 
-def _is_whole(path: str) -> bool:
+def _wants_best(store: Store, there: Item, *, stale: bool) -> bool:
+    """Say whether the ``best`` of the mirror is to come here; what is damaged here is moved aside.
+
+    Args:
+        store: What is here.
+        there: The best of the mirror.
+        stale: Whether what is here is behind the mirror.
+    """
     try:
-        manifest.verify(path)
+        body = manifest.verify(store.best)
     except Unreadable:
         raise
     except (Damaged, UsageError):
-        return False
-    return True
+        store.set_best_aside()
+        return True
+    return stale and (there.attempt, there.step) > (int(body.get("attempt", 0)), int(body["step"]))

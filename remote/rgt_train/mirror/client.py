@@ -45,6 +45,9 @@ class Mirror:
         self._current: Optional[Tuple[str, _Errand]] = None
         self._retry_at = 0.0
         self._failing = False
+        self._launch = os.urandom(8).hex()
+        """Name of this launch: the mirror is held by one at a time."""
+        self._held = False
 
     def fetch_newer(self, local: Optional[int]) -> Optional[str]:
         """Bring the newest good checkpoint of the mirror here if it is newer than step `local`; return its path.
@@ -52,12 +55,10 @@ class Mirror:
         ``best`` comes too where there is none here, or a damaged one.
 
         Raises:
-            UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), or it does not
-                answer and there is nothing here: starting anew might leave behind what it has.
+            UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), belongs to another
+                run, or does not answer while there is nothing here: starting anew might leave behind what it has.
         """
-        answer = self._ask(
-            {"do": "bring", "out": self._store.out, "attempt": self._store.attempt, "local": local}
-        )
+        answer = self._ask({"do": "bring", "attempt": self._store.attempt, "local": local})
         if "error" not in answer:
             for line in answer["says"]:
                 self._report.say(line)
@@ -135,7 +136,8 @@ class Mirror:
         if self._helper is None or self._helper.ended() is not None:
             self._helper = Helper("rgt_train.mirror.worker", bare="://" not in self._url)
             self._started(self._helper.pid)
-        wire.send(self._helper.sock, {"url": self._url, **fields})
+        who = {"out": self._store.out, "launch": self._launch, "held": self._held}
+        wire.send(self._helper.sock, {"url": self._url, **who, **fields})
         return self._helper
 
     def _ask(self, fields: Dict[str, Any]) -> Dict[str, Any]:
@@ -146,6 +148,7 @@ class Mirror:
             self.close()
             return {"error": f"the mirror process died: {error}"}
         assert message is not None, "a blocking read returns a message"
+        self._held = bool(message[0]["held"])
         return message[0]
 
     def _begin(self, kind: str, errand: _Errand) -> None:
@@ -168,11 +171,14 @@ class Mirror:
             if message is None:
                 return
             answer = message[0]
+            self._held = bool(answer["held"])
         (kind, errand), self._current = self._current, None
         if "error" in answer:
             self._failed(kind, errand, str(answer["error"]))
         elif "gone" not in answer:
             self._failing = False
+            for line in answer["says"]:
+                self._report.say(line)
             size, seconds = int(answer["bytes"]), float(answer["seconds"])
             self._report.say(
                 f"mirrored {errand.name} → {self._url}  {space.human(size)}  read back  {seconds:.1f} s"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import BinaryIO, Iterator, List, Mapping
 
-from rgt_train.durable import fsync_dir, remove, write_all
+from rgt_train.durable import fsync_dir, remove, replace_file, write_all
 from rgt_train.exits import UsageError
-from rgt_train.mirror.place import MANIFEST, PIECE
+from rgt_train.mirror.place import MANIFEST, OWNER, PIECE, is_ours
 
 
 class Folder:
@@ -74,6 +74,25 @@ class Folder:
         os.rename(os.path.join(self.url, name), aside)
         fsync_dir(self.url)
         remove(aside)
+
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted."""
+        for name in os.listdir(self.url):
+            if any(name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")):
+                remove(os.path.join(self.url, name))
+
+    def note(self) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+        try:
+            with open(os.path.join(self.url, OWNER), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            os.stat(self.url)  # a volume that went away is no mirror without an owner
+            return b""
+
+    def mark(self, content: bytes) -> None:
+        """Keep `content` beside the directories."""
+        replace_file(os.path.join(self.url, OWNER), content)
 
     @staticmethod
     def _copy(source: BinaryIO, target: str) -> None:

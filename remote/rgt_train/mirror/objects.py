@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any, BinaryIO, Iterator, List, Mapping
 
 from rgt_train.exits import UsageError
-from rgt_train.mirror.place import MANIFEST, PIECE
+from rgt_train.mirror.place import MANIFEST, OWNER, PIECE, is_ours
 
 
 class Objects:
@@ -62,6 +62,29 @@ class Objects:
         for path in (f"{folder}/{MANIFEST}", folder):
             if _told(lambda path=path: self._fs.exists(path)):
                 _told(lambda path=path: self._fs.rm(path, recursive=True))
+
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted: what has no manifest."""
+        try:
+            found = _told(lambda: self._fs.ls(self._root, detail=False))
+        except FileNotFoundError:
+            return
+        whole = set(self.names())
+        for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in found):
+            if is_ours(name) and name not in whole:
+                self.drop(name)
+
+    def note(self) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+        try:
+            found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{OWNER}"))
+        except FileNotFoundError:
+            return b""
+        return found
+
+    def mark(self, content: bytes) -> None:
+        """Keep `content` beside the directories."""
+        _told(lambda: self._fs.pipe_file(f"{self._root}/{OWNER}", content))
 
     def _put(self, path: str, source: BinaryIO) -> None:
         with self._fs.open(path, "wb") as target:

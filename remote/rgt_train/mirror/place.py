@@ -12,6 +12,8 @@ from rgt_train.manifest import Damaged
 from rgt_train.retention import Item
 
 MANIFEST = manifest.NAME
+OWNER = "owner.json"
+"""Beside the directories: whose mirror it is (see `rgt_train.mirror.owner`)."""
 PIECE = 4 << 20
 """Bytes that are read or written at a time."""
 _STEP = re.compile(r"step-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
@@ -39,6 +41,15 @@ class Place(Protocol):
     def drop(self, name: str) -> None:
         """Delete a directory, the manifest first."""
 
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted."""
+
+    def note(self) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+
+    def mark(self, content: bytes) -> None:
+        """Keep `content` beside the directories."""
+
 
 def steps(names: List[str]) -> List[Item]:
     """Return the step checkpoints among `names`, oldest first."""
@@ -46,8 +57,16 @@ def steps(names: List[str]) -> List[Item]:
 
 
 def bests(names: List[str]) -> List[Item]:
-    """Return the best checkpoints among `names`, oldest first."""
-    return _items(names, _BEST)
+    """Return the best checkpoints among `names`, the one that counts last.
+
+    That is the best of the last launch: one of a later step may be of a time that a rollback gave up.
+    """
+    return sorted(_items(names, _BEST), key=lambda item: (item.attempt, item.step, item.serial))
+
+
+def is_ours(name: str) -> bool:
+    """Say whether `name` is that of a checkpoint in a mirror."""
+    return bool(_STEP.match(name) or _BEST.match(name))
 
 
 def check(place: Place, name: str, expected: Mapping[str, Mapping[str, object]]) -> None:

@@ -10,16 +10,19 @@ import os
 import socket
 import sys
 import time
-from contextlib import ExitStack
-from typing import Any, BinaryIO, Callable, Dict, Optional
+from contextlib import ExitStack, suppress
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional
 
-from rgt_train import manifest, retention, wire
+from rgt_train import manifest, wire
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
+from rgt_train.mirror import place as places
 from rgt_train.mirror.bringing import bring, forget
 from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import MANIFEST, Place, bests, check, steps
-from rgt_train.retention import Item, Policy
+from rgt_train.mirror.owner import Owner, check, take
+from rgt_train.mirror.place import MANIFEST, Place
+from rgt_train.mirror.room import prune, with_room
+from rgt_train.retention import Policy
 from rgt_train.store import Store
 from rgt_train.writer import die_with_parent
 
@@ -31,24 +34,87 @@ def main() -> None:
     if hasattr(os, "nice"):
         os.nice(5)  # there is no hurry: the checkpoint is on the local disk
     reader = wire.Reader(sock)
-    place: Optional[Place] = None
+    errands: Optional[Errands] = None
     try:
         while True:
             message = reader.read(block=True)
             assert message is not None, "a blocking read returns a message"
             fields = message[0]
+            held = bool(fields["held"])
             try:
-                place = place or open_place(fields["url"])
-                answer = _VERBS[fields["do"]](place, fields)
+                if errands is None:
+                    errands = Errands(open_place(fields["url"]), fields["out"], fields["launch"], held=held)
+                answer = errands.do(fields)
             except (OSError, Damaged, UsageError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}", "usage": isinstance(error, UsageError)}
-            wire.send(sock, answer)
+            wire.send(sock, {**answer, "held": errands.held if errands is not None else held})
     except wire.Closed:
         os._exit(0)
 
 
-def copy(place: Place, path: str, name: str, policy: Policy) -> Dict[str, Any]:
+class Errands:
+    """What one launch asks of its mirror.
+
+    Args:
+        place: The mirror.
+        out: The run directory.
+        launch: Name of the launch.
+        held: Whether it held the mirror already, before this process was started.
+    """
+
+    def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
+        self._place, self._out, self._launch, self.held = place, out, launch, held
+        self._swept = False
+        self._verbs = {"copy": self._copy, "bring": self._bring, "forget": self._forget}
+
+    def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+        """Do what is asked and return the answer.
+
+        Raises:
+            OSError: The place, or the local disk, failed.
+            Damaged: What was read back is not what was copied.
+            UsageError: The mirror is not this launch's.
+        """
+        owner = check(self._place, self._out, self._launch, held=self.held)
+        return self._verbs[fields["do"]](fields, owner)
+
+    def _copy(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        policy, name, says = Policy(fields["last"], fields["hours"]), fields["name"], []  # type: ignore[var-annotated]
+        if owner is not None:
+            with_room(self._place, policy, name, says, lambda: take(self._place, self._out, owner))
+        self.held = True
+        if not self._swept:
+            self._place.sweep()
+            self._swept = True
+        return {**copy(self._place, fields["path"], name, policy, says), "says": says}
+
+    def _bring(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        path, says = bring(self._place, Store(self._out, fields["attempt"]), fields["local"])
+        if owner is not None:
+            with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
+                take(self._place, self._out, owner)
+                self.held = True
+        return {"path": path, "says": says}
+
+    def _forget(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        if owner is not None:
+            take(self._place, self._out, owner)
+        self.held = True
+        forget(self._place, fields["first"])
+        return {}
+
+
+def copy(
+    place: Place, path: str, name: str, policy: Policy, says: Optional[List[str]] = None
+) -> Dict[str, Any]:
     """Copy the checkpoint at `path` and compare every byte; then delete what the policy does not keep.
+
+    Args:
+        place: The mirror.
+        path: The checkpoint.
+        name: What it is called there.
+        policy: What stays there; what is copied now stays in any case.
+        says: Gets a line for each that was given up for want of room.
 
     Raises:
         OSError: The place, or the local disk, failed.
@@ -65,9 +131,9 @@ def copy(place: Place, path: str, name: str, policy: Policy) -> Dict[str, Any]:
         except (Damaged, FileNotFoundError):
             return {"gone": True}
         if name not in place.names() or not _is_whole(place, name, body):
-            place.put(name, files)
+            with_room(place, policy, name, [] if says is None else says, lambda: _put(place, name, files))
             compare(place, name, body)
-    prune(place, policy)
+    prune(place, policy, name)
     size = sum(facts["size"] for facts in body["files"].values())
     return {"bytes": size, "seconds": time.monotonic() - begun}
 
@@ -78,7 +144,7 @@ def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
     Raises:
         Damaged: Something differs.
     """
-    check(place, name, body["files"])
+    places.check(place, name, body["files"])
     if manifest_of(place, name) != body:
         raise Damaged(f"{MANIFEST} reads back differently")
 
@@ -101,40 +167,7 @@ def manifest_of(place: Place, name: str) -> Dict[str, Any]:
     return manifest.parse(b"".join(place.read(name, MANIFEST)), f"{place.url}/{name}")
 
 
-def prune(place: Place, policy: Policy) -> None:
-    """Delete what the policy does not keep: the newest ``best`` stays, and the steps that it keeps here too."""
-    names = place.names()
-    known = steps(names)
-    if policy.hours:
-        known = [_dated(place, item) for item in known]
-    for item in [*retention.doomed(known, policy), *bests(names)[:-1]]:
-        place.drop(item.name)
-
-
-def _dated(place: Place, item: Item) -> Item:
-    try:
-        at = float(manifest_of(place, item.name).get("time", 0.0))
-    except (Damaged, UsageError, OSError):
-        at = 0.0
-    return Item(item.step, item.attempt, item.serial, item.name, at)
-
-
-def _copy(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
-    return copy(place, fields["path"], fields["name"], Policy(fields["last"], fields["hours"]))
-
-
-def _bring(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
-    path, says = bring(place, Store(fields["out"], fields["attempt"]), fields["local"])
-    return {"path": path, "says": says}
-
-
-def _forget(place: Place, fields: Dict[str, Any]) -> Dict[str, Any]:
-    forget(place, fields["first"])
-    return {}
-
-
-_VERBS: Dict[str, Callable[[Place, Dict[str, Any]], Dict[str, Any]]] = {
-    "copy": _copy,
-    "bring": _bring,
-    "forget": _forget,
-}
+def _put(place: Place, name: str, files: Mapping[str, BinaryIO]) -> None:
+    for source in files.values():
+        source.seek(0)  # an attempt before may have read them
+    place.put(name, files)

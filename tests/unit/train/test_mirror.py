@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -9,12 +10,14 @@ from typing import Any
 
 import pytest
 from rgt_train import exits, manifest
+from rgt_train.durable import write_all
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
-from rgt_train.mirror import worker
+from rgt_train.mirror import folder, worker
 from rgt_train.mirror.folder import Folder
 from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import check, fetch
+from rgt_train.mirror.place import bests, check, fetch
+from rgt_train.mirror.worker import Errands
 from rgt_train.retention import Policy
 from rgt_train.store import Store
 from rgt_train.writing import Job, perform
@@ -81,6 +84,55 @@ class TestFolder:
         check(place, source.name, manifest.read(source)["files"])
         assert [path.name for path in mirror.iterdir()] == [source.name]
 
+    def test_what_was_copied_now_is_not_pruned(self, tmp_path: Path) -> None:
+        """A mirror may hold later steps than this launch: of a time that is lost, or damaged there."""
+        place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+        for step, name in ((9, "step-00000009-a1"), (5, "step-00000005-a2")):
+            worker.copy(place, str(publish(run, step)), name, Policy(1))
+        assert sorted(place.names()) == ["step-00000005-a2", "step-00000009-a1"]
+        for step, name in ((9, "best-00000009-a1"), (5, "best-00000005-a2"), (7, "best-00000007-a2")):
+            worker.copy(place, str(publish(run, step, "best")), name, Policy(1))
+            assert [item.name for item in bests(place.names())] == [name], "of the last launch"
+
+    def test_what_killed_copies_left_is_swept(self, tmp_path: Path) -> None:
+        source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
+        place = Folder(str(mirror))
+        for name in (".tmp-step-00000003-a1", ".old-best-00000002-a1"):
+            shutil.copytree(source, mirror / name)
+        for name in (".tmp-mine", "step-00000003", ".trash"):
+            (mirror / name).mkdir()
+        errands = Errands(place, str(tmp_path / "run"), "l1", held=False)
+        errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0})
+        left = {path.name for path in mirror.iterdir()}
+        assert left == {".tmp-mine", "step-00000003", ".trash", source.name, "owner.json"}
+
+    def test_a_full_place_gives_up_what_is_worth_least(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+        for step in (1, 2, 3):
+            worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(9))
+        for step in (1, 2):
+            shutil.copytree(publish(run, step, "best"), tmp_path / "mirror" / f"best-{step:08d}-a1")
+        room, says = [4], list[str]()
+
+        def full(fd: int, data: Any, path: Any) -> None:
+            if len(place.names()) > room[0]:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            write_all(fd, data, path)
+
+        monkeypatch.setattr(folder, "write_all", full)
+        worker.copy(place, str(publish(run, 4)), "step-00000004-a1", Policy(9), says)
+        assert [line.rsplit("gave up ", 1)[1] for line in says] == ["best-00000001-a1 there"]
+        room[0] = 2
+        worker.copy(place, str(publish(run, 5)), "step-00000005-a1", Policy(1), says)
+        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"]
+        assert [line.rsplit("-0000000", 1)[1][:1] for line in says[1:]] == ["1", "2", "3"]
+        room[0] = 0
+        with pytest.raises(OSError, match="No space left"):
+            worker.copy(place, str(publish(run, 6)), "step-00000006-a1", Policy(1), says)
+        assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"], "the newest of both stay"
+
     def test_fetched_bytes_are_verified(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
         place = Folder(str(mirror))
@@ -99,6 +151,108 @@ class TestFolder:
             open_place(str(tmp_path / "not" / "mounted"))
         with pytest.raises(UsageError, match="mirror nosuch://x"):
             open_place("nosuch://x")
+
+
+def test_an_object_store_keeps_an_owner_and_is_swept(tmp_path: Path) -> None:
+    """The store in memory that comes with fsspec: what is true of every file system of it."""
+    memory = pytest.importorskip("fsspec").filesystem("memory")
+    place = open_place(f"memory://{tmp_path.name}/run")
+    place.sweep()
+    assert (place.names(), place.note()) == ([], b"")
+    run = tmp_path / "run"
+    for step in (7, 8):
+        worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(2))
+    for name in ("step-00000003-a1", "best-00000003-a1", "notes"):
+        memory.pipe_file(f"/{tmp_path.name}/run/{name}/a", b"half")
+    memory.rm_file(f"/{tmp_path.name}/run/step-00000007-a1/manifest.json")
+    place.mark(b"owner")
+    place.sweep()
+    left = sorted(path.rsplit("/", 1)[1] for path in memory.ls(f"/{tmp_path.name}/run", detail=False))
+    assert left == ["notes", "owner.json", "step-00000008-a1"]
+    assert place.note() == b"owner"
+    memory.rm(f"/{tmp_path.name}", recursive=True)
+
+
+class TestOwner:
+    def errands(self, tmp_path: Path, out: str, launch: str, *, held: bool = False) -> Errands:
+        (tmp_path / out).mkdir(exist_ok=True)
+        return Errands(Folder(str(tmp_path / "mirror")), str(tmp_path / out), launch, held=held)
+
+    def copy(self, errands: Errands, tmp_path: Path, out: str, step: int) -> None:
+        source = publish(tmp_path / out, step)
+        errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0})
+
+    def bring(self, errands: Errands, local: int | None) -> str | None:
+        path: str | None = errands.do({"do": "bring", "attempt": 2, "local": local})["path"]
+        return path
+
+    def test_another_run_is_refused_and_changes_nothing(self, tmp_path: Path) -> None:
+        first = self.errands(tmp_path, "a", "l1")
+        assert self.bring(first, None) is None
+        self.copy(first, tmp_path, "a", 5)
+        publish(tmp_path / "b", 9)
+        second = self.errands(tmp_path, "b", "l2")
+        with pytest.raises(UsageError, match=r"belongs to another run \(\w+, last held by .*:.*/a\)"):
+            self.bring(second, 9)
+        with pytest.raises(UsageError, match="belongs to another run"):
+            self.copy(second, tmp_path, "b", 10)
+        with pytest.raises(UsageError, match="belongs to another run"):
+            second.do({"do": "forget", "first": 1})
+        assert first._place.names() == ["step-00000005-a1"]
+        self.copy(first, tmp_path, "a", 6)
+
+    def test_a_wiped_disk_takes_over_and_a_launch_that_still_runs_is_told(self, tmp_path: Path) -> None:
+        first = self.errands(tmp_path, "a", "l1")
+        self.copy(first, tmp_path, "a", 5)
+        second = self.errands(tmp_path, "b", "l2")
+        assert self.bring(second, None) is not None
+        assert (tmp_path / "b" / "run-id").read_text() == (tmp_path / "a" / "run-id").read_text()
+        with pytest.raises(UsageError, match=r"another launch of this run took the mirror .* over: .*/b\."):
+            self.copy(first, tmp_path, "a", 6)
+        self.copy(second, tmp_path, "b", 7)
+        again = self.errands(tmp_path, "a", "l3")  # the first box comes back, when the second is gone
+        assert self.bring(again, 6) == str(tmp_path / "a" / "checkpoints" / "step-00000007-a1")
+        restarted = self.errands(tmp_path, "a", "l3", held=True)
+        self.copy(restarted, tmp_path, "a", 8)
+
+    def test_a_mirror_of_an_earlier_version_gets_an_owner(self, tmp_path: Path) -> None:
+        source = publish(tmp_path / "a", 5)
+        worker.copy(Folder(str(tmp_path / "mirror")), str(source), source.name, Policy())
+        first = self.errands(tmp_path, "a", "l1")
+        assert self.bring(first, 5) is None
+        owner = json.loads((tmp_path / "mirror" / "owner.json").read_text())
+        assert owner["run"] == (tmp_path / "a" / "run-id").read_text().strip()
+        (tmp_path / "mirror" / "owner.json").write_text("{")
+        with pytest.raises(UsageError, match=r"owner\.json cannot be understood"):
+            self.copy(self.errands(tmp_path, "a", "l2"), tmp_path, "a", 6)
+
+    def test_a_full_mirror_can_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.copy(self.errands(tmp_path, "a", "l1"), tmp_path, "a", 5)
+
+        def refuse(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(folder, "replace_file", refuse)
+            second = self.errands(tmp_path, "b", "l2")
+            assert self.bring(second, None) is not None
+            assert not second.held
+        self.copy(second, tmp_path, "b", 6)
+        assert second.held
+
+    def test_a_stale_best_is_replaced_by_that_of_the_mirror(self, tmp_path: Path) -> None:
+        for out, step in (("a", 2), ("b", 8)):
+            publish(tmp_path / out, step, "best")
+        mirror = tmp_path / "mirror"
+        mirror.mkdir()
+        shutil.copytree(tmp_path / "b" / "best", mirror / "best-00000008-a1")
+        errands = self.errands(tmp_path, "a", "l1")
+        assert self.bring(errands, 5) is None
+        assert manifest.verify(tmp_path / "a" / "best")["step"] == 2, "nothing newer there: this one is right"
+        shutil.copytree(publish(tmp_path / "b", 9), mirror / "step-00000009-a1")
+        assert self.bring(errands, 5) is not None
+        assert manifest.verify(tmp_path / "a" / "best")["step"] == 8
+        assert not list((tmp_path / "a" / "checkpoints").glob(".*"))
 
 
 @pytest.fixture(scope="module")

@@ -135,6 +135,15 @@ place._fs.rm(f"{place._root}/{newest}/{MANIFEST}")
 assert newest not in place.names(), "without its manifest it does not count"
 worker.copy(place, str(sources[-1]), newest, Policy(2))
 assert newest in place.names()
+place._fs.pipe_file(f"{place._root}/step-00000009-a1/a", b"half")
+place._fs.pipe_file(f"{place._root}/notes/a", b"mine")
+assert place.note() == b""
+place.mark(b"owner")
+assert place.note() == b"owner"
+place.sweep()
+assert not place._fs.exists(f"{place._root}/step-00000009-a1/a")
+assert place._fs.exists(f"{place._root}/notes/a") and sorted(place.names()) == names[-2:]
+open_place("s3://box/nothing-yet").sweep()
 """
 
 
