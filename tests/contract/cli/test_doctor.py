@@ -15,7 +15,7 @@ import pytest
 
 from rgt_tui.cli.doctoring.box import BoxDoctor
 from rgt_tui.cli.doctoring.finding import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.hostkeys.policy import Policy
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, free_port
@@ -45,22 +45,13 @@ PROMISED = [
 """Scripts look for these: a change here breaks them."""
 
 
-def test_the_ids_are_those_that_were_promised_and_documented(rgt: Rgt, lab: BoxSpec) -> None:
-    done = rgt.on("doctor", "--json")
-    assert list(found(done)) == PROMISED
-    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"^\| `([a-z.-]+)` \|", text.split("## Doctor")[1], re.MULTILINE))
-    assert {*CLIENT_CHECKS, *CONFIG_CHECKS} <= named
-    assert set(BOX_CHECKS) <= named
-
-
-def test_a_good_box_has_no_failure(rgt: Rgt, lab: BoxSpec) -> None:
+def test_the_ids_are_those_that_were_promised_and_a_good_box_has_no_failure(rgt: Rgt, lab: BoxSpec) -> None:
     rgt.describe([replace(lab, mounts=("/",))])
     done = rgt.on("doctor", "--json")
+    assert list(found(done)) == PROMISED
     results = words(done, "lab")
-    assert {
-        check: results[check] for check in ("dns", "tcp", "hostkey", "login", "python", "agent")
-    } == dict.fromkeys(("dns", "tcp", "hostkey", "login", "python", "agent"), "ok")
+    reached = ("dns", "tcp", "hostkey", "login", "python", "agent")
+    assert {check: results[check] for check in reached} == dict.fromkeys(reached, "ok")
     assert (results["clock-skew"], results["mounts"]) == ("ok", "ok")
     failed = [
         item for item in found(done).values() if item["status"] == "fail" and item["id"] != "box.lab.disk"
@@ -68,30 +59,31 @@ def test_a_good_box_has_no_failure(rgt: Rgt, lab: BoxSpec) -> None:
     assert failed == []
 
 
+def test_the_ids_are_documented() -> None:
+    text = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `([a-z.-]+)` \|", text.split("## Doctor")[1], re.MULTILINE))
+    assert {*CLIENT_CHECKS, *CONFIG_CHECKS} <= named
+    assert set(BOX_CHECKS) <= named
+
+
 def test_what_fails_is_said_with_advice_and_skips_what_follows(
     rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
 ) -> None:
     (rgt.folder / "unknown").touch()
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen()
-        rgt.describe(
-            [
-                lab,
-                replace(lab, name="silent", port=silent.getsockname()[1]),
-                replace(lab, name="closed", port=free_port()),
-                replace(lab, name="nowhere", host="nowhere.invalid"),
-                replace(lab, name="newkey", known_hosts=str(rgt.folder / "unknown")),
-                replace(lab, name="stranger", identity=str(real_sshd.folder / "stranger")),
-                replace(lab, name="mounts", mounts=("/", "/not/there")),
-            ]
-        )
-        done = rgt.on("doctor", "--json", "--timeout", "15")
+    rgt.describe(
+        [
+            lab,
+            replace(lab, name="closed", port=free_port()),
+            replace(lab, name="nowhere", host="nowhere.invalid"),
+            replace(lab, name="newkey", known_hosts=str(rgt.folder / "unknown")),
+            replace(lab, name="stranger", identity=str(real_sshd.folder / "stranger")),
+            replace(lab, name="mounts", mounts=("/", "/not/there")),
+        ]
+    )
+    done = rgt.on("doctor", "--json", "--timeout", "15")
     assert done.returncode == 1
     everything = found(done)
-    for box, check in (
-        ("silent", "tcp"), ("closed", "tcp"), ("nowhere", "dns"), ("newkey", "hostkey"), ("stranger", "login"),
-    ):  # fmt: skip
+    for box, check in (("closed", "tcp"), ("nowhere", "dns"), ("newkey", "hostkey"), ("stranger", "login")):
         results = words(done, box)
         place = list(BOX_CHECKS).index(check)
         assert results[check] == "fail", (box, results)
@@ -100,6 +92,20 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
     assert words(done, "mounts")["mounts"] == "fail"
     assert "/not/there" in everything["box.mounts.mounts"]["text"]
     assert words(done, "lab")["login"] == "ok"
+
+
+async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
+    lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rgt_tui.cli.doctoring.box.STEP_SECONDS", 0.3)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        port = silent.getsockname()[1]
+        dns, tcp, *others = await BoxDoctor(replace(lab, port=port), Policy.ASK).check(15)
+    assert (dns.status, tcp.status, bool(tcp.advice)) == ("ok", "fail", True)
+    assert tcp.text == f"127.0.0.1:{port}: no answer within 0.3 s"
+    assert {item.status for item in others} == {"skip"}
 
 
 FLOODS = {
@@ -139,17 +145,6 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
     monkeypatch.setattr("rgt_tui.cli.doctoring.box.readings.judge", broken)
     (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
     assert (failed.text, "fault of rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
-
-
-def test_secrets_that_are_missing_are_named_and_not_shown(rgt: Rgt, lab: BoxSpec) -> None:
-    provider = ProviderRef(kind="runpod", instance="i", key_env="RGT_TEST_KEY", base_url="http://127.0.0.1:1")
-    rgt.describe([replace(lab, provider=provider)])
-    missing = found(rgt.on("doctor", "--json"))["config.secrets"]
-    assert (missing["status"], "RGT_TEST_KEY" in missing["text"]) == ("fail", True)
-    rgt.env["RGT_TEST_KEY"] = "hunter2"
-    done = rgt.on("doctor", "--json")
-    assert found(done)["config.secrets"]["status"] == "ok"
-    assert "hunter2" not in done.stdout + done.stderr
 
 
 def test_without_a_usable_fleet_file_the_rest_is_still_checked(rgt: Rgt) -> None:

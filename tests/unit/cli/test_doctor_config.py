@@ -51,6 +51,13 @@ def test_a_name_that_may_be_the_secret_is_not_shown(tmp_path: Path) -> None:
     assert "sinks[0]: url_env names a variable that is not set" in found.text
 
 
+def test_a_variable_that_is_set_is_there_and_its_value_is_not_shown(tmp_path: Path) -> None:
+    text = 'provider = { kind = "runpod", instance = "i", key_env = "RGT_TEST_KEY" }\n'
+    assert "key_env names 'RGT_TEST_KEY', which is not set" in checked(text, tmp_path).text
+    found = checked(text, tmp_path, RGT_TEST_KEY="hunter2")
+    assert (found.status, "hunter2" in repr(found)) == ("ok", False)
+
+
 def test_a_key_is_found_as_connecting_finds_it(tmp_path: Path, key: Path) -> None:
     for text in ("~/id", "${KEYS}/id", "%d/id", str(key)):
         found = checked(f'identity = "{text}"\n', tmp_path, KEYS=str(tmp_path))
