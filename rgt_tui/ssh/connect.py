@@ -11,6 +11,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh.by_hand import arguments
 from rgt_tui.ssh.config.errors import ConfigError
 from rgt_tui.ssh.config.host import Host, check_host, check_user
 from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
@@ -83,8 +84,16 @@ def hops(
             )
         moved = Moved(elsewhere.source, last.known_as)
         last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
-    steps = [Step(hop, f"jump host {_label(hop)}") for hop in jumps]
-    return (*steps, Step(last, _label(last), moved))
+    steps = [
+        Step(
+            hop,
+            f"jump host {_label(hop)}",
+            arguments(spec, around, hop, jumps[:place], last=False, moved=False),
+        )
+        for place, hop in enumerate(jumps)
+    ]
+    by_hand = arguments(spec, around, last, jumps, last=True, moved=moved is not None)
+    return (*steps, Step(last, _label(last), by_hand, moved))
 
 
 def _around(spec: BoxSpec) -> Surroundings:

@@ -122,7 +122,9 @@ class Opener:
         async with person.idle(title), person.answers.lock("host-key", step.host.known_as):
             fresh = self._known(step, None)
             if not any((entry.type, entry.key) == (kind, key) for entry in fresh.keys):
-                await judge(step.host, step.label, offered, fresh, person, self._policy, step.moved)
+                await judge(
+                    step.host, step.label, offered, fresh, person, self._policy, step.by_hand, step.moved
+                )
         return offered
 
     async def _attempt(

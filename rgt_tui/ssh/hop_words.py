@@ -21,6 +21,8 @@ class Step(msgspec.Struct, frozen=True):
     host: Host
     label: str
     """How messages call it: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``."""
+    by_hand: tuple[str, ...]
+    """What to type after ``ssh`` to get there."""
     moved: Moved | None = None
 
 

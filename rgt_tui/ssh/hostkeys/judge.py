@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import shlex
 
 import msgspec
 
@@ -45,9 +47,20 @@ async def judge(
     known: Known,
     person: Person,
     policy: Policy,
+    by_hand: tuple[str, ...],
     moved: Moved | None = None,
 ) -> None:
     """Return if the key may be trusted from now on; it has then been written down.
+
+    Args:
+        host: The server.
+        label: How messages call it.
+        offered: What it showed.
+        known: What is known of it.
+        person: Who is asked.
+        policy: What becomes of unknown keys.
+        by_hand: What to type after ``ssh`` to get there.
+        moved: Where it was before.
 
     Raises:
         HostKeyRefused: it has changed, nobody accepted it, or it cannot be written down.
@@ -64,17 +77,21 @@ async def judge(
             if others
             else "its key is unknown, and unknown keys are refused"
         )
-        raise HostKeyRefused(f"ssh: {label}: {why} (shown: {shown}); {_how(host)}")
+        raise HostKeyRefused(f"ssh: {label}: {why} (shown: {shown}); {_how(host, known.keys, by_hand)}")
     if rule is Policy.ASK and not await _accepted(host, label, offered, shown, others, person, moved):
         why = "nobody accepted it" if person.there else "nobody is there to accept it"
         raise HostKeyRefused(
-            f"ssh: {label}: its host key is unknown and {why} (shown: {shown}); {_how(host)}"
+            f"ssh: {label}: its host key is unknown and {why} (shown: {shown}); "
+            + _how(host, known.keys, by_hand)
         )
     path = file_of(host)
     if path is None:
         person.answers.accept(host.known_as, offered.type, offered.key)
     else:
-        write.append(path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts)
+        # In a thread: another program may hold the file's lock.
+        await asyncio.to_thread(
+            write.append, path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts
+        )
 
 
 def file_of(host: Host) -> str | None:
@@ -119,19 +136,36 @@ def _caption(offered: Offered) -> str:
 
 def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
     lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint.sha256(entry.blob)}" for entry in known)
-    forget = " ".join(
-        f"`ssh-keygen -R '{host.known_as}' -f {path}`"
-        for path in dict.fromkeys(entry.path for entry in known)
-    )
     return (
         f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Somebody may be "
-        f"in between, or the machine was made anew: ask the provider, and only if it was, forget the old key: {forget}"
+        "in between, or the machine was made anew: ask the provider, and only if it was, forget the old key: "
+        + _forget(host, known)
     )
 
 
-def _how(host: Host) -> str:
-    port = f" -p {host.port}" if host.port != 22 else ""
-    return (
-        f"compare it with what the provider shows, then accept it in the dashboard (rgt), with "
-        f"--accept-new-host-key, or by `ssh{port} {host.user}@{host.host}`"
+def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...]) -> str:
+    """Say how the key can be accepted, under the rules that hold for this server."""
+    strict = host.strict if host.strict == "yes" or (host.strict == "accept-new" and others) else ""
+    options = ["-o", "StrictHostKeyChecking=ask"] if strict else []
+    options += ["-o", "BatchMode=no"] if host.batch else []
+    by_ssh = f"by `{shlex.join(('ssh', *options, *by_hand))}`"
+    if others:
+        # ssh takes a server that is known by another kind of key for one that has changed.
+        by_ssh = f"forget the other key ({_forget(host, others)}) and accept this one {by_ssh}"
+    closed = f"StrictHostKeyChecking is {strict}" if strict else "BatchMode is yes" if host.batch else ""
+    if closed:
+        way = by_ssh if others else f"accept it {by_ssh}"
+        return f"{closed} for it in ssh_config, so rgt asks nobody: {_COMPARE}, then {way}"
+    if others:
+        return f"{_COMPARE}, then accept it in the dashboard (rgt), or {by_ssh}"
+    return f"{_COMPARE}, then accept it in the dashboard (rgt), with --accept-new-host-key, or {by_ssh}"
+
+
+_COMPARE = "compare it with what the provider shows"
+
+
+def _forget(host: Host, known: tuple[Entry, ...]) -> str:
+    return " ".join(
+        f"`ssh-keygen -R {shlex.quote(host.known_as)} -f {shlex.quote(path)}`"
+        for path in dict.fromkeys(entry.path for entry in known)
     )

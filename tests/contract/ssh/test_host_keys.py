@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +140,59 @@ async def test_what_the_message_advises_helps(box: Box, tmp_path: Path) -> None:
     advice = str(caught.value).split("`")[1]
     assert command("sh", "-c", advice).returncode == 0
     await enter(box.spec, policy=Policy.ACCEPT_NEW)
+
+
+def advised(error: pytest.ExceptionInfo[HostKeyRefused], folder: Path) -> None:
+    """Do what a message says, with a person who says yes."""
+    yes = folder / "yes"
+    yes.write_text("#!/bin/sh\necho yes\n")
+    yes.chmod(0o755)
+    lines = str(error.value).split("`")[1::2]
+    assert lines[-1].startswith("ssh ")
+    env = {**os.environ, "SSH_ASKPASS": str(yes), "SSH_ASKPASS_REQUIRE": "force"}
+    for line in (*lines[:-1], f"{lines[-1]} true"):
+        done = subprocess.run(["sh", "-c", line], env=env, capture_output=True, check=False)
+        assert done.returncode == 0, (line, done.stderr)
+
+
+async def test_the_ssh_command_of_the_message_accepts_the_key(box: Box, tmp_path: Path) -> None:
+    spec = replace(box.spec, known_hosts=str(tmp_path / "a blank/known_hosts"))
+    (tmp_path / "a blank").mkdir()
+    with pytest.raises(HostKeyRefused, match="--accept-new-host-key") as caught:
+        await enter(spec)
+    advised(caught, tmp_path)
+    await enter(spec, policy=Policy.REFUSE)
+    # By the alias, with what ssh_config says of it: nothing that the fleet file would have to repeat.
+    spec = box.config("  HostKeyAlias the-alias\n  BatchMode yes\n")
+    with pytest.raises(HostKeyRefused, match=r"BatchMode=no .*box") as caught:
+        await enter(spec, Somebody(host_key="yes"))
+    advised(caught, tmp_path)
+    assert "the-alias" in box.known.read_text()
+    await enter(spec, policy=Policy.REFUSE)
+
+
+async def test_what_cannot_help_is_not_advised(box: Box, tmp_path: Path) -> None:
+    spec = box.config("  StrictHostKeyChecking yes\n")
+    with pytest.raises(HostKeyRefused, match="StrictHostKeyChecking is yes") as caught:
+        await enter(spec, Somebody(host_key="yes"), policy=Policy.ACCEPT_NEW)
+    assert "dashboard" not in str(caught.value)
+    assert "--accept-new" not in str(caught.value)
+    advised(caught, tmp_path)
+    await enter(spec)
+    # Known by another kind of key: neither option accepts that unseen.
+    ssh_keygen("-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "other"))
+    other = " ".join((tmp_path / "other.pub").read_text().split()[:2])
+    for strict, policy, way in (
+        ("accept-new", Policy.ASK, "is accept-new .*asks nobody"),
+        ("ask", Policy.ACCEPT_NEW, "dashboard"),
+    ):
+        box.known.write_text(f"{box.name} {other}\n")
+        spec = box.config(f"  StrictHostKeyChecking {strict}\n")
+        with pytest.raises(HostKeyRefused, match=way) as caught:
+            await enter(spec, policy=policy)
+        assert "--accept-new" not in str(caught.value)
+        advised(caught, tmp_path)
+        await enter(spec, policy=Policy.REFUSE)
 
 
 async def test_a_revoked_key_is_refused_even_if_it_is_also_known(box: Box) -> None:

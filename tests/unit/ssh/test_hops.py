@@ -43,3 +43,26 @@ def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
     assert not told.usable
     with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme says .*{port}.*no address"):
         hops(BOX, None, told)
+
+
+def test_what_to_type_names_the_way_there(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("Host box\n ProxyJump me@a:2201,b\n Port 2203\nHost a\n ProxyJump z\nHost *\n User u\n")
+    spec = BoxSpec(name="lab", host="box", ssh_config=str(path), known_hosts="/k h", identity="/id")
+    front = ("-F", str(path))
+    own = (*front, "-i", "/id", "-o", "IdentitiesOnly=yes", "-o", 'UserKnownHostsFile="/k h"')
+    assert [step.by_hand for step in hops(spec)] == [
+        (*front, "u@z"),
+        (*front, "-J", "u@z:22", "-p", "2201", "me@a"),
+        (*front, "-J", "u@z:22,me@a:2201", "u@b"),
+        (*own, "-p", "2203", "u@box"),
+    ]
+    moved = hops(spec, None, Elsewhere("203.0.113.7", 9))[-1].by_hand
+    assert moved == (*own, "-J", "u@z:22,me@a:2201,u@b:22", "-p", "9", "u@203.0.113.7")
+    assert hops(msgspec.structs.replace(BOX, port=22, user="r"))[-1].by_hand == (
+        "-F",
+        "none",
+        "-p",
+        "22",
+        "r@h",
+    )

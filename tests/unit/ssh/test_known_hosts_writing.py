@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,13 @@ def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) 
         write.append(str(path), "host", kind, two)
     known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
     assert [entry.key for entry in known.keys] == [one]
+
+
+def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "LOCK_SECONDS", 0.0)
+    path = tmp_path / "known_hosts"
+    with path.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(HostKeyRefused, match=rf"{path} .*another program has held its lock"):
+            write.append(str(path), "host", "ssh-ed25519", "AAAA")
+    assert path.read_text() == ""
