@@ -27,7 +27,6 @@ def key(tmp_path: Path) -> Path:
 MISSING = [
     ('identity = "~/nope"\n', "boxes.lab: identity = '~/nope': there is no such file"),
     ('identity = "${NOPE}/id"\n', "the environment variable NOPE is not set"),
-    ('identity = "~/100%.pem"\n', "the token '%.' is not known here"),
     ('[[sinks]]\nkind = "ntfy"\nurl_file = "/no/such"\n', "sinks[0]: url_file = '/no/such': No such file"),
     ('[[sinks]]\nkind = "ntfy"\nurl_file = "~no-such-user/f"\n', "sinks[0]: url_file"),
     ('[[sinks]]\nkind = "ntfy"\nurl_env = "MY_TOPIC"\n', "url_env names 'MY_TOPIC', which is not set"),

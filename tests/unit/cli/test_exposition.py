@@ -34,12 +34,18 @@ def with_gpu(**fields: object) -> BoxState:
 def test_gpus_are_named_and_measured_as_dcgm_exporter_does() -> None:
     found = parsed(
         with_gpu(
-            util=97.0, vram_used=3 << 20, vram_total=10 << 20, temp_c=61.0, power_w=250.5, bus="0000:3b:00.0"
+            util=97.0,
+            vram_used=3 << 20,
+            vram_total=10 << 20,
+            temp_c=61.0,
+            power_w=250.5,
+            bus="0000:3b:00.0",
+            uuid="GPU-5afe",
         )
     )
     ((labels, util),) = found["DCGM_FI_DEV_GPU_UTIL"].items()
     assert dict(labels) == {
-        "box": "lab", "gpu": "3", "UUID": "", "device": "nvidia3", "modelName": "NVIDIA A100",
+        "box": "lab", "gpu": "3", "UUID": "GPU-5afe", "device": "nvidia3", "modelName": "NVIDIA A100",
         "pci_bus_id": "0000:3b:00.0", "hostname": "h",
     }  # fmt: skip
     values = {name: next(iter(rows.values())) for name, rows in found.items() if name.startswith("DCGM")}
