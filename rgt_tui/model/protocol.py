@@ -69,6 +69,8 @@ class Gpu(msgspec.Struct, frozen=True):
     """Number of the last Xid that the kernel log tells of this GPU."""
     procs: tuple[GpuProc, ...] = ()
     orphans: tuple[GpuHolder, ...] = ()
+    uuid: str | None = None
+    """The driver's name of this very card, ``GPU-…``: it stays when cards are numbered anew. NVIDIA's alone."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -402,7 +404,7 @@ class FoundRun(msgspec.Struct, frozen=True):
     seen: float | None = None
     """When it was last seen alive, once it has ended: the end lies between `seen` and `ended`."""
     ended: float | None = None
-    """When it was found to be gone."""
+    """When it was found to be gone; of one that a reboot ended, when the box began anew."""
     exit_code: int | None = None
     """None = unknown, not success: only a process's parent learns it. Slurm tells that of its jobs."""
     outcome: str | None = None

@@ -29,6 +29,9 @@ Source: "NvmlClocksEventReasons" in the NVML API reference.
 INTERNAL = ("throttle_mask", "listed", "minor")
 """What the sources tell beside the fields of a ``Gpu``."""
 
+KEPT = ("index", "name", "bus", "uuid")
+"""What is still said of a card that does not answer any more."""
+
 USERS_EVERY, HOLDERS_EVERY = 10.0, 60.0
 """Seconds between two mappings of the driver's pids, and between two looks into every process's descriptors."""
 
@@ -142,7 +145,7 @@ class GpuSampler:
         ]
         for gpu in gpus:
             if "error" not in gpu or gpu["index"] not in self._known:
-                self._known[gpu["index"]] = {key: gpu[key] for key in ("index", "name", "bus") if key in gpu}
+                self._known[gpu["index"]] = {key: gpu[key] for key in KEPT if key in gpu}
         return [_named(gpu) for gpu in gpus] + lost
 
 

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     Table = Tuple[Read, ...]
 
 
+def _text(value: Any) -> str | None:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text[:80] or None
+
+
 def _memory(nvml: Any, handle: Any) -> dict[str, Any]:
     info = nvml.nvmlDeviceGetMemoryInfo(handle)
     return {"vram_used": int(info.used), "vram_total": int(info.total)}
@@ -62,6 +67,7 @@ def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
 CONSTANT: Table = (
     lambda nvml, handle: {"clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)},
     lambda nvml, handle: {"bus": pci.normal(nvml.nvmlDeviceGetPciInfo(handle).busId)},
+    lambda nvml, handle: {"uuid": _text(nvml.nvmlDeviceGetUUID(handle))},
     lambda nvml, handle: {"minor": nvml.nvmlDeviceGetMinorNumber(handle)},
     lambda nvml, handle: {"pcie_gen_max": nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)},
     lambda nvml, handle: {"pcie_width_max": nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)},

@@ -37,6 +37,7 @@ COLUMNS: Columns = [
     ("pcie.link.width.max", "pcie_width_max", 1),
     ("ecc.errors.corrected.volatile.total", "ecc_corrected", 1),
     ("ecc.errors.uncorrected.volatile.total", "ecc_uncorrected", 1),
+    ("uuid", "uuid", 0),
 ]
 """Query name (``nvidia-smi --help-query-gpu``), field, and factor to our unit (0 = text, -1 = hexadecimal mask)."""
 
@@ -128,6 +129,7 @@ def parse(text: str, columns: Columns = COLUMNS) -> list[dict[str, Any]]:
         if "lost" in row.lower() or "unknown error" in row.lower():
             values["error"] = "nvidia-smi reports: %s" % row.strip()[:200]
         values["name"] = values.get("name") or "GPU"
+        values["uuid"] = uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
         values["bus"] = pci.normal(values.get("bus"))
         found.append(jsonline.compact(values))
     return found

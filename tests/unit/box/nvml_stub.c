@@ -39,6 +39,10 @@ int nvmlDeviceGetName(device d, char *name, unsigned length) {
     strncpy(name, "NVIDIA Stub 80GB", length);
     return OK;
 }
+int nvmlDeviceGetUUID(device d, char *uuid, unsigned length) {
+    snprintf(uuid, length, "GPU-5afe0000-0000-4000-8000-%012x", d->index);
+    return OK;
+}
 int nvmlDeviceGetMinorNumber(device d, unsigned *minor) { *minor = d->index; return OK; }
 int nvmlDeviceGetPciInfo_v3(device d, pci *info) {
     memset(info, 0, sizeof *info);

@@ -132,6 +132,7 @@ class FakeNvml:
     def __getattr__(self, name: str) -> Any:
         answers: dict[str, Any] = {
             "nvmlDeviceGetName": b"H200",
+            "nvmlDeviceGetUUID": b"GPU-0",
             "nvmlDeviceGetMaxClockInfo": 1980,
             "nvmlDeviceGetUtilizationRates": self.Pair,
             "nvmlDeviceGetMemoryInfo": self.Pair,
@@ -156,6 +157,7 @@ def test_one_lost_gpu_does_not_cost_the_others() -> None:
     assert first == {
         "index": 0,
         "name": "H200",
+        "uuid": "GPU-0",
         "clock_max_mhz": 1980,
         "util": 42,
         "vram_used": 10,
@@ -172,7 +174,7 @@ def test_no_device_is_no_nvml() -> None:
         Nvml("", FakeNvml(0))
 
 
-FULL_ROW = SMI_ROW.strip() + ", 00000000:3B:00.0, 1, 5, 8, 16, 12, [N/A]\n"
+FULL_ROW = SMI_ROW.strip() + ", 00000000:3B:00.0, 1, 5, 8, 16, 12, [N/A], GPU-c0ffee\n"
 ASKED = "--query-compute-apps"
 
 
@@ -192,6 +194,9 @@ def test_nvidia_smi_tells_link_memory_errors_and_users(agent: Agent, tmp_path: P
         ("sw_power_cap", "sw_thermal"),
     )
     assert gpu.procs == (protocol.GpuProc(4194303, 1024 << 20),)
+    assert gpu.uuid == "GPU-c0ffee"
+    (old,) = gpu_smi.parse(FULL_ROW.replace("GPU-c0ffee", "[N/A]"))
+    assert "uuid" not in old
 
 
 def test_users_are_listed_by_card() -> None:

@@ -50,6 +50,7 @@ def test_a_gpu_and_a_lost_one(agent: Agent, driver: Path) -> None:
             pcie_gen_max=5,
             pcie_width=16,
             pcie_width_max=16,
+            uuid="GPU-5afe0000-0000-4000-8000-000000000000",
         )
         assert (second.index, second.util, second.error) == (1, None, "GPU is lost")
         assert len(list(agent.state.glob("pynvml-*.pyc"))) == 1
@@ -156,6 +157,7 @@ def test_a_gpu_that_is_lost_while_it_is_watched_keeps_its_name(
     assert events(channel, "gpu-error").text == "GPU 1: GPU is lost"
     after = channel.expect(lambda frame: isinstance(frame, protocol.Sample))
     assert (after.gpus[1].name, after.gpus[1].bus) == ("NVIDIA Stub 80GB", "0000:3c:00.0")
+    assert after.gpus[1].uuid == "GPU-5afe0000-0000-4000-8000-000000000001"
     assert after.gpus[0].util == 93
     lost.unlink()
     channel.expect(lambda frame: isinstance(frame, protocol.Sample) and not frame.gpus[1].error)
