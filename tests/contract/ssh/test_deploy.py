@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.model.plain import clean
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.errors import DeployFailed
+from rgt_tui.ssh.errors import DeployFailed, NoPython
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace
@@ -49,3 +50,30 @@ async def test_a_folder_that_cannot_be_made_is_said_in_the_box_s_words(real_sshd
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed, match=r"File exists|Not a directory"):
             await deploy(connection, bundle, (real_sshd.spec.python or "",))
+
+
+@pytest.mark.parametrize(("row", "words"), [
+    (r"RGT\t/usr/bin/python3\t/tmp/\033]52;c;aGk=\007x\t1", "/tmp/x"),
+    (r"RGT\t/usr/bin/\342\200\256nohtyp\t/tmp/x\t1", "/usr/bin/nohtyp"),
+])  # fmt: skip
+async def test_a_path_that_a_terminal_would_obey_is_refused_and_not_repeated(
+    real_sshd: RealSshd, tmp_path: Path, row: str, words: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\ncase \"$1\" in -c) echo 311;; *) printf '{row}\\n';; esac\n")
+    python.chmod(0o755)
+    async with await connect(real_sshd.spec) as connection:
+        with pytest.raises(DeployFailed) as error:
+            await deploy(connection, build_agent(), (str(python),))
+    assert words in str(error.value) and clean(str(error.value)) == str(error.value)
+
+
+async def test_rows_of_another_shape_are_no_python(real_sshd: RealSshd, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\ncase \"$1\" in -c) echo 311;; *) printf 'RGT\\ta\\tb\\tc\\td\\nRGT\\n';; esac\n"
+    )
+    python.chmod(0o755)
+    async with await connect(real_sshd.spec) as connection:
+        with pytest.raises(NoPython):
+            await deploy(connection, build_agent(), (str(python),))
