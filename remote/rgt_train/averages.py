@@ -40,7 +40,7 @@ def replaced(models: Mapping[str, Weights], states: Mapping[str, Any]) -> Tuple[
     found: Dict[str, Weights] = {}
     for part, state in states.items():
         model = _model_of(part, state, models)
-        found[model] = _find(state, models[model])
+        found[model] = by_name(state, models[model])
     result = {name: {**weights, **found.get(name, {})} for name, weights in models.items()}
     if all(set(weights) == set(found.get(name, {})) for name, weights in models.items()):
         return result, "averaged weights"
@@ -50,7 +50,7 @@ def replaced(models: Mapping[str, Weights], states: Mapping[str, Any]) -> Tuple[
 def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
     """Return the model whose averages a part keeps: that of its name, else the one whose names it has."""
     own = part[len(PART) + 1 :]
-    fitting = [name for name in ([own] if own in models else models) if _find(state, models[name])]
+    fitting = [name for name in ([own] if own in models else models) if by_name(state, models[name])]
     if len(fitting) == 1:
         return fitting[0]
     why = f"fits {' and '.join(fitting)}" if fitting else "has no weights under the names of a model"
@@ -59,8 +59,14 @@ def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
     )
 
 
-def _find(state: Any, model: Weights, depth: int = _DEPTH) -> Weights:
-    """Return the tensors in `state` with name and shape of weights of `model`, from the place that has most of them."""
+def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) -> Weights:
+    """Return the tensors in `state` with name and shape of weights of `model`, from the place that has most of them.
+
+    Args:
+        state: What a part that keeps averages was saved as.
+        model: The weights by name.
+        depth: How many mappings within mappings to look into.
+    """
     if not isinstance(state, Mapping):
         return {}
     found: Weights = {}
@@ -69,11 +75,11 @@ def _find(state: Any, model: Weights, depth: int = _DEPTH) -> Weights:
         own = model.get(name)
         if isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor) and value.shape == own.shape:
             found[name] = value
-    inside = [_find(value, model, depth - 1) for value in state.values()] if depth else []
+    inside = [by_name(value, model, depth - 1) for value in state.values()] if depth else []
     return max([found, *inside], key=len)
 
 
-def _bare(key: Any, model: Weights) -> str:
+def _bare(key: Any, model: Mapping[str, torch.Tensor]) -> str:
     name = str(key)
     while name not in model and name.startswith(_PREFIXES):
         name = name.partition(".")[2]

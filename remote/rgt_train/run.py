@@ -354,11 +354,12 @@ class Run:
         """Let the ranks make different numbers of optimizer steps with a ``DistributedDataParallel`` `model`.
 
         For data of a person's own that do not split evenly. The whole block counts as one step of the run: call `step`
-        once behind it, on every rank. Optimizers and schedulers are the same on all ranks afterwards.
+        once behind it, on every rank. Optimizers, schedulers and averages are the same on all ranks afterwards.
         """
         from rgt_train.parallel.uneven import joined
 
-        names = [name for name in self._state.others if name.startswith(("optimizer", "scheduler", "scaler"))]
+        kinds = ("optimizer", "scheduler", "scaler", "ema")
+        names = [name for name in self._state.others if name.startswith(kinds)]
         with joined(model, {name: self._state.others[name] for name in names}):
             yield
 

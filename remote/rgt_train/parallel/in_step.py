@@ -3,17 +3,19 @@
 A save is made of parts of several ranks, or of one replica that stands for all. If the ranks have drifted apart, such a
 checkpoint would be wrong without looking wrong, so the run ends with the name of the rank and of the first tensor.
 
-Buffers are not compared: batch normalisation's statistics differ between the ranks until the next forward, when
-`DistributedDataParallel` sends those of rank 0 to all.
+Buffers and their averages are not compared: batch normalisation's statistics differ between the ranks until the next
+forward, when `DistributedDataParallel` sends those of rank 0 to all.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 
 from rgt_train import keys, tree
+from rgt_train.averages import by_name
 from rgt_train.parallel import fingerprint
 from rgt_train.ranks import Ranks
 
@@ -23,7 +25,11 @@ SHARD = "@"
 
 
 def differences(
-    ranks: Ranks, step: int, models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any]
+    ranks: Ranks,
+    step: int,
+    models: Mapping[str, torch.nn.Module],
+    optimizers: Mapping[str, Any],
+    averaging: Mapping[str, Any],
 ) -> List[str]:
     """Compare the ranks. Collective; the same answer on every rank.
 
@@ -32,15 +38,21 @@ def differences(
         step: Where this rank stands.
         models: Name → module; its parameters are compared, shards with the same shard of another replica.
         optimizers: Name → anything with `state_dict`; its tensors are compared.
+        averaging: Name → anything with `state_dict` that keeps averages; those of parameters are compared.
 
     Returns:
         What differs, in words, by rank; empty where all are in step.
     """
-    return judge(ranks.all_gather((step, prints(models, optimizers))))
+    return judge(ranks.all_gather((step, prints(models, optimizers, averaging))))
 
 
-def prints(models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any]) -> Prints:
-    """Return the fingerprint of each parameter and optimizer tensor; that of a shard says which one it is."""
+def prints(
+    models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any], averaging: Mapping[str, Any]
+) -> Prints:
+    """Return the fingerprint of each parameter, its average, and each tensor of an optimizer.
+
+    That of a shard says which one it is. A state that cannot be taken apart is left to the save, which says so.
+    """
     found: Prints = {}
 
     def put(path: str, tensor: torch.Tensor) -> str:
@@ -49,11 +61,15 @@ def prints(models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Any])
         return path
 
     for name, model in models.items():
-        parameters = dict(model.named_parameters())
-        for key, bare in keys.stripped(model, parameters).items():
-            put(f"{name}/{bare}", parameters[key])
+        for key, parameter in keys.parameters(model):
+            put(f"{name}/{key}", parameter)
     for name, optimizer in optimizers.items():
-        tree.encode(optimizer.state_dict(), put, name)
+        with suppress(tree.CannotStore):
+            tree.encode(optimizer.state_dict(), put, name)
+    for name, keeper in averaging.items():
+        for model in models.values():
+            for key, average in by_name(keeper.state_dict(), dict(keys.parameters(model))).items():
+                put(f"{name}/{key}", average)
     return found
 
 

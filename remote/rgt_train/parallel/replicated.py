@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Callable, List, Optional, Tuple
 
-from rgt_train import exits
+from rgt_train import averages, exits
 from rgt_train.loaded import Loaded
 from rgt_train.parallel import in_step
 from rgt_train.parallel.agreeing import agreed
@@ -42,7 +42,8 @@ class Checks:
         if not self._every or (self._saves - 1) % self._every:
             return
         optimizers = {name: state.others[name] for name in state.optimizers}
-        found = in_step.differences(self._ranks, state.progress.step, state.models, optimizers)
+        averaging = {name: state.others[name] for name in averages.parts(state.others)}
+        found = in_step.differences(self._ranks, state.progress.step, state.models, optimizers, averaging)
         if found:
             self._say(f"the ranks are out of step at step {step}, not saved: {'; '.join(found)}")
             raise everywhere(exits.Stop(exits.FAILED, f"out of step: {found[0]}"))

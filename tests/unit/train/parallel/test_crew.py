@@ -178,6 +178,17 @@ def test_the_ranks_are_judged_by_name_and_shard() -> None:
     ]
 
 
+def test_averages_of_weights_are_judged_and_those_of_statistics_are_not() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+    average = torch.optim.swa_utils.AveragedModel(model)
+    found = in_step.prints({"model": model}, {}, {"ema": average})
+    names = {"0.weight", "0.bias", "1.weight", "1.bias"}
+    assert set(found) == {f"{part}/{name}" for part in ("model", "ema") for name in names}
+    next(average.parameters()).data[0, 0] += 1
+    drifted = in_step.prints({"model": model}, {}, {"ema": average})
+    assert in_step.judge([(3, found), (3, drifted)]) == ["rank 1 has other bits than rank 0 in ema/0.weight"]
+
+
 class Engine:
     """What the adapter asks of a DeepSpeed engine (runtime/engine.py of DeepSpeed 0.19)."""
 

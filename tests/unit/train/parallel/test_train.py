@@ -19,8 +19,9 @@ from rgt_train.layout import read
 from rgt_train.tasks.transformer import CharTransformer
 
 from tests.unit.train import frameworks
-from tests.unit.train.harness import events, losses
+from tests.unit.train.harness import Zygote, events, losses
 from tests.unit.train.parallel import train_worker, uneven_worker
+from tests.unit.train.parallel.forked import forked
 from tests.unit.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0
@@ -174,10 +175,9 @@ def test_the_command_trains_on_several_ranks(tmp_path: Path, kind: str) -> None:
     assert all(tensor.isfinite().all() and tensor.any() for tensor in found.values())
 
 
-def test_data_of_different_length_leave_the_replicas_alike(tmp_path: Path) -> None:
-    with torchrun(2, uneven_worker.__file__, str(tmp_path)) as process:
-        told, _ = process.communicate()
-    assert process.returncode == 0, told.decode()
+def test_data_of_different_length_leave_the_replicas_alike(trainers: Zygote, tmp_path: Path) -> None:
+    ranks = forked(trainers, 2, uneven_worker.__file__, str(tmp_path))
+    assert ranks.wait() == [0, 0], ranks.text()
     for rank in range(2):
         found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
         assert "rank 1 has other bits than rank 0 in optimizer" in found["alone"][0], (
