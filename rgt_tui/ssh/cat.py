@@ -124,7 +124,7 @@ async def cat(
         while True:
             try:
                 found = _decode(said)
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise CatFailed(f"the agent said what is no record: {error}") from error
             if isinstance(found, _End):
                 return
@@ -194,5 +194,5 @@ async def listed(
     lines = [line for raw in done.out.splitlines() if (line := record(raw))]
     try:
         return tuple(msgspec.json.decode(line, type=FileListed) for line in lines)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise CatFailed(f"the agent's list of files cannot be used: {error}") from error

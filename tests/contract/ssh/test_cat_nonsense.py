@@ -1,0 +1,25 @@
+"""What stands in the agent's place may print anything: reading a log says so, and fails as one that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.ssh.cat import CatFailed, cat, listed
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deploy import Deployed
+from tests.contract.ssh.conftest import RealSshd
+
+
+@pytest.mark.parametrize("line", ['{"t":"file","x":' + "[" * 60_000, '{"t":"nothing"}', '{"t":'])
+async def test_nonsense_is_no_fault_of_rgt(real_sshd: RealSshd, tmp_path: Path, line: str) -> None:
+    agent = tmp_path / "agent"
+    agent.write_text(f"cat <<'END'\n{line}\nEND\n")
+    deployed = Deployed(python="sh", path=str(agent))
+    async with await connect(real_sshd.spec) as connection:
+        with pytest.raises(CatFailed, match="what is no record"):
+            async for _ in cat(connection, deployed, "--path", "x"):
+                pass
+        with pytest.raises(CatFailed, match="list of files cannot be used"):
+            await listed(connection, deployed, ("x",))
