@@ -26,6 +26,8 @@ from tests.unit.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0
 """Seconds until a step must have come about: several processes that import torch, on a machine that does other work."""
+ABORTS = "terminate called without an active exception"
+"""What torch's threads say of some ends of plain loops; see `rgt_train.parallel.settling`."""
 SLOW = ("--pace-ms", "20")
 """Slow enough for a signal to hit a step and not the end."""
 
@@ -194,6 +196,8 @@ def test_the_documented_loops_run(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text(found.group(1))
     with torchrun(2, "train.py", cwd=tmp_path) as process:
         told, _ = process.communicate()
+    if name == "before" and ABORTS in told.decode():
+        return  # the page says so of a plain loop; it has come to its end by then
     assert process.returncode == 0, told.decode()
     assert name == "before" or "done: step 60" in told.decode()
 
