@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rgt_tui.alerts import statefile
 from rgt_tui.fleet.alerting import Alerting
@@ -64,6 +65,7 @@ def make_kept_fleet(
     specs: Sequence[BoxSpec],
     alerts: AlertSettings,
     *,
+    fleet_file: Path | None = None,
     history: bool = True,
     asks: bool = False,
     accept_new_host_keys: bool = False,
@@ -75,6 +77,7 @@ def make_kept_fleet(
     Args:
         specs: The boxes.
         alerts: What the fleet file says of alerts.
+        fleet_file: It; what is spent is added up for the boxes that it has, or had.
         history: Keep the history on disk, where ``RGT_HISTORY`` does not say otherwise.
         asks: Somebody answers questions.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
@@ -87,7 +90,10 @@ def make_kept_fleet(
     _hush()
     log = audit.default_path(os.environ)
     path = history_path(os.environ) if history else None
-    memory = None if path is None else Memory(History(path, clock=clock, audit=log), clock=clock)
+    known_by = "" if fleet_file is None else str(fleet_file.absolute())
+    memory = (
+        None if path is None else Memory(History(path, clock=clock, audit=log, fleet=known_by), clock=clock)
+    )
     return Fleet(
         specs,
         audit=log,

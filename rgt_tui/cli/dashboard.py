@@ -23,7 +23,11 @@ def run(arguments: argparse.Namespace) -> int:
         from rgt_tui.cli.composing import make_kept_fleet
 
         return make_kept_fleet(
-            config.boxes, config.alerts, asks=True, history=not getattr(arguments, "no_history", False)
+            config.boxes,
+            config.alerts,
+            fleet_file=config.path,
+            asks=True,
+            history=not getattr(arguments, "no_history", False),
         )
 
     return show(

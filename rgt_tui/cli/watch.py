@@ -20,7 +20,7 @@ from rgt_tui.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rgt_tui.model.alert import AlertSettings
+    from rgt_tui.fleet.fleet_file import FleetConfig
     from rgt_tui.model.box import BoxSpec
 
 
@@ -55,10 +55,10 @@ def run(arguments: argparse.Namespace) -> int:
     config, specs = opened
     from rgt_tui.cli import running
 
-    return running.run(_watch(specs, config.alerts, arguments), boxes=len(specs))
+    return running.run(_watch(specs, config, arguments), boxes=len(specs))
 
 
-async def _watch(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
     import asyncio
 
     from rgt_tui.cli import running
@@ -71,7 +71,8 @@ async def _watch(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: arg
     watcher = JsonWatcher(sys.stdout) if arguments.json else TextWatcher(sys.stdout)
     fleet = make_kept_fleet(
         specs,
-        alerts,
+        config.alerts,
+        fleet_file=config.path,
         history=not getattr(arguments, "no_history", False),
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[watcher],

@@ -26,6 +26,10 @@ class Spend(msgspec.Struct, frozen=True):
     """Since local midnight: (currency, amount)."""
     idle_today: tuple[tuple[str, float], ...] = ()
     """Of that, while no run was alive."""
+    yesterday: tuple[tuple[str, float], ...] = ()
+    """From the local midnight before to the last one."""
+    month: tuple[tuple[str, float], ...] = ()
+    """Since the first of this month, local time; today included."""
 
 
 class FleetState(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A damaged history: found, set aside under its own name, and what can still be read is taken over."""
+"""A damaged history: found, and set aside under its own name."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ import time
 from collections.abc import Generator
 from pathlib import Path
 
-from rgt_tui.store import runs
-from rgt_tui.store.connect import BUSY_SECONDS, connect, transaction
+from rgt_tui.store.connect import BUSY_SECONDS
 from rgt_tui.store.errors import Damaged, judged
 from rgt_tui.store.locked import locked
-from rgt_tui.store.seal import checked, seal
-from rgt_tui.store.tables import CURVES, TABLES, Table
+from rgt_tui.store.seal import checked
+from rgt_tui.store.tables import TABLES
 
-SALVAGE_SECONDS = 5.0
-"""Taking over is a kindness; it must not keep anybody waiting."""
 LOCKING = ("-wal", "-shm")
 
 
@@ -78,83 +75,7 @@ def verify(con: sqlite3.Connection, path: Path) -> Generator[int]:
         ) from error
 
 
-def salvage(damaged: Path, path: Path) -> int:
-    """Take over, within a few seconds, every row that still proves its seal; return how many.
-
-    A run of which a piece of a curve is missing is left out: the box tells it anew.
-
-    Args:
-        damaged: The file that was set aside.
-        path: The new history.
-
-    Raises:
-        HistoryError: the new one cannot be written.
-    """
-    until = time.monotonic() + SALVAGE_SECONDS
-    new = connect(path)
-    try:
-        old = read_only(damaged)
-    except sqlite3.Error:
-        new.close()
-        return 0
-    try:
-        with transaction(new):
-            count = sum(_take_over(old, new, table, until) for table in TABLES)
-            count -= _drop_orphans(new) + _drop_incomplete(new)
-        return count
-    except sqlite3.Error as error:
-        raise judged(error, path) from error
-    finally:
-        old.close()
-        new.close()
-
-
 def read_only(path: Path) -> sqlite3.Connection:
     """Open a history to read it, whatever is wrong with it."""
     quoted = str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(f"file:{quoted}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_SECONDS)
-
-
-def _take_over(old: sqlite3.Connection, new: sqlite3.Connection, table: Table, until: float) -> int:
-    """Read from both ends, so that one bad page costs no more than what lies between."""
-    count = 0
-    for direction in ("ASC", "DESC"):
-        order = ", ".join(f"{column} {direction}" for column in table.columns[: table.key])
-        try:
-            for row in old.execute(f"{table.select} ORDER BY {order}"):
-                if time.monotonic() > until:
-                    return count
-                if seal(row[:-1]) == row[-1]:
-                    count += new.execute(table.insert("IGNORE"), row).rowcount
-            return count
-        except (sqlite3.Error, OverflowError, TypeError):
-            continue
-    return count
-
-
-def _drop_orphans(new: sqlite3.Connection) -> int:
-    """Drop what lost its box, or its names: their numbers will be given to others."""
-    dropped = 0
-    for table in TABLES:
-        if table.columns[0] == "box":
-            dropped += new.execute(
-                f"DELETE FROM {table.name} WHERE box NOT IN (SELECT id FROM boxes)"
-            ).rowcount
-    dropped += new.execute("DELETE FROM events WHERE box <> 0 AND box NOT IN (SELECT id FROM boxes)").rowcount
-    return dropped + new.execute("DELETE FROM samples WHERE names NOT IN (SELECT id FROM names)").rowcount
-
-
-def _drop_incomplete(new: sqlite3.Connection) -> int:
-    dropped = 0
-    for (box,) in new.execute(
-        "SELECT DISTINCT box FROM runs UNION SELECT DISTINCT box FROM curves"
-    ).fetchall():
-        names = {row[0] for row in new.execute("SELECT run FROM runs WHERE box = ?", (box,))}
-        names |= {
-            row[0] for row in new.execute(f"SELECT DISTINCT run FROM {CURVES.name} WHERE box = ?", (box,))
-        }
-        for name in names:
-            if not runs.whole(new, box, name):
-                dropped += new.execute("DELETE FROM runs WHERE box = ? AND run = ?", (box, name)).rowcount
-                dropped += new.execute("DELETE FROM curves WHERE box = ? AND run = ?", (box, name)).rowcount
-    return dropped

@@ -15,12 +15,15 @@ from rgt_tui.model.fleet import FleetEvent, Spend
 from rgt_tui.store import damage, events, marks, minutes, room, runs, samples, states
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect, shape_of, transaction
+from rgt_tui.store.costs import Costs
 from rgt_tui.store.errors import Damaged, HistoryError, Unfit, is_unfit, judged
 from rgt_tui.store.events import AuditRow
 from rgt_tui.store.runs import Book
+from rgt_tui.store.salvage import Salvaged, salvage
 from rgt_tui.store.samples import Names
+from rgt_tui.store.steady import Steady
+from rgt_tui.store.upkeep import Upkeep
 
-UPKEEP_SECONDS = 300.0
 VERIFIED = "rows verified on day"
 
 
@@ -32,6 +35,7 @@ class HistoryFile:
         clock: Epoch seconds.
         max_bytes: Its bound.
         audit: The audit log to index, if any.
+        fleet: By what the fleet is known: of two fleets, both may have a box of one name.
     """
 
     def __init__(
@@ -41,19 +45,20 @@ class HistoryFile:
         clock: Callable[[], float] = time.time,
         max_bytes: int = room.MAX_BYTES,
         audit: Path | None = None,
+        fleet: str = "",
     ) -> None:
         self.path = path
         self._clock = clock
-        self._max_bytes = max_bytes
-        self._audit = audit
+        self._fleet = fleet
         self._con: sqlite3.Connection | None = None
         self._names: Names | None = None
         self._inode: int | None = None
         self._specs: dict[str, BoxSpec] = {}
         self._numbers: dict[str, int] = {}
         self._books: dict[tuple[str, str], Book] = {}
-        self._upkeep_at = 0.0
-        self._proved = False
+        self._upkeep = Upkeep(path, max_bytes, audit)
+        self._steady = Steady()
+        self._costs = Costs()
 
     def adopt(self, specs: Sequence[BoxSpec]) -> None:
         """Say which boxes there are."""
@@ -100,9 +105,12 @@ class HistoryFile:
             books: dict[tuple[str, str], Book] = {}
             numbers = dict(self._numbers)
             with transaction(con):
+                names.forget()
+                before = minutes.closed(con, now)
                 for name, spec in self._specs.items():
                     if name not in numbers:
                         numbers[name] = states.number(con, spec, now)
+                        states.belongs(con, self._fleet, name, numbers[name])
                 for name, state in batch.boxes.items():
                     if name in numbers:
                         with _fitting(name, "boxes"):
@@ -114,7 +122,7 @@ class HistoryFile:
                 for name, minute in batch.minutes:
                     if name in numbers:
                         with _fitting(name, "minutes"):
-                            minutes.write(con, numbers[name], minute)
+                            minutes.write(con, numbers[name], minute, before)
                 for event in batch.events:
                     if event.box in numbers:
                         with _fitting(event.box, "events"):
@@ -138,26 +146,17 @@ class HistoryFile:
                     yield key, book
 
     def spend(self) -> Spend:
-        """Return what the boxes cost since local midnight, also those that had their names before.
+        """Return what the fleet's boxes cost, also those that had their names before.
 
         Raises:
             HistoryError: it cannot be read.
         """
         with self._used() as (con, _):
-            now = self._clock()
-            start = minutes.midnight(now)
-            numbers = {number for name in self._specs for number in states.of_name(con, name)}
+            numbers = {n for name in self._specs for n in states.of_name(con, self._fleet, name)}
             numbers |= {
                 n for n in (states.known(con, spec) for spec in self._specs.values()) if n is not None
             }
-            if not self._proved:
-                minutes.prove(con, sorted(numbers), start)
-                self._proved = True
-            totals = minutes.between(con, sorted(numbers), start, start + 26 * 3600.0)
-        return Spend(
-            today=tuple((currency, amount) for currency, (amount, _) in sorted(totals.items())),
-            idle_today=tuple((currency, idle) for currency, (_, idle) in sorted(totals.items())),
-        )
+            return self._costs.look(con, sorted(numbers), self._clock())
 
     def events(self, count: int) -> tuple[FleetEvent, ...]:
         """Return the last events of the adopted boxes, oldest first.
@@ -181,24 +180,17 @@ class HistoryFile:
     def upkeep(self, *, force: bool = False) -> None:
         """Sum up what is old, drop what is too old or too much; at most every few minutes.
 
+        Args:
+            force: Do it now, and believe the clock.
+
         Raises:
             HistoryError: it could not be done now.
         """
         now = self._clock()
-        if not force and 0 <= now - self._upkeep_at < UPKEEP_SECONDS:
-            return
-        self._upkeep_at = now
-        with self._used() as (con, _):
-            with transaction(con):
-                samples.drop_old(con, now)
-            with transaction(con):
-                minutes.roll_up(con, now)
-                if self._audit is not None:
-                    with contextlib.suppress(OSError):
-                        events.index_audit(con, self._audit)
-                events.trim(con)
-            room.make_room(con, self._max_bytes)
-            room.drop_old_damaged(self.path)
+        with self._used() as (con, _):  # opening compares the clock with the file
+            believed = self._steady.look(now)
+            if self._upkeep.due(now) or force:
+                self._upkeep.run(con, now, believed=believed or force)
 
     def verify(self, *, force: bool = False) -> Generator[int]:
         """Prove the whole file, a slice at a time: its structure always, its rows once a day.
@@ -222,8 +214,8 @@ class HistoryFile:
         finally:
             other.close()
 
-    def renew(self) -> tuple[Path | None, int]:
-        """Set the damaged file aside and begin a new one; return where the old one lies, and the rows taken over.
+    def renew(self) -> tuple[Path | None, Salvaged]:
+        """Set the damaged file aside and begin a new one; return where the old one lies, and what was taken over.
 
         Raises:
             HistoryError: the new one cannot be begun either.
@@ -231,7 +223,7 @@ class HistoryFile:
         inode = self._inode
         self.close()
         aside = damage.set_aside(self.path, inode)
-        return aside, 0 if aside is None else damage.salvage(aside, self.path)
+        return aside, Salvaged(0, whole=True) if aside is None else salvage(aside, self.path)
 
     @contextlib.contextmanager
     def _used(self) -> Iterator[tuple[sqlite3.Connection, Names]]:
@@ -267,13 +259,14 @@ class HistoryFile:
             self._con = connect(self.path)
             self._inode = damage.inode_of(self.path)
             self._names = Names(self._con)
+            self._steady.opened(self._clock(), states.newest(self._con))
         return self._con
 
     def close(self) -> None:
         """Close the file. What is known of runs stays: their stamps tell whether it still holds."""
         con, self._con = self._con, None
         self._names = None
-        self._proved = False
+        self._costs.forget()
         self._numbers.clear()
         if con is not None:
             with contextlib.suppress(sqlite3.Error):

@@ -30,6 +30,7 @@ class History:
         clock: Epoch seconds.
         max_bytes: What the file may grow to; then the oldest goes.
         audit: The log of billing actions to keep an index of.
+        fleet: By what the fleet is known, such as its file: its spend is that of the boxes it has, or had.
     """
 
     def __init__(
@@ -39,10 +40,11 @@ class History:
         clock: Callable[[], float] = time.time,
         max_bytes: int = MAX_BYTES,
         audit: Path | None = None,
+        fleet: str = "",
     ) -> None:
         self.path = path
         self._clock = clock
-        self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, audit=audit)
+        self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, audit=audit, fleet=fleet)
         self._worker: Worker | None = None
         self._lock = threading.Lock()
         self._said: list[FleetEvent] = []

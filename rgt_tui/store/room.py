@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from rgt_tui.store import samples
 from rgt_tui.store.connect import transaction
 
 MAX_BYTES = 256 << 20
@@ -42,6 +43,8 @@ def make_room(con: sqlite3.Connection, most: int) -> int:
     """
     gone = 0
     if used(con) > most:
+        with transaction(con):
+            gone += samples.drop_names(con)
         while used(con) > LOW_WATER * most:
             before = gone
             for statement in _OLDEST:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from rgt_tui.model.box import Past
+from rgt_tui.store import marks
 from rgt_tui.store.errors import Damaged
 from rgt_tui.store.means import WIDTH, Mean
 from rgt_tui.store.seal import checked
@@ -21,11 +22,12 @@ FINE_SECONDS = 86400.0
 """Minutes are kept for so long."""
 KEPT_SECONDS = 30 * 86400.0
 PAST_SECONDS = 86400.0
+GIVEN = "largest number of a list of names"
 Values = dict[str, float]
 
 
 class Names:
-    """Lists of names that samples share, by number.
+    """Lists of names that samples share, by number. Those that no sample has any more go; no number is given twice.
 
     Args:
         con: The file.
@@ -37,13 +39,18 @@ class Names:
         self._lists: dict[int, tuple[str, ...]] = {}
 
     def number(self, names: Sequence[str]) -> int:
-        """Return the number of a list, in a transaction that may be the first to use it."""
+        """Return the number of a list, in a transaction that may be the first to use it.
+
+        Call `forget` when a transaction begins: another process may have dropped a list that no sample had.
+        """
         text = msgspec.json.encode(names).decode()
         if text not in self._numbers:
             row = self._con.execute("SELECT id FROM names WHERE list = ?", (text,)).fetchone()
             if row is None:
-                row = self._con.execute("SELECT coalesce(max(id), 0) + 1 FROM names").fetchone()
-                self._con.execute(NAMES.insert(), NAMES.sealed((int(row[0]), text)))
+                (last,) = self._con.execute("SELECT coalesce(max(id), 0) FROM names").fetchone()
+                row = (max(int(last), marks.get(self._con, GIVEN)) + 1,)
+                self._con.execute(NAMES.insert(), NAMES.sealed((row[0], text)))
+                marks.put(self._con, GIVEN, row[0])
             self._numbers[text] = int(row[0])
         return self._numbers[text]
 
@@ -61,8 +68,9 @@ class Names:
         return self._lists[number]
 
     def forget(self) -> None:
-        """Forget numbers that a transaction which failed may have given out."""
+        """Forget which numbers there are: outside a transaction they may change."""
         self._numbers.clear()
+        self._lists.clear()
 
 
 def write(con: sqlite3.Connection, names: Names, box: int, mean: Mean) -> None:
@@ -110,6 +118,19 @@ def drop_old(con: sqlite3.Connection, now: float) -> None:
                 "DELETE FROM samples WHERE box = ? AND width = ? AND slot < ?",
                 (box, width, int((now - seconds) // width)),
             )
+
+
+def count_names(con: sqlite3.Connection) -> int:
+    """Return how many lists of names there are."""
+    return int(con.execute("SELECT count(*) FROM names").fetchone()[0])
+
+
+def drop_names(con: sqlite3.Connection) -> int:
+    """Drop the lists of names that no sample has, such as those of mounts that came and went; return how many.
+
+    It looks at every sample: not to be done all the time.
+    """
+    return con.execute("DELETE FROM names WHERE id NOT IN (SELECT names FROM samples)").rowcount
 
 
 def _mean(parts: Iterable[tuple[int, Values]]) -> tuple[int, Values]:

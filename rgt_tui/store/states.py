@@ -12,7 +12,7 @@ from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, QueueState, Sample
 from rgt_tui.store.place import place_of
 from rgt_tui.store.seal import checked
-from rgt_tui.store.tables import BOXES, STATES
+from rgt_tui.store.tables import BOXES, FLEETS, STATES
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -51,9 +51,28 @@ def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
     return None if row is None else int(checked("boxes", row)[0])
 
 
-def of_name(con: sqlite3.Connection, name: str) -> list[int]:
-    """Return the numbers of all boxes that were last called `name`: what it was yesterday may be another machine."""
-    return [int(row[0]) for row in con.execute("SELECT id FROM boxes WHERE name = ?", (name,))]
+def newest(con: sqlite3.Connection) -> float | None:
+    """Return when a box was last told of; None when none ever was."""
+    (at,) = con.execute("SELECT max(seen_at) FROM boxes").fetchone()
+    return float(at) if isinstance(at, int | float) else None
+
+
+def belongs(con: sqlite3.Connection, fleet: str, name: str, box: int) -> None:
+    """Note that a fleet calls a box so.
+
+    Args:
+        con: In a transaction.
+        fleet: By what the fleet is known.
+        name: Of the box, in it.
+        box: Its number.
+    """
+    con.execute(FLEETS.insert("IGNORE"), FLEETS.sealed((fleet, name, box)))
+
+
+def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
+    """Return the numbers of all boxes that a fleet ever called `name`: yesterday it may have been another machine."""
+    rows = con.execute(FLEETS.select + " WHERE fleet = ? AND name = ?", (fleet, name))
+    return [int(checked("fleets", row)[2]) for row in rows]
 
 
 def save(con: sqlite3.Connection, box: int, state: BoxState, now: float) -> None:

@@ -60,6 +60,15 @@ STEPS = (
                 text TEXT NOT NULL, crc INTEGER NOT NULL, PRIMARY KEY (path, start))""",
         ),
     ),
+    Step(
+        3,
+        "by which name a fleet has, or had, a box",
+        (
+            """CREATE TABLE fleets (
+                fleet TEXT NOT NULL, name TEXT NOT NULL, box INTEGER NOT NULL, crc INTEGER NOT NULL,
+                PRIMARY KEY (fleet, name, box)) WITHOUT ROWID""",
+        ),
+    ),
 )
 
 VERSION = STEPS[-1].version

@@ -57,5 +57,6 @@ DAYS = Table("days", ("box", "day", "currency", "billed", "idle_billed"), 3)
 EVENTS = Table("events", ("at", "box", "text", "level"), 3)
 AUDIT = Table("audit", ("path", "start", "at", "box", "verb", "event", "instance", "who", "text"), 2)
 MARKS = Table("marks", ("name", "value"), 1)
+FLEETS = Table("fleets", ("fleet", "name", "box"), 3)
 
-TABLES = (BOXES, STATES, NAMES, SAMPLES, RUNS, CURVES, MINUTES, DAYS, EVENTS, AUDIT, MARKS)
+TABLES = (BOXES, STATES, NAMES, SAMPLES, RUNS, CURVES, MINUTES, DAYS, EVENTS, AUDIT, MARKS, FLEETS)

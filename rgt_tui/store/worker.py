@@ -190,14 +190,19 @@ class Worker:
     def _renew(self, error: Damaged) -> None:
         self._stop_proving()
         try:
-            aside, rows = self._file.renew()
+            aside, taken = self._file.renew()
         except HistoryError as worse:
             self._retry_at = time.monotonic() + RETRY_SECONDS
             self._complain(f"no history is kept for now: {worse}")
             raise
         if aside is not None:
-            taken = f"{rows:,} rows of it were taken over" if rows else "nothing of it could be read"
-            self._say(f"the history was damaged ({error}); it lies in {aside.name}, {taken}", "warn")
+            words = (
+                f"{taken.rows:,} rows of it were taken over" if taken.rows else "nothing of it could be read"
+            )
+            left = (
+                "" if taken.whole else "; curves and readings that would have taken too long were left there"
+            )
+            self._say(f"the history was damaged ({error}); it lies in {aside.name}, {words}{left}", "warn")
 
     def prove(self) -> None:
         """Begin to prove the file, in pauses between other work."""

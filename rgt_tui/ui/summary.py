@@ -31,16 +31,26 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
 
 
 def spend_parts(state: FleetState) -> Parts:
-    """Return today's bill and what of it was idle, where somebody keeps count; else what the boxes have cost."""
-    if state.spend is None:
+    """Return today's bill, what of it was idle, and that of yesterday and of the month, where somebody keeps count.
+
+    Where nobody does: what the boxes have cost.
+    """
+    spend = state.spend
+    if spend is None:
         spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
         return [(4, line(dim("spent "), Span(spent)))]
-    today = money_sum((amount, currency) for currency, amount in state.spend.today)
-    parts: Parts = [(4, line(dim("today "), Span(today)))]
-    if any(amount > 0 for _, amount in state.spend.idle_today):
-        idle = money_sum((amount, currency) for currency, amount in state.spend.idle_today)
-        parts.append((5, line(dim("idle "), Span(idle))))
+    parts: Parts = [(4, line(dim("today "), Span(_sum(spend.today))))]
+    if any(amount > 0 for _, amount in spend.idle_today):
+        parts.append((5, line(dim("idle "), Span(_sum(spend.idle_today)))))
+    if any(amount > 0 for _, amount in spend.yesterday):
+        parts.append((6, line(dim("yesterday "), Span(_sum(spend.yesterday)))))
+    if spend.month and spend.month != spend.today:
+        parts.append((7, line(dim("month "), Span(_sum(spend.month)))))
     return parts
+
+
+def _sum(amounts: Sequence[tuple[str, float]]) -> str:
+    return money_sum((amount, currency) for currency, amount in amounts)
 
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:

@@ -9,7 +9,7 @@ from rgt_tui.ui.summary import spend_parts
 from rgt_tui.ui.widgets.box_sections import limited_lines, link_lines
 from rgt_tui.ui.widgets.box_vitals import fault_lines
 from rgt_tui.ui.widgets.past_lines import evenly, past_lines, past_title
-from rgt_tui.ui.widgets.spans import text_of, width_of
+from rgt_tui.ui.widgets.spans import pick, text_of, width_of
 from tests.ui.fakes import NOW, demo_state, running_box
 
 PAST = Past(
@@ -68,3 +68,19 @@ def test_today_replaces_spent_where_somebody_keeps_count() -> None:
         state, spend=Spend(today=(("USD", 2.98), ("CNY", 5.12)), idle_today=(("USD", 0.31),))
     )
     assert [text_of(made) for _, made in spend_parts(kept)] == ["today $2.98 + ¥5.12", "idle $0.31"]
+
+
+def test_yesterday_and_the_month_stand_behind_today_where_there_is_room() -> None:
+    spend = Spend(
+        today=(("USD", 2.98),),
+        idle_today=(("USD", 0.31),),
+        yesterday=(("USD", 12.4),),
+        month=(("USD", 61.2),),
+    )
+    parts = spend_parts(msgspec.structs.replace(demo_state(), spend=spend))
+    assert text_of(pick(100, parts)) == "today $2.98  idle $0.31  yesterday $12.40  month $61.20"
+    assert text_of(pick(44, parts)) == "today $2.98  idle $0.31  yesterday $12.40"
+    assert text_of(pick(25, parts)) == "today $2.98  idle $0.31"
+    first = Spend(today=(("USD", 2.98),), yesterday=(("USD", 0.0),), month=(("USD", 2.98),))
+    parts = spend_parts(msgspec.structs.replace(demo_state(), spend=first))
+    assert [text_of(made) for _, made in parts] == ["today $2.98"]  # on the first of a month, and a first day

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.run import RunState
-from rgt_tui.store import damage, room
+from rgt_tui.store import damage, room, samples, upkeep
 from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect, on_network, transaction
 from rgt_tui.store.errors import Damaged, Refused, Trouble, Unfit
@@ -179,7 +179,7 @@ def test_a_damaged_file_is_set_aside_and_what_can_be_read_taken_over(path: Path)
     aside, rows = file.renew()
     assert aside is not None
     assert aside.name.startswith("history.db.damaged-")
-    assert rows > 100
+    assert rows.rows > 100
     recalled = file.recall()
     assert recalled["a"].meter.spent == 5.0  # the last values are there
     assert recalled["a"].runs == ()  # the curves are told anew
@@ -326,6 +326,105 @@ def test_a_box_that_was_rented_anew_under_its_name_begins_with_nothing(path: Pat
     assert again.recall() == {}
     ((currency, amount),) = again.spend().today  # but what it cost today, it cost
     assert (currency, round(amount, 6)) == ("USD", round(2.0 / 60, 6))
+    again.close()
+
+
+def test_a_fleet_is_charged_for_its_own_boxes_alone(path: Path) -> None:
+    """Both have a box called a; that of the first was another machine this morning."""
+
+    def of(fleet: str, instance: str) -> HistoryFile:
+        file = HistoryFile(path, clock=Clock(), fleet=fleet)
+        file.adopt([replace(spec("a"), provider=ProviderRef("runpod", instance))])
+        return file
+
+    minute = 2.0 / 60
+    for fleet, instance, expected in (("/x.toml", "1", 1), ("/x.toml", "2", 2), ("/y.toml", "3", 1)):
+        file = of(fleet, instance)
+        file.commit(batch(["a"], 0, at=NOW))
+        assert dict(file.spend().today) == {"USD": pytest.approx(expected * minute)}
+        file.close()
+    again = of("/x.toml", "2")
+    assert dict(again.spend().today) == {"USD": pytest.approx(2 * minute)}
+    again.close()
+
+
+def test_lists_of_names_that_nothing_has_any_more_go_and_no_number_comes_back(path: Path) -> None:
+    """Mounts that come and go, such as those of containers; another process still knows their numbers."""
+    file, other = opened(path), opened(path, ("b",))
+
+    def told(name: str, slot: int, mount: str) -> Batch:
+        return Batch(means=(Mean(name, int(NOW // 60) - slot, 9, {f"disk:/{mount}": 50.0}),))
+
+    def lists() -> list[str]:
+        con = connect(path)
+        found = [row[0] for row in con.execute("SELECT list FROM names ORDER BY id")]
+        con.close()
+        return found
+
+    for number in range(20):
+        file.commit(told("a", 60 * 24 * 40 + 8 * number, f"run{number}"))
+    other.commit(told("b", 60 * 24 * 40, "data"))
+    assert len(lists()) == 21
+    con = connect(path)
+    with transaction(con):
+        samples.drop_old(con, NOW)
+        assert samples.drop_names(con) == 21
+    con.close()
+    other.commit(told("b", 1, "data"))  # its number is not that of another list
+    file.commit(told("a", 1, "new"))
+    assert lists() == ['["disk:/data"]', '["disk:/new"]']
+    assert other.recall()["b"].past.names == ("disk:/data",)
+    assert file.recall()["a"].past.names == ("disk:/new",)
+    assert list(file.verify(force=True))
+    file.close()
+    other.close()
+
+
+def test_many_lists_of_names_are_looked_through_by_the_upkeep(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "MANY_NAMES", 3)
+    file = opened(path)
+    for number in range(5):
+        values = {f"disk:/{number}": 50.0}
+        file.commit(Batch(means=(Mean("a", int(NOW // 60) - 60 * 24 * 40 - 8 * number, 9, values),)))
+    file.upkeep(force=True)
+    con = connect(path)
+    assert samples.count_names(con) == 0
+    con.close()
+    file.close()
+
+
+def test_a_clock_that_is_ahead_throws_nothing_away_at_first(path: Path) -> None:
+    file = opened(path)
+    clock = file._clock
+    assert isinstance(clock, Clock)
+    file.commit(batch(["a"], 0, at=NOW))
+    file.upkeep()
+    before = file.spend()
+    clock.now += 40 * 86400
+    file.commit(batch(["a"], 0, at=clock.now))
+    file.upkeep()
+    clock.now = NOW
+    file.upkeep()
+    assert file.spend() == before
+    assert file.recall()["a"].past.at != ()
+    file.close()
+
+
+def test_nor_does_one_that_is_ahead_when_rgt_begins(path: Path) -> None:
+    file = opened(path)
+    file.commit(batch(["a"], 0, at=NOW))
+    before = file.spend()
+    file.close()
+    clock = Clock()
+    clock.now += 40 * 86400
+    again = HistoryFile(path, clock=clock)
+    again.adopt([spec("a")])
+    again.upkeep()
+    clock.now = NOW
+    assert again.spend() == before
+    assert again.recall()["a"].past.at != ()
     again.close()
 
 

@@ -18,6 +18,7 @@ from rgt_tui.store.errors import HistoryError
 from rgt_tui.store.file import HistoryFile
 from rgt_tui.store.history import History
 from rgt_tui.store.means import Mean
+from rgt_tui.store.steps import VERSION
 from tests.contract.store.worlds import batch, spec
 
 A = [spec("a")]
@@ -109,7 +110,7 @@ async def test_a_newer_file_is_said_once_and_rgt_goes_on(tmp_path: Path) -> None
     with pytest.raises(HistoryError):
         await history.events(1)
     assert [event.text for event in history.news()] == [
-        f"{path} was written by a newer rgt (version 999, this one knows 2); it is left as it is. "
+        f"{path} was written by a newer rgt (version 999, this one knows {VERSION}); it is left as it is. "
         "Update rgt, or name another file by RGT_HISTORY"
     ]
     await history.close()

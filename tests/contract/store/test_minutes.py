@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.model.fleet import Spend
 from rgt_tui.store import minutes
 from rgt_tui.store.connect import connect, transaction
+from rgt_tui.store.costs import PAST_SECONDS, Costs
 from rgt_tui.store.errors import Damaged
 from rgt_tui.store.spend import DAY, MINUTE, Minute, masks
 
 HOUR = 3600.0
+LATER = 1_800_000_000.0
 DAY0 = minutes.midnight(1_790_000_000.0)
 
 
@@ -29,12 +33,14 @@ def watch(
 ) -> None:
     with transaction(con):
         for number, mask in masks(start, stop):
-            minutes.write(con, 1, Minute(number, currency, rate=rate, covered=mask, busy=mask))
+            what = Minute(number, currency, rate=rate, covered=mask, busy=mask)
+            minutes.write(con, 1, what, minutes.closed(con, LATER))
 
 
 def read(con: sqlite3.Connection, at: float, spent: float, since: float = DAY0 - 9 * DAY) -> None:
     with transaction(con):
-        minutes.write(con, 1, Minute(int(at // MINUTE), "USD", spent=spent, since=since, at=at))
+        what = Minute(int(at // MINUTE), "USD", spent=spent, since=since, at=at)
+        minutes.write(con, 1, what, minutes.closed(con, LATER))
 
 
 def cost(con: sqlite3.Connection, start: float = DAY0, stop: float = DAY0 + DAY) -> float:
@@ -133,6 +139,110 @@ def test_old_days_are_summed_up_once_and_late_minutes_of_them_are_not_counted(
     assert con.execute("SELECT count(*) FROM minutes").fetchone()[0] == 1
     read(con, later, 19.0, since=DAY0 + 24 * HOUR)
     assert con.execute("SELECT gap FROM minutes ORDER BY minute DESC").fetchone()[0] == pytest.approx(10.0)
+
+
+def rolled(con: sqlite3.Connection, now: float) -> None:
+    with transaction(con):
+        minutes.roll_up(con, now)
+
+
+def days(con: sqlite3.Connection) -> list[float]:
+    return [row[0] for row in con.execute("SELECT billed FROM days ORDER BY day")]
+
+
+def test_a_long_absence_counts_on_the_days_that_were_closed_meanwhile(con: sqlite3.Connection) -> None:
+    """The provider's sum after it tells what it cost only then."""
+    read(con, DAY0 + 600, 10.0, since=DAY0 + 600)
+    rolled(con, DAY0 + 5 * DAY + HOUR)
+    read(con, DAY0 + 600 + 5 * DAY, 130.0, since=DAY0 + 600)
+    assert days(con) == [pytest.approx(24 * (DAY - 600) / DAY), *[pytest.approx(24.0)] * 2]
+    for later in (6, 9, 9):
+        rolled(con, DAY0 + later * DAY + HOUR)
+    assert sum(days(con)) == pytest.approx(120.0)
+    assert days(con)[1:5] == [pytest.approx(24.0)] * 4
+
+
+def test_a_watcher_who_is_late_takes_his_part_out_of_closed_days_too(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + HOUR, 10.0, since=DAY0 + HOUR)
+    rolled(con, DAY0 + 5 * DAY + HOUR)
+    read(con, DAY0 + HOUR + 5 * DAY, 130.0, since=DAY0 + HOUR)
+    watch(con, DAY0 + 4 * DAY, DAY0 + 4 * DAY + HOUR)
+    rolled(con, DAY0 + 9 * DAY)
+    assert sum(days(con)) == pytest.approx(120.0)
+    assert days(con)[1] < 24.0
+
+
+def test_days_that_were_closed_in_another_time_zone_are_added_to(
+    con: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def live_in(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    try:
+        live_in("UTC")
+        noon = minutes.midnight(DAY0) + 12 * HOUR
+        watch(con, noon, noon + 36 * HOUR)
+        rolled(con, noon + 2.5 * DAY + HOUR)  # the first 12 hours are closed
+        assert days(con) == [pytest.approx(24.0)]
+        live_in("America/Los_Angeles")
+        rolled(con, noon + 9 * DAY)
+        assert sum(days(con)) == pytest.approx(72.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_clock_that_was_ahead_for_a_while_costs_no_minute(con: sqlite3.Connection) -> None:
+    now = DAY0 + 5 * HOUR
+    watch(con, DAY0, now)
+    read(con, now, 50.0, since=DAY0)
+    rolled(con, now + 4 * DAY)
+    with transaction(con):
+        for number, mask in masks(now + 60, now + HOUR + 60):
+            minutes.write(con, 1, Minute(number, "USD", rate=2.0, covered=mask), minutes.closed(con, now))
+    kept = minutes.between(con, (1,), DAY0, DAY0 + DAY, minutes.closed(con, now))
+    closed = minutes.by_day(con, (1,), DAY0, DAY0 + DAY)
+    assert minutes.added(kept, closed)["USD"][0] == pytest.approx(10.0 + 2.0)
+    for later in (1, 2, 3, 4, 5, 9):
+        rolled(con, now + later * DAY)
+    assert days(con) == [pytest.approx(12.0)]
+
+
+def test_a_sum_is_told_from_the_last_reading_before_it_also_when_that_is_closed(
+    con: sqlite3.Connection,
+) -> None:
+    read(con, DAY0 + HOUR, 900.0, since=DAY0 - 300 * DAY)
+    read(con, DAY0 + 4 * DAY, 920.0, since=DAY0 - 300 * DAY)
+    rolled(con, DAY0 + 5 * DAY)
+    watch(con, DAY0 + 3.5 * DAY, DAY0 + 3.5 * DAY + HOUR)  # late: the reading after it is looked at anew
+    gap = con.execute("SELECT gap FROM minutes ORDER BY minute DESC LIMIT 1").fetchone()[0]
+    assert gap == pytest.approx(18.0)
+
+
+def test_yesterday_and_the_month_are_added_up_from_minutes_and_closed_days(con: sqlite3.Connection) -> None:
+    first = minutes.first_of_month(DAY0)
+    now = first + 11.5 * DAY
+    watch(con, first - 5 * HOUR, first + 2 * HOUR)  # 10 before the month, 4 in it
+    watch(con, first + 10 * DAY, first + 10 * DAY + 3 * HOUR)
+    watch(con, first + 11 * DAY, first + 11 * DAY + HOUR, currency="EUR")
+    rolled(con, now)
+    clock = [0.0]
+    costs = Costs(lambda: clock[0])
+
+    def rounded(spend: Spend) -> list[dict[str, float]]:
+        return [
+            {currency: round(amount, 3) for currency, amount in each}
+            for each in (spend.today, spend.yesterday, spend.month)
+        ]
+
+    assert rounded(costs.look(con, (1,), now)) == [{"EUR": 2.0}, {"USD": 6.0}, {"EUR": 2.0, "USD": 10.0}]
+    watch(con, first + 10 * DAY + 3 * HOUR, first + 10 * DAY + 4 * HOUR)  # told late
+    watch(con, first + 11 * DAY + HOUR, first + 11 * DAY + 2 * HOUR, currency="EUR")
+    assert rounded(costs.look(con, (1,), now)) == [{"EUR": 4.0}, {"USD": 6.0}, {"EUR": 4.0, "USD": 10.0}]
+    clock[0] += PAST_SECONDS
+    assert rounded(costs.look(con, (1,), now)) == [{"EUR": 4.0}, {"USD": 8.0}, {"EUR": 4.0, "USD": 12.0}]
+    assert costs.look(con, (2,), now) == Spend()
 
 
 def test_a_price_that_was_changed_on_the_disk_is_found(con: sqlite3.Connection) -> None:
