@@ -200,12 +200,19 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         "preferred_auth": list(host.preferred_auth) or (),
         "family": FAMILIES[host.family],
         "local_addr": (host.bind_address, 0) if host.bind_address else None,
-        "keepalive_interval": host.alive_interval or KEEPALIVE_SECONDS,
-        # As an interval of 0, a count of 0 would never find out that a link is dead.
-        "keepalive_count_max": host.alive_count if (host.alive_count or 0) > 0 else KEEPALIVE_MISSES,
+        **keepalive(host),
         "login_timeout": 0,
         "connect_timeout": None,
         **algorithms.chosen(host),
+    }
+
+
+def keepalive(host: Host) -> dict[str, float]:
+    """Return asyncssh's options for it. What would never find out that a link is dead counts as not set."""
+    count = host.alive_count or 0
+    return {
+        "keepalive_interval": host.alive_interval or KEEPALIVE_SECONDS,
+        "keepalive_count_max": count if count > 0 else KEEPALIVE_MISSES,
     }
 
 

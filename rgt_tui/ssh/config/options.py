@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -39,9 +40,16 @@ def _many(words: list[str]) -> tuple[str, ...]:
 
 def _port(words: list[str]) -> int:
     text = _one(words)
-    if not text.isdecimal() or not 0 < int(text) < 65536:
+    if text.isdecimal():
+        port = int(text)
+    else:
+        try:
+            port = socket.getservbyname(text, "tcp")
+        except (OSError, UnicodeError):
+            raise ValueError(f"{text!r} is no port, and no service that this machine knows") from None
+    if not 0 < port < 65536:
         raise ValueError(f"{text!r} is no port")
-    return int(text)
+    return port
 
 
 def _count(words: list[str]) -> int:
@@ -139,8 +147,11 @@ NOT_HONOURED = frozenset(
         "hostbasedauthentication",
         "knownhostscommand",
         "pkcs11provider",
+        "proxyusefdpass",
         "requiredrsasize",
         "verifyhostkeydns",
     )
 )
 """Options that could change whether or how one gets in, and that rgt leaves out; see docs/ssh.md."""
+UNUSED = ("no", "none", "false")
+"""What turns such an option off: then nothing is left out."""

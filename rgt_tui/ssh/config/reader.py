@@ -14,7 +14,7 @@ import msgspec
 
 from rgt_tui.ssh.config import patterns, tokens, words
 from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.options import NOT_HONOURED, OPTIONS
+from rgt_tui.ssh.config.options import NOT_HONOURED, OPTIONS, UNUSED
 
 DEEPEST = 16
 """Files that may include each other."""
@@ -109,7 +109,7 @@ class Reader:
             return active
         option = OPTIONS.get(name)
         if option is None:
-            if active and name in NOT_HONOURED:
+            if active and name in NOT_HONOURED and rest.strip().lower() not in UNUSED:
                 self.notes.append(f"{at}: {name} is not honoured by rgt")
             return active
         value = option.read([rest] if option.raw else words.arguments(rest))

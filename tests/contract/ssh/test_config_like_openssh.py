@@ -325,6 +325,18 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
+def test_a_port_may_be_the_name_of_a_service(tmp_path: Path) -> None:
+    """Where the machine knows services; elsewhere both refuse."""
+    path = write(tmp_path, "Port https\n")
+    theirs = subprocess.run(["ssh", "-F", str(path), "-G", "a"], capture_output=True, text=True, check=False)
+    try:
+        mine = resolve(Wanted("a"), surroundings(str(path))).port
+    except ConfigError:
+        assert theirs.returncode != 0
+    else:
+        assert f"port {mine}" in theirs.stdout.splitlines()
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_value_is_the_one_of_openssh(name: str, tmp_path: Path) -> None:
     path = write(tmp_path, FILES[name])

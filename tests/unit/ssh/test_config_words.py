@@ -123,9 +123,18 @@ def test_a_command_of_match_exec_that_hangs_is_named(tmp_path: Path, monkeypatch
 
 
 def test_what_is_not_honoured_is_noted_where_it_applies(tmp_path: Path) -> None:
-    path = config(tmp_path, "Host a\n  PKCS11Provider x\nHost b\n  GSSAPIAuthentication yes\n")
-    (note,) = resolve(Wanted("a"), surroundings(str(path))).notes
-    assert note == f"{path}:2: pkcs11provider is not honoured by rgt"
+    text = "Host a\n  PKCS11Provider x\n  GSSAPIAuthentication no\nHost b\n  ProxyUseFdpass yes\n"
+    path = config(tmp_path, text)
+    for host, expected in (("a", "2: pkcs11provider"), ("b", "5: proxyusefdpass")):
+        (note,) = resolve(Wanted(host), surroundings(str(path))).notes
+        assert note == f"{path}:{expected} is not honoured by rgt"
+
+
+def test_a_port_that_is_neither_a_number_nor_a_service_is_named(tmp_path: Path) -> None:
+    for text in ("no-such-service", "0", "65536", "-1"):
+        path = config(tmp_path, f"Host a\n  Port {text}\n")
+        with pytest.raises(ConfigError, match=rf"{path}:2: port: '{text}' is no port"):
+            resolve(Wanted("a"), surroundings(str(path)))
 
 
 def test_the_profile_s_user_counts_behind_the_file_s(tmp_path: Path) -> None:
