@@ -41,9 +41,11 @@ class CharLM:
         self._context, self._z = config.int("context"), config.float("z_loss")
         seed, pack = config.int("seed"), config.str("layout") == "pack"
         held_out = _encode(documents(2 * _VALIDATION_ROWS * self._context, mix(seed, 2)))
-        self._train = lay_out(
+        rows = lay_out(
             _encode(documents(config.int("corpus"), mix(seed, 1))), self._context, END, PAD, pack=pack
         )
+        # A packed row that is not full is the last one: without it the loss of every batch is a mean over characters.
+        self._train = rows.at(range(len(rows) - 1)) if pack and len(rows) > 1 else rows
         # Judged on documents that begin where a row begins, whatever the layout of the training.
         rows = lay_out(held_out, self._context, END, PAD, pack=False)
         self._held_out = rows.at(range(min(_VALIDATION_ROWS, len(rows))))
