@@ -73,8 +73,14 @@ class Call:
         return os.readlink(f"/proc/{self.pid}/fd/{number & 0xFFFFFFFF}").removesuffix(" (deleted)")
 
     def _string(self, address: int) -> bytes:
-        length = 4096 - address % 4096  # up to the end of a page, which is there
-        return self._memory(address, length).split(b"\0", 1)[0]
+        found = b""
+        while b"\0" not in found:  # page by page: only the pages that the text lies on are surely there
+            at = address + len(found)
+            piece = self._memory(at, 4096 - at % 4096)
+            if not piece:
+                break
+            found += piece
+        return found.split(b"\0", 1)[0]
 
     def _memory(self, address: int, length: int) -> bytes:
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as file:
