@@ -508,6 +508,7 @@ class Run:
         self._persister = self._persisting(store)
         if o.mirror:
             self._mirror = Mirror(o.mirror, store, self._report, self._lock.note_helper)
+            self._mirror.on_wait = self._crew.alive
             before = rollback.read(self.out).before
             if before:
                 self._mirror.forget(before)

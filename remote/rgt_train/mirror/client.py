@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -16,6 +17,8 @@ from rgt_train.store import Checkpoint, Store, describe
 RETRY_S = 30.0
 """Seconds between attempts while the mirror does not take anything."""
 POLL_S = 0.02
+ALIVE_S = 5.0
+"""Seconds between two signs of life while a checkpoint is brought from the mirror."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +39,14 @@ class Mirror:
         store: What is mirrored.
         report: Where it is told.
         started: Called with the process id of the helper.
+
+    Attributes:
+        on_wait: Called every few seconds of a long wait for the mirror.
     """
 
     def __init__(self, url: str, store: Store, report: Report, started: Callable[[int], None]) -> None:
         self._url, self._store, self._report, self._started = url, store, report, started
+        self.on_wait: Callable[[], object] = lambda: None
         self._helper: Optional[Helper] = None
         self._waiting: Dict[str, _Errand] = {}
         self._current: Optional[Tuple[str, _Errand]] = None
@@ -143,11 +150,13 @@ class Mirror:
     def _ask(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Send a request and wait for its answer; only while no copy is in flight."""
         try:
-            message = self._send(fields).reader.read(block=True)
+            helper = self._send(fields)
+            while (message := helper.reader.read(block=False)) is None:
+                if not select.select([helper.sock], [], [], ALIVE_S)[0]:
+                    self.on_wait()
         except OSError as error:
             self.close()
             return {"error": f"the mirror process died: {error}"}
-        assert message is not None, "a blocking read returns a message"
         self._held = bool(message[0]["held"])
         return message[0]
 

@@ -13,11 +13,12 @@ from rgt_train import exits, manifest
 from rgt_train.durable import write_all
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
-from rgt_train.mirror import folder, worker
+from rgt_train.mirror import client, folder, worker
 from rgt_train.mirror.folder import Folder
 from rgt_train.mirror.opening import open_place
 from rgt_train.mirror.place import bests, check, fetch
 from rgt_train.mirror.worker import Errands
+from rgt_train.report import Report
 from rgt_train.retention import Policy
 from rgt_train.store import Store
 from rgt_train.writing import Job, perform
@@ -253,6 +254,22 @@ class TestOwner:
         assert self.bring(errands, 5) is not None
         assert manifest.verify(tmp_path / "a" / "best")["step"] == 8
         assert not list((tmp_path / "a" / "checkpoints").glob(".*"))
+
+
+def test_a_long_wait_for_the_mirror_gives_signs_of_life(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other ranks take one that they hear nothing of for dead."""
+    monkeypatch.setattr(client, "ALIVE_S", 0.001)
+    (tmp_path / "mirror").mkdir()
+    signs: list[int] = []
+    mirror = client.Mirror(str(tmp_path / "mirror"), Store(tmp_path, 1), Report(tmp_path), lambda pid: None)
+    mirror.on_wait = lambda: signs.append(1)
+    try:
+        assert mirror.fetch_newer(None) is None
+    finally:
+        mirror.close()
+    assert signs, "its process has to start first"
 
 
 @pytest.fixture(scope="module")
