@@ -66,7 +66,10 @@ async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnectio
             raise
         place = elsewhere(spec, meter)
         if place is not None:
-            return await connect(spec, policy=policy, default_user=user, elsewhere=place)
+            try:
+                return await connect(spec, policy=policy, default_user=user, elsewhere=place)
+            except Unreachable as other:
+                raise Unreachable(f"{error}; nor where {place.source} says that it is: {other}") from other
         if meter.error is not None or isinstance(error, HostKeyRefused):
             raise
         raise Unreachable(f"{error}; {says(meter)}") from error

@@ -84,6 +84,13 @@ async def test_an_errand_to_a_stopped_box_fails_with_the_provider_s_word(rental:
     assert (found["box.lab.tcp"].status, "says stopped" in found["box.lab.tcp"].text) == ("fail", True)
 
 
+async def test_both_addresses_are_named_where_neither_answers(rental: Rental) -> None:
+    rental.pod.host, rental.pod.port = "127.0.0.1", free_port()
+    with pytest.raises(Unreachable, match=f":{rental.spec.port}.*; nor where .* says.*:{rental.pod.port}"):
+        async with connected(rental.spec):
+            pass
+
+
 async def test_a_connection_that_breaks_off_in_the_midst_of_an_errand_is_no_fault_of_rgt(
     rental: Rental, real_sshd: RealSshd
 ) -> None:
