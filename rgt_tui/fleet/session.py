@@ -11,6 +11,7 @@ import asyncssh
 
 from rgt_tui.fleet.approach import Approach, endpoint_from, failure_of
 from rgt_tui.fleet.backoff import LIVED_SECONDS, Backoff, Failure, link_of
+from rgt_tui.fleet.file_access import FileAccess
 from rgt_tui.fleet.intake import Intake
 from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
@@ -64,6 +65,7 @@ class BoxSession:
         "_clock",
         "_connection",
         "_fault",
+        "_files",
         "_hung",
         "_interval",
         "_nudge",
@@ -112,6 +114,7 @@ class BoxSession:
         """Client clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
         self._hung: str | None = None
+        self._files = FileAccess(self._limit)
         self._silence = Silence(lambda: stale_after(self.state), self._ping, self._cut)
 
     def recall(self, state: BoxState) -> None:
@@ -237,7 +240,7 @@ class BoxSession:
             self._channel = watching.channel
             self._silence.begin()
             self._something_came()
-            self._set(replace(self.state, limited=watching.limited))
+            self._set(replace(self.state, limited=self._files.limits(watching.limited)))
             self._catch_up(*asked)
             reason = await watching.channel.wait()
         except BoxError as error:
@@ -253,6 +256,7 @@ class BoxSession:
             return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
         finally:
             self._silence.end()
+            self._files.end()
             self.take_in()
             self._channel = None
             connection, self._connection = self._connection, None
@@ -317,6 +321,11 @@ class BoxSession:
                 self._connection.abort()
             return
         self._set(state)
+        if isinstance(frame, Sample) and self._connection is not None:
+            self._files.ask(self._connection)
+
+    def _limit(self) -> None:
+        self._set(replace(self.state, limited=self._files.limits(self.state.limited)))
 
     def _bad(self, count: int) -> None:
         counters = self.state.counters

@@ -28,6 +28,7 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel ERROR
+Subsystem sftp internal-sftp
 SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}"
 """
 

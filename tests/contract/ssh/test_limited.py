@@ -17,7 +17,7 @@ from rgt_tui.model.protocol import Control, Frame, Hello, Sample, SampleCursor, 
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import CANDIDATES
-from rgt_tui.ssh.errors import NoCommands, ProbeFailed
+from rgt_tui.ssh.errors import NoCommands, ProbeFailed, Unreachable
 from rgt_tui.ssh.limited import shell as shells
 from rgt_tui.ssh.limited.probe import Probe
 from rgt_tui.ssh.limited.sftp import has_sftp
@@ -217,6 +217,8 @@ async def test_a_box_without_sftp_is_told_from_one_with_it(tmp_path: Path) -> No
             connection = await connect(spec_of(tmp_path, port))
             assert await has_sftp(connection) is expected
             connection.abort()
+            with pytest.raises(Unreachable, match="the connection was lost"):
+                await has_sftp(connection)
     async with terminal_only(tmp_path, SHELLS["dash"]) as port:
         connection = await connect(spec_of(tmp_path, port))
         assert not await has_sftp(connection)

@@ -14,8 +14,9 @@ from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh.limited.sftp import NO_SFTP
 from tests.contract.ssh.conftest import RealSshd, free_port
-from tests.contract.ssh.servers import spec_of, terminal_only
+from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 from tests.contract.ssh.watched import Watched
 
 replace = msgspec.structs.replace
@@ -90,6 +91,22 @@ async def test_a_limited_box_is_live_and_says_what_it_lacks(tmp_path: Path) -> N
             assert live.link is Link.LIVE
             assert any("terminal only" in line for line in live.limited)
             assert live.counters.gaps == live.counters.duplicates == 0
+        finally:
+            await watched.close()
+
+
+async def test_a_box_without_sftp_says_so_from_its_first_reading_on(tmp_path: Path) -> None:
+    (tmp_path / "no-home").touch()
+    options = f'SetEnv "HOME={tmp_path}/no-home" "XDG_CACHE_HOME={tmp_path}/no-home"\n'
+    with sshd(tmp_path, options) as port:
+        watched = Watched(spec_of(tmp_path, port), tmp_path)
+        await watched.start()
+        try:
+            live = await watched.until(lambda state: NO_SFTP in state.limited)
+            assert live.link is Link.LIVE
+            assert live.sample is not None
+            assert "cannot write the agent" in live.limited[0]
+            assert len(live.limited) == 2
         finally:
             await watched.close()
 

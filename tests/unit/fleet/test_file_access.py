@@ -1,0 +1,60 @@
+"""When a box is asked whether it takes files, and what is said of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from rgt_tui.fleet import file_access
+from rgt_tui.fleet.file_access import FileAccess
+from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.limited.sftp import NO_SFTP
+from rgt_tui.ssh.watching import NO_FILES
+
+CONNECTION = cast(Any, object())
+Answers = list[bool | Unreachable | None]
+
+
+async def asked(
+    answers: Answers, connections: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[FileAccess, list[str]]:
+    """Let so many connections give three readings each; return the answers that were used, and each word of a lack."""
+    heard: list[str] = []
+
+    async def has_sftp(_: object) -> bool | None:
+        answer = answers.pop(0)
+        heard.append("asked")
+        if isinstance(answer, Unreachable):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(file_access, "has_sftp", has_sftp)
+    access = FileAccess(lambda: heard.append("lacks"))
+    for _ in range(connections):
+        for _ in range(3):
+            access.ask(CONNECTION)
+            await asyncio.sleep(0)
+        access.end()
+    return access, heard
+
+
+@pytest.mark.parametrize(
+    ("answers", "heard", "limits"),
+    [
+        ([True], ["asked"], ("x",)),
+        ([False, False], ["asked", "lacks"] * 2, ("x", NO_SFTP)),
+        ([False, True], ["asked", "lacks", "asked"], ("x",)),
+        ([None, True], ["asked", "asked"], ("x",)),
+        ([Unreachable("lost"), False], ["asked", "asked", "lacks"], ("x", NO_SFTP)),
+    ],
+)
+async def test_a_box_is_asked_once_a_connection_until_it_takes_files(
+    answers: Answers, heard: list[str], limits: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, said = await asked(answers, 2, monkeypatch)
+    assert said == heard
+    assert access.limits(("x",)) == limits
+    assert access.limits(limits) == limits
+    assert access.limits((NO_FILES,)) == (NO_FILES,)
