@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import queue
@@ -16,8 +17,15 @@ from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
 
 FLUSH_SECONDS = 0.5
+MOST_WAITING = 64 << 20
+"""Bytes that wait for the disk; one that lets more of them wait does not keep up."""
+CLOSE_SECONDS = 10.0
+"""For what waits to be written and the file to be ended."""
 GZIP_WINDOW = 31
 """zlib's number for a gzip member with the largest window."""
+
+
+REPLAYABLE = "What it holds can be replayed"
 
 
 class RecordFailed(Exception):
@@ -41,6 +49,7 @@ class LineFile:
             )
         self.path = path
         self.written = 0
+        self._broken = False
         self._gzip = zlib.compressobj(6, wbits=GZIP_WINDOW) if path.suffix == ".gz" else None
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
@@ -62,28 +71,41 @@ class LineFile:
             self._write(self._gzip.compress(lines) + self._gzip.flush(zlib.Z_SYNC_FLUSH))
 
     def _write(self, data: bytes) -> None:
-        end = os.fstat(self._fd).st_size
+        end = -1
         try:
+            end = os.fstat(self._fd).st_size
             done = 0
             while done < len(data):
                 done += os.write(self._fd, data[done:])
             self.written += len(data)
         except OSError as error:
-            os.ftruncate(self._fd, end)
-            why = "the disk is full" if error.errno == errno.ENOSPC else str(error.strerror)
-            raise RecordFailed(f"{self.path} ends here: {why}. What it holds can be replayed") from error
+            self._broken = True
+            if end >= 0:
+                with contextlib.suppress(OSError):  # then its last line is torn, which a replay names
+                    os.ftruncate(self._fd, end)
+            raise self._ends(error) from error
+
+    def _ends(self, error: OSError) -> RecordFailed:
+        why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        return RecordFailed(f"{self.path} ends here: {why}. {REPLAYABLE}")
 
     def close(self) -> None:
-        """End the file.
+        """End the file; it is on the disk when this returns.
 
         Raises:
             RecordFailed: its end could not be written; a replay does without.
         """
         try:
-            if self._gzip is not None:
-                self._write(self._gzip.flush())
-        finally:
-            os.close(self._fd)
+            try:
+                if (
+                    self._gzip is not None and not self._broken
+                ):  # the end belongs to what was written, all of it
+                    self._write(self._gzip.flush())
+                os.fsync(self._fd)
+            finally:
+                os.close(self._fd)
+        except OSError as error:
+            raise self._ends(error) from error
 
 
 class Recorder:
@@ -103,8 +125,11 @@ class Recorder:
         self._file = file
         self._loop = asyncio.get_running_loop()
         self._lines: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._waiting = 0
+        """Bytes of `_lines`."""
         self._known: dict[str, BoxState] = {}
-        self._lines.put(recording.header(specs, started))
+        self._put(recording.header(specs, started))
         self._thread = threading.Thread(target=self._run, name="rgt-record", daemon=True)
         self._thread.start()
 
@@ -125,24 +150,45 @@ class Recorder:
         """Nothing: a replay finds out again what happened."""
 
     async def close(self) -> None:
-        """Write what is left and end the file."""
+        """Write what is left and end the file. A disk that does not answer is left to itself, and `failure` says so."""
         self._lines.put(None)
-        await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)
+        if self._thread.is_alive():
+            self._fail(f"the disk has not answered for {CLOSE_SECONDS:.0f} s")
 
     def _put(self, line: bytes) -> None:
-        if self.failure is None:
+        if self.failure is not None:
+            return
+        with self._lock:
+            self._waiting += len(line)
+            waiting = self._waiting
+        if waiting > MOST_WAITING:
+            self._fail(f"the disk does not keep up, {waiting >> 20} MiB wait to be written")
+            self._lines.put(None)  # what waits is whole up to here
+        else:
             self._lines.put(line)
 
+    def _fail(self, why: str) -> None:
+        self.failure = self.failure or RecordFailed(f"{self._file.path} ends here: {why}. {REPLAYABLE}")
+        self.failed.set()
+
     def _run(self) -> None:
-        try:
+        first: Exception | None = None
+        for work in (self._take_all, self._file.close):
             try:
-                while self._take():
-                    pass
-            finally:
-                self._file.close()
-        except RecordFailed as error:
-            self.failure = self.failure or error
+                work()
+            except Exception as error:
+                first = first or error
+        if first is None:
+            return
+        ours = f"{self._file.path} ends here: {type(first).__name__}: {first}; this is a fault of rgt. {REPLAYABLE}"
+        self.failure = self.failure or (first if isinstance(first, RecordFailed) else RecordFailed(ours))
+        with contextlib.suppress(RuntimeError):  # the loop has gone: who closed it has looked at `failure`
             self._loop.call_soon_threadsafe(self.failed.set)
+
+    def _take_all(self) -> None:
+        while self._take():
+            pass
 
     def _take(self) -> bool:
         """Write what has come; wait for it first. Returns False at the end."""
@@ -155,5 +201,8 @@ class Recorder:
             except queue.Empty:
                 break
         if lines:
-            self._file.append(b"".join(lines))
+            data = b"".join(lines)
+            self._file.append(data)
+            with self._lock:
+                self._waiting -= len(data)
         return line is not None

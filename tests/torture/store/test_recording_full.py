@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,22 +16,11 @@ from rgt_tui.model.box import BoxSpec
 SPEC = BoxSpec(name="a", host="h")
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(folder)], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"no tmpfs can be mounted here: {made.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
 @pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
-async def test_a_full_disk_ends_the_recording_and_spoils_nothing(small_disk: Path, name: str) -> None:
-    path = small_disk / name
+async def test_a_full_disk_ends_the_recording_and_spoils_nothing(
+    small_disk: Callable[[str], Path], name: str
+) -> None:
+    path = small_disk("128k") / name
     recorder = Recorder(LineFile(path), [SPEC], 1000.0)
     number = 0
     async with asyncio.timeout(60):
