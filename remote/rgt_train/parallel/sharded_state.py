@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import Any, Dict, List, Mapping, Tuple, cast
 
 import torch
 
@@ -68,6 +68,7 @@ def take(state: RunState) -> Taken:
     Raises:
         UsageError: It holds something that cannot be stored.
     """
+    _reshard(state)
     with state.held_settings():
         tensors, plain = shards.collect(state.models, owners(state))
     for name, buffer in _own_buffers(state, tensors).items():
@@ -83,6 +84,17 @@ def take(state: RunState) -> Taken:
     except (tree.CannotStore, ValueError) as error:
         raise UsageError(f"this state cannot be stored safely: {error}") from error
     return Taken(tensors, plain, objects)
+
+
+def _reshard(state: RunState) -> None:
+    """Let every sharded module have its parts again: after a validation the outermost one still holds whole tensors.
+
+    Those are other parameters than the optimizer's.
+    """
+    for model in state.models.values():
+        for module in model.modules():
+            if hasattr(module, "set_requires_gradient_sync") and hasattr(module, "reshard"):  # an `FSDPModule`
+                cast(Any, module).reshard()
 
 
 def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
