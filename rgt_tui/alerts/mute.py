@@ -60,8 +60,23 @@ def hushed(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: floa
     )
 
 
-def over(mute: Mute, alerts: Iterable[Alert], now: float) -> bool:
-    """Say whether a mute has ended: its time is up, or what it was about is no more."""
+UNSEEN_S = 900.0
+"""What is muted until it is over, and has not been seen to hold for so long after that, is over. It is longer than any
+kind has to last before it rises: another rgt may have seen it first."""
+
+
+def over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
+    """Say whether a mute has ended: its time is up, or what it was about is no more.
+
+    Args:
+        mute: One of the box.
+        alerts: All that holds on it, shown or not.
+        now: Client clock.
+        met: This rgt has seen what it is about.
+        live: This rgt sees the box now.
+    """
     if mute.until is not None:
         return now >= mute.until
-    return not any(covers(mute, alert) for alert in alerts)
+    if any(covers(mute, alert) for alert in alerts):
+        return False
+    return met or (live and now - mute.at >= UNSEEN_S)

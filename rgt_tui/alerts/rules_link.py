@@ -90,6 +90,8 @@ def say_login(view: View, reading: Reading, since: float) -> str:
 
 def read_stopped(view: View) -> Sequence[Reading] | None:
     """The provider calls it stopped, it ran before, and nobody asked for it through rgt."""
+    if view.unread:
+        return None
     past = view.memory.past
     stopped = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
     return YES if stopped and past.ran and not past.asked else NOTHING
@@ -104,6 +106,8 @@ def say_stopped(view: View, reading: Reading, since: float) -> str:
 
 def read_gone(view: View) -> Sequence[Reading] | None:
     """The provider does not know it any more, and nobody destroyed it through rgt."""
+    if view.unread:
+        return None
     past = view.memory.past
     gone = view.off and view.box.meter.lifecycle is Lifecycle.GONE
     return YES if gone and past.existed and past.asked != "destroy" else NOTHING

@@ -61,7 +61,7 @@ def read_meter(view: View) -> Sequence[Reading] | None:
     """Seconds since the provider was last read, while it cannot be."""
     meter = view.box.meter
     if meter.error is None:
-        return NOTHING
+        return None if view.unread else NOTHING
     return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
 
 
@@ -75,7 +75,7 @@ def say_meter(view: View, reading: Reading, since: float) -> str:
 def read_clock(view: View) -> Sequence[Reading] | None:
     """Hours left on the danger clock that counts now."""
     if view.box.meter.lifecycle is not Lifecycle.STOPPED:
-        return NOTHING
+        return None if view.unread else NOTHING
     profile = load_profile(view.box.spec.profile)
     found = danger_clock(profile, view.box, view.now, stopped_at=view.memory.past.stopped_at)
     if found is None or (found.seconds_left is None and found.whole_s is None):

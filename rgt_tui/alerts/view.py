@@ -46,6 +46,14 @@ class View(msgspec.Struct, frozen=True):
         return self.now + (self.box.clock_skew or 0.0)
 
     @property
+    def unread(self) -> bool:
+        """The box has a provider, and nobody has read it yet: right after the start of rgt."""
+        meter = self.box.meter
+        return (
+            self.box.spec.provider is not None and meter.at is None and meter.lifecycle is Lifecycle.UNKNOWN
+        )
+
+    @property
     def queue_done(self) -> bool:
         """Every queue of the box is through, as its runner wrote."""
         return bool(self.box.queues) and all(queue.done for queue in self.box.queues)

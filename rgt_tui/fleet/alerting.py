@@ -14,7 +14,7 @@ import msgspec
 
 from rgt_tui.alerts.book import Book, holding, listed, ordered, resumed, step
 from rgt_tui.alerts.memory import Memory, asked
-from rgt_tui.alerts.mute import hushed, over
+from rgt_tui.alerts.mute import Mute, covers, hushed, over
 from rgt_tui.alerts.settings import rows
 from rgt_tui.alerts.sinks.base import Sink
 from rgt_tui.alerts.sinks.build import build
@@ -85,6 +85,8 @@ class Alerting:
         """Box → keys of all that holds on it, also of what no sink is told."""
         self._left: dict[str, frozenset[str]] = {}
         """Box → ids of what held without being shown when an earlier rgt ended, until the box is seen again."""
+        self._met: set[Mute] = set()
+        """Mutes of what has been seen to hold."""
         self._news: list[FleetEvent] = []
         self._checked = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -174,7 +176,7 @@ class Alerting:
         elsewhere = self._told_by_another(name)
         book, raised, cleared = step(before, box, now, self._kinds, elsewhere)
         self._books[name] = book
-        shown = self._quieted(name, listed(book, box.findings, elsewhere), now)
+        shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
         fresh = last is None or not box.alerts_kept
         changed = fresh or shown != box.alerts
         quiet = {alert.id for alert in shown if alert.muted}
@@ -245,14 +247,18 @@ class Alerting:
                 return _BALANCE
         return _NOTHING
 
-    def _quieted(self, name: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+    def _quieted(self, box: BoxState, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
         """Mark what is muted; forget the mutes that have ended."""
         mutes = self._file.stored.mutes
         if not mutes:
             return alerts
-        key = self._key(name)
-        ended = tuple(mute for mute in mutes if mute.box == key and over(mute, alerts, now))
+        key, live = self._key(box.spec.name), box.link is Link.LIVE
+        own = [mute for mute in mutes if mute.box == key]
+        held = holding(self._books[box.spec.name])
+        self._met.update(mute for mute in own if any(covers(mute, alert) for alert in held))
+        ended = tuple(mute for mute in own if over(mute, held, now, met=mute in self._met, live=live))
         if ended:
+            self._met.difference_update(ended)
             self._file.unmute(ended)
         marked = hushed(self._file.stored.mutes, key, alerts, now)
         return ordered(marked) if marked is not alerts else alerts

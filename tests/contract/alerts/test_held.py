@@ -90,6 +90,39 @@ async def test_a_mute_of_another_rgt_counts_here(tmp_path: Path) -> None:
         assert other.ear.heard == []
 
 
+async def test_a_mute_until_it_is_over_is_not_ended_by_who_has_not_seen_it(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as one, opened(World(path)) as other:
+        one.see(sample=FULL)
+        await one.until(lambda: len(one.ear.heard) == 1)
+        one.alerting.mute("vast-demo", "inodes", None)
+        await other.until(lambda: bool(statefile.load(path).mutes))
+        await other.until(lambda: other.woken > 0)
+        other.see(60)
+        other.see(60, link=Link.REFUSED_KEY)  # which writes the file
+        await other.until(lambda: any(a.id == "host-key" for a in statefile.load(path).boxes[KEY].alerts))
+        assert [mute.what for mute in statefile.load(path).mutes] == ["inodes"]
+        assert one.see(5, sample=FULL).alerts[0].muted
+
+
+async def test_what_a_provider_says_is_not_over_before_it_was_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    stopped = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="RunPod")
+    spec = replace(SPEC, profile="autodl")
+    told: dict[str, Any] = {"spec": spec, "link": Link.UNREACHABLE, "sample_at": NOW - 13.5 * 86400}
+    async with opened(World(path, resolved=True)) as world:
+        world.see(**told, meter=replace(stopped, lifecycle=Lifecycle.RUNNING))
+        world.see(**told, meter=replace(stopped, at=NOW - 13.5 * 86400))
+        world.see(500, **told, meter=replace(stopped, error="503", at=NOW - 700))
+        assert {alert.id for alert in world.state.alerts} >= {"clock", "stopped", "meter"}
+    async with opened(World(path, now=NOW + 600, resolved=True)) as later:
+        later.see(**told, meter=Meter())
+        later.see(5, **told, meter=Meter())
+        assert {alert.id for alert in later.state.alerts} >= {"clock", "stopped", "meter"}
+        later.see(5, **told, meter=replace(stopped, lifecycle=Lifecycle.RUNNING, at=later.now))
+        assert not {alert.id for alert in later.state.alerts} & {"clock", "stopped", "meter"}
+
+
 async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path) -> None:
     """The other rgt has raised the alert already, and hears of the mute only as it is about to tell."""
     path = tmp_path / "alerts.json"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.alerts.mute import DAY_S, Mute, hushed, over, put
+from rgt_tui.alerts.mute import DAY_S, UNSEEN_S, Mute, hushed, over, put
+from rgt_tui.alerts.rules import KINDS
 from rgt_tui.model.alert import Alert
 
 NOW = 1_790_000_000.0
@@ -29,14 +30,23 @@ def test_only_the_box_that_was_named_and_only_so_long() -> None:
     assert quiet(mutes, INODES, box="b") == [False]
     assert quiet(mutes, INODES, now=NOW + 59) == [True]
     assert quiet(mutes, INODES, now=NOW + 60) == [False]
-    assert over(mutes[0], (INODES,), NOW + 60)
+    assert over(mutes[0], (INODES,), NOW + 60, met=True, live=True)
 
 
 def test_until_it_is_over() -> None:
     (mute,) = put((), "a", "inodes:/data", None, NOW)
     assert quiet((mute,), INODES, now=NOW + 30 * DAY_S) == [True]
-    assert not over(mute, (INODES, OTHER), NOW + 30 * DAY_S)
-    assert over(mute, (OTHER,), NOW)
+    assert not over(mute, (INODES, OTHER), NOW + 30 * DAY_S, met=True, live=True)
+    assert over(mute, (OTHER,), NOW, met=True, live=True)
+
+
+def test_until_it_is_over_for_who_has_never_seen_it() -> None:
+    """Another rgt has: here it may have to last for minutes before it rises."""
+    (mute,) = put((), "a", "idle-gpu", None, NOW)
+    longest = max(kind.hold_s for kind in KINDS)
+    assert not over(mute, (), NOW + longest + 60, met=False, live=True)
+    assert not over(mute, (), NOW + DAY_S, met=False, live=False)
+    assert over(mute, (), NOW + UNSEEN_S, met=False, live=True)
 
 
 def test_a_new_word_replaces_the_old_one() -> None:
