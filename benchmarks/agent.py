@@ -239,16 +239,23 @@ def run(quick: bool) -> list[Row]:
             firsts, steady, flood = asyncio.run(over_ssh(spec, folder, plan))
     per_tick = tick * 100
     return [
-        Row("cpu_percent", recorder + watch, "% of a core", (recorder + watch) / per_tick, of),
+        Row("cpu_percent", recorder + watch, "% of a core", (recorder + watch) / per_tick, of, goal=0.5),
         Row("cpu_percent_recorder", recorder, "% of a core", recorder / per_tick, of),
         Row("cpu_percent_watch", watch, "% of a core", watch / per_tick, of),
         Row("cpu_percent_found", sum(finding[:2]), f"% of a core, {CROWD} processes, a training found"),
         Row("rss_mib_found", max(finding[2:]), "MiB, the larger process"),
-        Row("rss_mib", max(recorder_mib, watch_mib), "MiB, the larger process"),
+        Row("rss_mib", max(recorder_mib, watch_mib), "MiB, the larger process", goal=25),
         Row("rss_mib_both", recorder_mib + watch_mib, "MiB"),
         Row("rss_growth_24h", day["end"] - day["tenth"], f"MiB in {plan.hours:.0f} h, accelerated"),
-        Row("first_sample_ms", statistics.median(firsts) * 1000, "ms", statistics.median(firsts) / tick, of),
-        Row("wire_bytes_per_s", small, "B/s", small / whole, "whole frames"),
+        Row(
+            "first_sample_ms",
+            statistics.median(firsts) * 1000,
+            "ms",
+            statistics.median(firsts) / tick,
+            of,
+            goal=200,
+        ),
+        Row("wire_bytes_per_s", small, "B/s", small / whole, "whole frames", goal=400),
         Row("wire_bytes_per_s_full", whole, "B/s"),
         Row("log_lines_per_s", flood.lines_per_s, f"lines/s, {flood.skipped:,} skipped and counted"),
         Row("log_cpu_percent_50k", steady.cpu_percent, "% of a core", steady.cpu_percent / per_tick, of),

@@ -170,11 +170,13 @@ def dcp(loop: Loop) -> Callable[[int], Save]:
     """``torch.distributed.checkpoint.save``."""
     library: Any = importlib.import_module("torch.distributed.checkpoint")
 
-    def save() -> None:
-        shutil.rmtree(loop.place / "dcp", ignore_errors=True)
-        library.save(loop.state(), checkpoint_id=loop.place / "dcp")
+    def begin(number: int) -> Save:
+        folder = loop.place / f"dcp{number}"
+        save = timed(lambda: library.save(loop.state(), checkpoint_id=folder))(number)
+        shutil.rmtree(loop.place / f"dcp{number - 1}", ignore_errors=True)
+        return save
 
-    return timed(save)
+    return begin
 
 
 def dcp_async(loop: Loop, mode: str = "thread") -> Callable[[int], Save]:
@@ -236,33 +238,66 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
     """`rgt_train.Run`, as a person uses it."""
     from rgt_train import Options, Run
 
-    steps, every = (saves + 1) * 12, 12
+    steps, every, half = (saves + 2) * 12, 12, 6
+    waiting = Waiting(loop.optimizer)  # around whatever the run itself does before an optimizer step
     run = Run(
         loop.place / "run", model=loop.model, optimizer=loop.optimizer, samples=steps, batch_size=1, epochs=1,
         options=Options(save_every=every, log_every=0, loggers=()),
     )  # fmt: skip
+    waiting.close_after()
+    latest = loop.place / "run" / "checkpoints" / "latest"
     times: dict[int, float] = {}
+    calls: dict[int, float] = {}
+    begun: dict[int, float] = {}
+    published: dict[int, float] = {}
     with run:
         for _ in run.epochs():
             for _ in run.batches():
                 start = time.perf_counter()
                 loop.compute()
+                step, called, begun[run.step_now + 1] = run.step_now + 1, time.perf_counter(), time.time()
                 run.step(1.0)
-                times[run.step_now] = time.perf_counter() - start
-    lines = [json.loads(line) for line in (loop.place / "run" / "metrics.jsonl").read_text().splitlines()]
-    events = [line for line in lines if line.get("event") == "checkpoint" and every < line["step"]]
-    half = every // 2
-    idle = [seconds for step, seconds in times.items() if step > every and step % every > half]
-    usual = statistics.median(idle)
-    spans = [range(event["step"], event["step"] + half) for event in events if event["step"] < steps]
-    during = [[times[step] for step in span] for span in spans]
+                over = time.perf_counter()
+                times[step], calls[step] = over - start, over - called
+                with contextlib.suppress(OSError, ValueError):
+                    published.setdefault(int(latest.read_text().split("-")[1]), latest.stat().st_mtime)
+    usual = statistics.median(
+        seconds for step, seconds in times.items() if step > every and step % every > half
+    )
+    # The first save warms up; the last is that of the end, which nothing overlaps.
+    saved = list(range(2 * every, steps, every))
+    assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
     return {
         "step": usual,
-        "stall": [event["stall_s"] for event in events],
-        "total": [sum(seconds - usual for seconds in part) for part in during],
-        "durable": [event["durable_s"] for event in events],
+        "stall": [calls[step] + waiting.of(step + 1) for step in saved],
+        "total": [sum(times[step + more] - usual for more in range(half)) for step in saved],
+        "durable": [published[step] - begun[step] for step in saved],
         "bytes": loop.size(),
     }
+
+
+class Waiting:
+    """How long each optimizer step was held up by what was hooked to it in between, seconds."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._entered = 0.0
+        self._taken: list[float] = []
+        optimizer.register_step_pre_hook(lambda *_: self._enter())
+
+    def close_after(self) -> None:
+        """Stop the clock behind the hooks that are there now."""
+        self._optimizer.register_step_pre_hook(lambda *_: self._leave())
+
+    def of(self, step: int) -> float:
+        """Return what step number `step` waited."""
+        return self._taken[step - 1]
+
+    def _enter(self) -> None:
+        self._entered = time.perf_counter()
+
+    def _leave(self) -> None:
+        self._taken.append(time.perf_counter() - self._entered)
 
 
 class Memory:

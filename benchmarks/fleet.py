@@ -196,12 +196,12 @@ def rows(
         )
     stream_ms = best["ms_per_sample"]
     found = [
-        Row("engine_percent_of_core_500", best["percent"], "% of a core"),
+        Row("engine_percent_of_core_500", best["percent"], "% of a core", goal=12),
         Row("stream_ms_per_box_sample", stream_ms, "ms"),
-        Row("rss_kib_per_box", best["rss_kib"], "KiB"),
-        Row("loop_lag_p99_ms", best["lag_p99_ms"], "ms"),
-        Row("connect_100_s", connect_s, "s"),
-        Row("connect_100_refused", refused, "boxes"),
+        Row("rss_kib_per_box", best["rss_kib"], "KiB", goal=60),
+        Row("loop_lag_p99_ms", best["lag_p99_ms"], "ms", goal=20),
+        Row("connect_100_s", connect_s, "s", goal=2),
+        Row("connect_100_refused", refused, "boxes", goal=0),
         Row("connect_100_lag_p99_ms", connect_lag, "ms"),
         Row("connect_500_s", best["connect_s"], "s"),
         Row("exec_per_tick_over_stream", exec_ms / stream_ms, "×"),

@@ -24,6 +24,18 @@ class Row:
     """`value` divided by that of the alternative."""
     of: str | None = None
     """The alternative that the ratio compares with."""
+    goal: float | None = None
+    """The most that `value` should be."""
+    ratio_goal: float | None = None
+    """The most that `ratio` should be."""
+
+    def verdict(self) -> str:
+        """Say what was aimed at and whether it was reached; empty where nothing was."""
+        told = []
+        for what, reached, most in (("", self.value, self.goal), ("ratio ", self.ratio, self.ratio_goal)):
+            if most is not None and reached is not None:
+                told.append(f"{what}≤ {most:g} {'met' if reached <= most else 'MISSED'}")
+        return ", ".join(told)
 
 
 Run = Callable[[bool], Sequence[Row]]
@@ -39,15 +51,15 @@ def number(value: float) -> str:
 
 def table(name: str, rows: Sequence[Row]) -> str:
     """The rows as aligned columns."""
-    cells = [("case", "value", "unit", "ratio", "of")]
+    cells = [("case", "value", "unit", "ratio", "of", "goal")]
     for row in rows:
         ratio = "" if row.ratio is None else number(row.ratio)
-        cells.append((row.case, number(row.value), row.unit, ratio, row.of or ""))
-    widths = [max(len(line[column]) for line in cells) for column in range(4)]
+        cells.append((row.case, number(row.value), row.unit, ratio, row.of or "", row.verdict()))
+    widths = [max(len(line[column]) for line in cells) for column in range(5)]
     lines = [name]
-    for case, value, unit, ratio, of in cells:
+    for case, value, unit, ratio, of, goal in cells:
         named = f"  {case:<{widths[0]}}  {value:>{widths[1]}} {unit:<{widths[2]}}"
-        lines.append(f"{named}  {ratio:>{widths[3]}}  {of}".rstrip())
+        lines.append(f"{named}  {ratio:>{widths[3]}}  {of:<{widths[4]}}  {goal}".rstrip())
     return "\n".join(lines)
 
 

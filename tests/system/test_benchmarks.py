@@ -23,9 +23,21 @@ ROWS = (Row("first_frame", 1234.5, "ms", 1.25, "the floor"), Row("bytes", 0.0421
 def test_the_table_is_aligned() -> None:
     assert table("startup", ROWS).splitlines() == [
         "startup",
-        "  case          value unit  ratio  of",
+        "  case          value unit  ratio  of         goal",
         "  first_frame   1,234 ms     1.25  the floor",
         "  bytes        0.0421 B/s",
+    ]
+
+
+def test_goals_are_judged_beside_what_they_are_for() -> None:
+    rows = (
+        Row("stall", 3.0, "ms", 0.03, "atomic", ratio_goal=0.02),
+        Row("cpu", 11.5, "% of a core", goal=12),
+        Row("none", 1.0, "s", goal=0),
+    )
+    assert [row.verdict() for row in rows] == ["ratio ≤ 0.02 MISSED", "≤ 12 met", "≤ 0 MISSED"]
+    assert [line.rpartition("  ")[2] for line in table("x", rows).splitlines()[2:]] == [
+        row.verdict() for row in rows
     ]
 
 
@@ -39,6 +51,8 @@ def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
         "unit": "ms",
         "ratio": 1.25,
         "of": "the floor",
+        "goal": None,
+        "ratio_goal": None,
     }
     assert shown["rows"][1]["ratio"] is shown["rows"][1]["of"] is None
 
