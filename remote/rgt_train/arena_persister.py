@@ -17,8 +17,8 @@ from rgt_train.loaded import Loaded
 from rgt_train.persister import STEP, Outcome, Request
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Store
-from rgt_train.writer_client import DIED, WriterClient
-from rgt_train.writing import Done, Job, perform
+from rgt_train.writer_client import WriterClient
+from rgt_train.writing import DIED, Done, Job, perform
 
 _MOST_DEATHS = 2
 
@@ -101,6 +101,7 @@ class ArenaPersister:
         """
         assert self._flight is None, "one save at a time"
         begun = time.monotonic()
+        self._last = None  # what failed before is not what `again` may write from here on
         self._start_writer()
         collected = state.collect()
         arena = self._arena_for(collected)

@@ -45,6 +45,29 @@ class Telling:
         self._report.say(f"checkpoint save failed at step {step}: {why}; {good}")
         self._report.event("checkpoint-failed", step, path=place, error=raw, resource=what, mount=mount)
 
+    def holding(self, step: int, unsaved: int, most: int, limit_s: float) -> None:
+        """Tell that the training waits until there is room."""
+        size, inodes = self._needs()
+        self._report.say(
+            f"holding at step {step}: {unsaved} steps are not saved (limit {most}); waiting up to {limit_s:.0f} s "
+            f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
+        )
+        self._report.event("hold", step, unsaved=unsaved)
+
+    def given_up(self, step: int, unsaved: int, limit_s: float, good: str) -> None:
+        """Tell that the training ends because nothing could be saved."""
+        self._report.say(
+            f"giving up at step {step}: nothing could be saved for {limit_s:.0f} s; {good}, {unsaved} steps are lost. "
+            "Free space and launch the same command"
+        )
+
+    def mistaken(self, step: int, unsaved: int, error: BaseException, good: str) -> None:
+        """Tell that the training ends because of a mistake that no room on the disk would mend."""
+        self._report.say(
+            f"giving up at step {step}: saving fails again and again, and not because of the disk: "
+            f"{type(error).__name__}: {error}; {good}, {unsaved} steps are lost. Mend that and launch the same command"
+        )
+
     @staticmethod
     def replace(path: str, body: Mapping[str, Any]) -> Optional[OSError]:
         """Replace a small JSON file; return why that failed."""

@@ -342,8 +342,9 @@ class Run:
         self._report.point(p.step, self._epoch(), **{metric: value, **(scores or {})})
         better = value < p.best if p.best is not None else not math.isnan(value)
         if better:
-            p.best, p.best_step = value, p.step
-            self._crew.do(lambda: self._saver.offer_best(p.step, value, metric))
+            former, p.best, p.best_step = (p.best, p.best_step), value, p.step
+            if not self._crew.do(lambda: self._saver.offer_best(p.step, value, metric)):
+                p.best, p.best_step = former
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
         self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")

@@ -15,11 +15,14 @@ from rgt_train.report import Report
 from rgt_train.signals import StopRequest
 from rgt_train.state import RunState
 from rgt_train.store import Checkpoint, Store
+from rgt_train.writing import Mishap
 
 RETRY_S = 3.0
 """Seconds between quiet attempts while saving fails."""
 HOLD_POLL_S = 1.0
 """Seconds between attempts while the training waits for the disk."""
+MOST_MISTAKES = 3
+"""Saves in a row that may fail by anything but the disk (or the writer) before the training ends with that error."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Saver:
         self._loud = False
         self._retry_at = 0.0
         self._best: Optional[Request] = None
+        self._mistake: Optional[BaseException] = None
+        self._mistakes = 0
         self._saved_once = False
         self._said = 0
         self._prepared = False
@@ -146,8 +151,8 @@ class Saver:
             return True
         return self._finish(step)
 
-    def offer_best(self, step: int, value: float, metric: str) -> None:
-        """Publish the state of `step` as the best.
+    def offer_best(self, step: int, value: float, metric: str) -> bool:
+        """Publish the state of `step` as the best; False where there was no memory for its copy.
 
         While the disk refuses, its snapshot is kept in memory, and no later step is saved before it (a resume would
         take it for published).
@@ -163,7 +168,11 @@ class Saver:
         self._best = Request(BEST, step, about)
         request = self._best
         self._start(lambda: self._persister.begin(request, self._state), step)
+        if not self._persister.busy:
+            self._best = None
+            return False
         self._persister.before_change()  # the copy is done before anything else happens: it must be this step's
+        return True
 
     def hold(self, step: int, attempt: Optional[Callable[[], bool]] = None) -> bool:
         """Wait until a save succeeds (True), a stop is asked for on any rank (False), or the limit is reached.
@@ -174,26 +183,23 @@ class Saver:
 
         Raises:
             Stop: The limit was reached (exit code 74).
+            Exception: It is no room that is missing: what made the saves fail.
         """
         if attempt is None:
             attempt = lambda: self.save(step, loud=False)  # noqa: E731
+        limit = self._limits.hold_limit_s
         begun = time.monotonic()
-        size, inodes = self._persister.needs()
-        self._report.say(
-            f"holding at step {step}: {self._unsaved(step)} steps are not saved "
-            f"(limit {self._max_unsaved()}); waiting up to {self._limits.hold_limit_s:.0f} s "
-            f"until {self._store.root} takes {space.human(size)} and {inodes} inodes"
-        )
-        self._report.event("hold", step, unsaved=self._unsaved(step))
+        while 0 < self._mistakes < MOST_MISTAKES:
+            if attempt():
+                return True
+        self._end_by_mistake(step)
+        self._telling.holding(step, self._unsaved(step), self._max_unsaved(), limit)
         while not self._stop.wait(HOLD_POLL_S) and not self.on_wait():
             if attempt():
                 return True
-            if time.monotonic() - begun >= self._limits.hold_limit_s:
-                self._report.say(
-                    f"giving up at step {step}: nothing could be saved for {self._limits.hold_limit_s:.0f} s; "
-                    f"{self._good()}, {self._unsaved(step)} steps are lost. "
-                    "Free space and launch the same command"
-                )
+            self._end_by_mistake(step)
+            if time.monotonic() - begun >= limit:
+                self._telling.given_up(step, self._unsaved(step), limit, self._good())
                 raise exits.Stop(exits.NO_SPACE, "hold-limit")
         return False
 
@@ -271,7 +277,7 @@ class Saver:
             stall_s=round(outcome.stall_s, 6), durable_s=round(outcome.durable_s, 6),
         )  # fmt: skip
         if self.failing:
-            self.failing = False
+            self.failing, self._mistakes = False, 0
             self._report.say(f"checkpoint saved again at step {saved.step}")
             self._report.event("checkpoint-recovered", saved.step)
         choice = self._cadence.choice()
@@ -283,7 +289,14 @@ class Saver:
     def _failed(self, step: int, error: BaseException) -> None:
         self.failing = True
         self._retry_at = time.monotonic() + RETRY_S
+        self._mistake = error
+        self._mistakes = 0 if isinstance(error, (OSError, MemoryError, Mishap)) else self._mistakes + 1
         self._telling.failed(step, error, self._good())
+
+    def _end_by_mistake(self, step: int) -> None:
+        if self._mistake is not None and self._mistakes >= MOST_MISTAKES:
+            self._telling.mistaken(step, self._unsaved(step), self._mistake, self._good())
+            raise self._mistake
 
     def _good(self) -> str:
         if self.last_good is None:
@@ -294,8 +307,8 @@ class Saver:
         return step - (self.last_good or 0)
 
     def _at_stake(self, step: int) -> bool:
-        """Say whether more than may be is unsaved."""
-        return self._unsaved(step) > self._max_unsaved()
+        """Say whether more than may be is unsaved, or what fails will not mend itself."""
+        return self._mistakes >= MOST_MISTAKES or self._unsaved(step) > self._max_unsaved()
 
     def _max_unsaved(self) -> int:
         return self._limits.max_unsaved or 2 * self._cadence.choice().steps

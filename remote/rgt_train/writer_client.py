@@ -9,10 +9,7 @@ from typing import Callable, Optional, Sequence
 from rgt_train import wire
 from rgt_train.helper import Helper
 from rgt_train.store import Store
-from rgt_train.writing import Done, Job
-
-DIED = "WriterDied"
-"""Name of the failure of a save during which the writer process ended; the next save starts another one."""
+from rgt_train.writing import DIED, Done, Job
 
 
 class WriterClient:

@@ -23,6 +23,15 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _OVERHEAD = 64 * 1024
 
 
+DIED = "WriterDied"
+"""Name of the failure of a save during which the writer process ended; the next save starts another one."""
+MISHAPS = (DIED, "MemoryError")
+
+
+class Mishap(RuntimeError):
+    """A failure that is neither the disk's nor a mistake in the code or the state: the next try may succeed."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One checkpoint to make.
@@ -86,7 +95,7 @@ class Done:
             return None
         kind, number, text, name = self.error
         if number is None:
-            return RuntimeError(f"{kind}: {text}")
+            return (Mishap if kind in MISHAPS else RuntimeError)(f"{kind}: {text}")
         return OSError(number, text, name) if name else OSError(number, text)
 
 
