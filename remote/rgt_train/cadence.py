@@ -102,9 +102,12 @@ class Cadence:
         """Return the interval that holds now."""
         if self._fixed:
             return Choice(self._fixed, f"every {self._fixed} steps, as asked")
-        if not self._costs or not self._steps:
-            return Choice(_FIRST_STEPS, f"first after {_FIRST_STEPS} steps, to measure what a save costs")
-        cost, step = max(median(self._costs), 1e-4), max(median(self._steps), 1e-6)
+        known = self._steps or self._beside
+        step = max(median(known), 1e-6) if known else 0.0
+        if not self._costs or not known:
+            steps = min(_FIRST_STEPS, max(1, int(CEILING_S / step))) if known else _FIRST_STEPS
+            return Choice(steps, f"first after {steps} steps, to measure what a save costs")
+        cost = max(median(self._costs), 1e-4)
         write, mtbf = median(self._writes), self._failures.mtbf_s
         optimum = daly(cost, mtbf)
         floor = max(FLOOR_S, write)

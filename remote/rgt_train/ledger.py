@@ -110,7 +110,7 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
     return Past(
         attempts=len(spans),
         cause=spans[-1].cause or "killed",
-        up_s=sum((span.end - span.begin) * span.nodes for span in spans),
+        up_s=sum(max(0.0, span.end - span.begin) * span.nodes for span in spans),  # a clock may step back
         failures=sum(span.cause not in WANTED for span in spans),
     )
 

@@ -41,6 +41,24 @@ def test_chosen_from_what_the_training_feels() -> None:
     assert cadence.due(choice.steps + 1, 1)
 
 
+@pytest.mark.parametrize(("seconds", "steps"), [(0.5, 10), (89.0, 10), (100.0, 9), (600.0, 1), (5000.0, 1)])
+def test_the_first_save_comes_within_the_ceiling(seconds: float, steps: int) -> None:
+    cadence = Cadence(0, RARE)
+    cadence.measured_step(seconds)
+    assert cadence.due(steps, 0)
+    assert not cadence.due(steps - 1, 0)
+
+
+def test_steps_that_were_all_made_beside_a_save_are_steps() -> None:
+    cadence = Cadence(0, RARE)
+    cadence.measured_step(300.0, saving=True)
+    assert cadence.choice().steps == 3
+    cadence.measured_save(60.0)
+    cadence.measured_step(300.0, saving=True)
+    assert cadence.choice().steps == 3
+    assert "ceiling" in cadence.choice().reason
+
+
 def test_slower_steps_during_a_write_count_and_a_wait_counts_once() -> None:
     cadence = Cadence(0, RARE)
     for _ in range(9):
@@ -98,6 +116,13 @@ class TestLedger:
         expected = (3600 * prior.hours + past.up_s) / 3
         assert past.expect(prior).mtbf_s == pytest.approx(expected)
         assert past.expect(prior, nodes=8).mtbf_s == pytest.approx(expected / 8)
+
+    def test_a_clock_that_stepped_back_counts_for_nothing(self, tmp_path: Path) -> None:
+        lines = ['{"event": "start", "time": 9000000}', '{"event": "end", "time": 7, "cause": "SIGTERM"}']
+        (tmp_path / "ledger.jsonl").write_text("\n".join(lines) + "\n")
+        past = Ledger(tmp_path).past
+        assert (past.up_s, past.failures) == (0.0, 1)
+        assert Cadence(0, past.expect(PRIORS["owned"])).choice().steps > 0
 
     def test_the_prior_follows_the_platform(self) -> None:
         assert prior_of("spot") is PRIORS["spot"]
