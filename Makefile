@@ -37,6 +37,7 @@ test: ready ## run every test; fails when a system part is missing (ARGS="tests/
 	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
 
 torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="-k syscall")
+	@bash scripts/frameworks.sh >&2
 	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/train $(ARGS)
 
 lint: ready ## formatting, lint, types and import rules

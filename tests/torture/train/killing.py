@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from tests.torture.train.instants import Saves
+from tests.torture.train.launched import Launched
 from tests.torture.train.watched import descendants
 
 MODES = ("all", "one", "all", "helper")
@@ -27,37 +27,6 @@ LEAST = 0.3
 FEW = 10
 """Of fewer kills chance may let too few hit a save."""
 _never = threading.Event()
-
-
-class Launched(Protocol):
-    """A training that was launched."""
-
-    @property
-    def pid(self) -> int:
-        """What was launched first."""
-        ...
-
-    @property
-    def code(self) -> int | None:
-        """Its exit code, once it has ended."""
-        ...
-
-    @property
-    def lines(self) -> list[str]:
-        """Its output so far."""
-        ...
-
-    def wait_more_lines(self, count: int) -> bool:
-        """Wait for `count` further lines; False if it ended before."""
-        ...
-
-    def wait(self) -> int:
-        """Wait for its end; return the exit code, negative for a signal."""
-        ...
-
-    def text(self) -> str:
-        """Return all output."""
-        ...
 
 
 @dataclass
@@ -162,7 +131,7 @@ def until_finished(
             tally.helpers += _kill_one(trainer, draw)
             trainer.wait_more_lines(3)
             mode = "all"
-        _kill(trainer, mode, draw)
+        kill(trainer, mode, draw)
         code = trainer.wait()
         if code == 0:
             tally.rounds += 1
@@ -178,7 +147,8 @@ def until_finished(
     tally.rounds += 1
 
 
-def _kill(trainer: Launched, mode: str, draw: random.Random) -> None:
+def kill(trainer: Launched, mode: str, draw: random.Random) -> None:
+    """SIGKILL a launch that is still there: with its helpers (``all``), or one of its processes."""
     if trainer.code is not None:
         return
     launched = pids_of(trainer)

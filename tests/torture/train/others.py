@@ -1,23 +1,26 @@
 """The same kills for the plain loop, transformers' Trainer, Lightning and this trainer.
 
-``python -m tests.torture.train.others`` prints a Markdown table; it needs `make frameworks`. A launch that fails by
-itself is counted, and then repaired as a person would: what it choked on (the newest checkpoint) is removed.
+``python -m tests.torture.train.others`` prints a Markdown table (``--quick`` with three kills each); `make torture`
+does, too. It needs `make frameworks`. A launch that fails by itself is counted, and then repaired as a
+person would: what it choked on (the newest checkpoint) is removed.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from tests.torture.train.killing import kill
+from tests.torture.train.launched import Launched, Piped
 from tests.unit.train.frameworks import PYTHON
 from tests.unit.train.harness import ENV
 
@@ -30,7 +33,15 @@ LAST = 40
 """A launch is not killed any more once it has made this step, the last one: its result may be there already."""
 LONGEST_S = 0.25
 MOST_LINES = 6
+KILLS, FEW = 15, 3
+"""Kills of each in the full and in the quick form."""
+HEAD = """\
+| | kills | launches that failed | began at step 0 again | steps made again | final weights |
+|---|---|---|---|---|---|"""
 _never = threading.Event()
+
+Launch = Callable[[str, Path], Launched]
+"""Starts a contender, by its name, in a directory."""
 
 
 @dataclass
@@ -54,55 +65,68 @@ class Score:
     errors: tuple[str, ...] = ()
 
 
-def launch(name: str, out: Path) -> subprocess.Popen[str]:
-    """Start a contender."""
+def launch(name: str, out: Path) -> Launched:
+    """Start a contender where all the libraries are installed."""
     offline = {"HF_HUB_OFFLINE": "1", "HOME": str(out.parent), "TOKENIZERS_PARALLELISM": "false"}
-    return subprocess.Popen(
-        [str(PYTHON), str(SCRIPT), name, str(out)], env={**ENV, **offline}, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
+    return Piped([str(PYTHON), str(SCRIPT), name, str(out)], {**ENV, **offline})
 
 
-def step_of(line: str) -> int | None:
-    """Return the step that a line of output tells."""
-    words = line.split()
-    return int(words[1]) if len(words) > 1 and words[0] == "step" and words[1].isdigit() else None
+def steps_of(lines: Sequence[str]) -> list[int]:
+    """Return the steps that the lines of an output tell."""
+    words = [line.split() for line in lines]
+    return [int(word[1]) for word in words if len(word) > 1 and word[0] == "step" and word[1].isdigit()]
 
 
-def until_finished(name: str, out: Path, kills: int, draw: random.Random) -> Score:
-    """Launch, kill and repair until the final weights are there."""
+def until_finished(start: Callable[[], Launched], out: Path, kills: int, draw: random.Random) -> Score:
+    """Launch, kill and repair until the final weights are there; from `kills` kills on it is left alone."""
     score, highest = Score(), 0
     while not (out / "final").exists():
-        process = launch(name, out)
-        limit = draw.randint(1, MOST_LINES) if score.kills < kills else 10**9
-        lines: list[str] = []
-        first = None
-        assert process.stdout is not None
-        for line in process.stdout:
-            lines.append(line.rstrip())
-            step = step_of(line)
-            if step is None:
-                continue
-            if first is None:
-                first = step
-                score.redone += max(0, highest - step + 1)
-                score.restarted += step == 1 and highest > 1
-            highest = max(highest, step)
-            limit -= 1
-            if limit == 0 and step < LAST:
-                _never.wait(draw.random() * LONGEST_S)
-                os.killpg(process.pid, signal.SIGKILL)
+        process = start()
+        if score.kills < kills:
+            limit = draw.randint(1, MOST_LINES)
+            while len(steps_of(process.lines)) < limit and process.wait_more_lines(1):
+                pass
+            _never.wait(draw.random() * LONGEST_S)
+            if max(steps_of(process.lines), default=0) < LAST:
+                kill(process, "all", draw)
         code = process.wait()
+        made = steps_of(process.lines)
+        if made:
+            score.redone += max(0, highest - made[0] + 1)
+            score.restarted += made[0] == 1 and highest > 1
+            highest = max(highest, *made)
         if code == -signal.SIGKILL:
             score.kills += 1
         elif code:
             score.failed += 1
-            score.errors += (
-                next((line for line in reversed(lines) if "Error" in line), lines[-1] if lines else "?"),
-            )
+            lines = process.lines or ["?"]
+            score.errors += (next((line for line in reversed(lines) if "Error" in line), lines[-1]),)
             if not repair(out):
                 raise RuntimeError("\n".join(lines[-20:]))
     return score
+
+
+def compare(
+    names: Sequence[str], kills: int, seed: int, start: Launch = launch
+) -> Iterator[tuple[str, Score]]:
+    """Yield name and score of each contender, whose uninterrupted run is what its weights are compared with."""
+    for name in names:
+        with tempfile.TemporaryDirectory(prefix="rgt-others-") as folder:
+            calm, killed = Path(folder, "calm"), Path(folder, "killed")
+            for place in (calm, killed):
+                place.mkdir()
+            until_finished(partial(start, name, calm), calm, 0, random.Random(0))
+            score = until_finished(partial(start, name, killed), killed, kills, random.Random(seed))
+            score.equal = (calm / "final").read_text() == (killed / "final").read_text()
+        yield name, score
+
+
+def row(name: str, score: Score) -> str:
+    """Return a line of the table below `HEAD`."""
+    result = "bit-equal" if score.equal else "other"
+    return (
+        f"| {NAMES[name]} | {score.kills} | {score.failed} | {score.restarted} | {score.redone} | {result} |"
+    )
 
 
 def repair(out: Path) -> bool:
@@ -118,27 +142,16 @@ def repair(out: Path) -> bool:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--kills", type=int, default=15)
+    parser.add_argument("--kills", type=int, default=KILLS)
+    parser.add_argument("--quick", action="store_const", const=FEW, dest="kills", help=f"--kills {FEW}")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=NAMES, default=list(NAMES))
     o = parser.parse_args()
     if not PYTHON.exists():
         sys.exit("needs .venv-frameworks: make frameworks")
-    print("| | kills | launches that failed | began at step 0 again | steps made again | final weights |")
-    print("|---|---|---|---|---|---|", flush=True)
-    for name in o.only:
-        with tempfile.TemporaryDirectory(prefix="rgt-others-") as folder:
-            calm, killed = Path(folder, "calm"), Path(folder, "killed")
-            for place in (calm, killed):
-                place.mkdir()
-            until_finished(name, calm, 0, random.Random(0))
-            score = until_finished(name, killed, o.kills, random.Random(o.seed))
-            equal = (calm / "final").read_text() == (killed / "final").read_text()
-        result = "bit-equal" if equal else "other"
-        print(
-            f"| {NAMES[name]} | {score.kills} | {score.failed} | {score.restarted} | {score.redone} | {result} |",
-            flush=True,
-        )
+    print(HEAD, flush=True)
+    for name, score in compare(o.only, o.kills, o.seed):
+        print(row(name, score), flush=True)
         for error in sorted(set(score.errors)):
             print(f"  {name}: {error[:160]}", file=sys.stderr, flush=True)
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
 import sys
-import threading
 
+from tests.torture.train.launched import Piped
 from tests.torture.train.watched import ENTRY
-from tests.unit.train.harness import ENV, ROOT, TIMEOUT, Trainer, Zygote
+from tests.unit.train.harness import ROOT, Trainer, Zygote
 
 SCRIPT = ROOT / "tests/unit/train/parallel/train_worker.py"
 WORLD = 2
@@ -61,55 +60,12 @@ class Forked:
         return "\n".join(trainer.text() for trainer in self.ranks)
 
 
-class Torchrun:
+class Torchrun(Piped):
     """Two ranks from torchrun, which is what is launched and killed."""
 
     def __init__(self, words: list[str]) -> None:
-        command = [
-            sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD}", str(SCRIPT),
-            *words,
-        ]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=ENV, cwd=ROOT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        self.pid, self.pids, self.lines = self._process.pid, [self._process.pid], list[str]()
-        self._news = threading.Condition()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    @property
-    def code(self) -> int | None:
-        """Exit code of torchrun."""
-        return self._process.poll()
-
-    def wait_more_lines(self, count: int) -> bool:
-        """Wait for `count` further lines."""
-        target = len(self.lines) + count
-        with self._news:
-            self._news.wait_for(lambda: len(self.lines) >= target or not self._thread.is_alive(), TIMEOUT)
-        return self.code is None
-
-    def wait(self) -> int:
-        """Wait for its end, and for that of its ranks."""
-        code = self._process.wait(TIMEOUT)
-        self._thread.join(TIMEOUT)  # the ranks have its output open
-        assert not self._thread.is_alive(), "a rank has outlived torchrun"
-        return code
-
-    def text(self) -> str:
-        """Return all output."""
-        return "\n".join(self.lines)
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as output:
-            for line in output:
-                with self._news:
-                    self.lines.append(line.rstrip("\n"))
-                    self._news.notify_all()
-        with self._news:
-            self._news.notify_all()
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={WORLD}"]
+        super().__init__([sys.executable, *launcher, str(SCRIPT), *words])
 
 
 def ended_by_us(code: int) -> bool:

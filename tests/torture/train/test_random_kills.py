@@ -16,7 +16,8 @@ import pytest
 
 from tests.torture.train import killing
 from tests.torture.train.conftest import FULL
-from tests.torture.train.killing import LEAST, Launched, Tally, until_finished
+from tests.torture.train.killing import LEAST, Tally, until_finished
+from tests.torture.train.launched import Launched
 from tests.torture.train.ranks import WORLD, Forked, Torchrun, ended_by_us
 from tests.unit.train.harness import Zygote, assert_same, events, final_state, losses
 
