@@ -18,6 +18,7 @@ BOTH = {
     "fdatasync": (75, 83), "mkdirat": (258, 34), "unlinkat": (263, 35), "linkat": (265, 37), "renameat": (264, 38),
     "renameat2": (316, 276), "statfs": (137, 43), "fstatfs": (138, 44), "truncate": (76, 45), "ftruncate": (77, 46),
     "statx": (332, 291), "syncfs": (306, 267), "copy_file_range": (326, 285), "flock": (73, 32), "symlinkat": (266, 36),
+    "pread64": (17, 67), "preadv": (295, 69), "preadv2": (327, 286),
 }  # fmt: skip
 """Name → its number on x86-64 and on arm64."""
 OLD = {
@@ -38,6 +39,8 @@ CHANGING = frozenset(
      "fallocate", "syncfs", "copy_file_range", "symlinkat", "symlink")
 )  # fmt: skip
 """What a full or broken disk may refuse."""
+ASKING = frozenset(("newfstatat", "stat", "lstat", "statx", "getdents64", "pread64", "preadv", "preadv2"))
+"""What only looks. A plain ``read`` is not watched: every pipe and socket would be, too."""
 _ARM = platform.machine() == "aarch64"
 NUMBERS = {name: pair[_ARM] for name, pair in BOTH.items()} | ({} if _ARM else OLD)
 NAMES = {number: name for name, number in NUMBERS.items()}
