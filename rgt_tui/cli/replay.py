@@ -131,4 +131,4 @@ async def _play(arguments: argparse.Namespace) -> int:
     told.look(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):
         sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
-    return FAILED if any(not item.torn for item in fleet.skipped) else OK
+    return FAILED if fleet.faults or any(not item.torn for item in fleet.skipped) else OK

@@ -8,11 +8,12 @@ import errno
 import os
 import queue
 import threading
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import recording
+from rgt_tui.fleet import recording, waking
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
 
@@ -115,9 +116,16 @@ class Recorder:
         file: Where to.
         specs: The boxes.
         started: Client clock.
+        clock: The client clock.
     """
 
-    def __init__(self, file: LineFile, specs: Sequence[BoxSpec], started: float) -> None:
+    def __init__(
+        self,
+        file: LineFile,
+        specs: Sequence[BoxSpec],
+        started: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self.frames: dict[str, int] = {spec.name: 0 for spec in specs}
         self.failed = asyncio.Event()
         """Set when nothing can be written any more; `failure` then says why."""
@@ -129,6 +137,9 @@ class Recorder:
         self._waiting = 0
         """Bytes of `_lines`."""
         self._known: dict[str, BoxState] = {}
+        self._clock = clock
+        self._times = waking.read(clock())
+        self._last = started
         self._put(recording.header(specs, started))
         self._thread = threading.Thread(target=self._run, name="rgt-record", daemon=True)
         self._thread.start()
@@ -136,15 +147,27 @@ class Recorder:
     def tap(self, box: str, at: float, line: bytes) -> None:
         """Take in a line of the wire."""
         self.frames[box] = self.frames.get(box, 0) + 1
+        if abs(at - self._last) > waking.JUMP_SECONDS:
+            self._look_at_clock()
+        self._last = at
         self._put(recording.frame(box, at, line))
 
     def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
         """Take in what no frame says."""
+        self._look_at_clock()
         for _, new in changed:
             line = recording.change(self._known.get(new.spec.name), new, state.at)
             self._known[new.spec.name] = new
             if line is not None:
                 self._put(line)
+
+    def _look_at_clock(self) -> None:
+        """Say of every box that the clock was set, before anything that came by the new time."""
+        before, self._times = self._times, waking.read(self._clock())
+        jump = waking.jump(before, self._times)
+        if jump is not None and jump.moved:
+            for box in self.frames:
+                self._put(recording.clock_set(box, self._times.wall, jump.moved))
 
     def happened(self, events: tuple[FleetEvent, ...]) -> None:
         """Nothing: a replay finds out again what happened."""

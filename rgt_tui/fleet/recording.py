@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rgt_tui import __version__
+from rgt_tui.fleet.waking import shifted
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
@@ -55,6 +56,8 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
     limited: tuple[str, ...] | None = None
     interval: float | msgspec.UnsetType | None = msgspec.UNSET
     """As `BoxState.interval`."""
+    moved: float = 0.0
+    """By how many seconds the client's clock was set right before, positive = ahead; `at` is by the new time."""
 
 
 class Entry(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -136,6 +139,17 @@ def change(old: BoxState | None, new: BoxState, at: float) -> bytes | None:
     return _encode(Entry(box=new.spec.name, at=when, set=found)) + b"\n"
 
 
+def clock_set(box: str, at: float, moved: float) -> bytes:
+    """Return the line that says of a box that the client's clock was set.
+
+    Args:
+        box: Its name; each has such a line.
+        at: Client clock, the new time.
+        moved: By how many seconds, positive = ahead.
+    """
+    return _encode(Entry(box=box, at=at, set=Change(moved=moved))) + b"\n"
+
+
 def read_header(line: bytes, name: str) -> Header:
     """Return the header.
 
@@ -176,7 +190,7 @@ def read_entry(line: bytes) -> Entry:
         entry = _entry.decode(line)
     except (ValueError, RecursionError) as error:
         raise DamagedLine(clean(str(error))[:200]) from error
-    if not math.isfinite(entry.at):
+    if not math.isfinite(entry.at) or (entry.set is not None and not math.isfinite(entry.set.moved)):
         raise DamagedLine("its time is no number")
     return entry
 
@@ -197,6 +211,7 @@ def wire_of(entry: Entry) -> bytes | None:
 
 def changed(state: BoxState, what: Change) -> BoxState:
     """Return a box's state after a change without a frame."""
+    state = shifted(state, what.moved)
     if what.link is not None:
         state = _replace(state, link=what.link, reason=what.reason, since=what.since, retry_at=what.retry_at)
     if what.meter is not None:

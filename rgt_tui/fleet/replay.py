@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.changes import between
 from rgt_tui.fleet.observe import Observer
 from rgt_tui.fleet.playback import PlaybackClock
-from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.recording import Entry
 from rgt_tui.fleet.replayed import ReplayedBox, profile_of
 from rgt_tui.fleet.source import GateClosed
+from rgt_tui.fleet.stage import SHOW_SECONDS, Stage
 from rgt_tui.fleet.tape import Skipped, Tape
+from rgt_tui.fleet.waking import JUMP_SECONDS, Jump
 from rgt_tui.lifecycle import evaluate
-from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
 """Of the recording's time: what happened within it is one state, as it was for who watched."""
-SHOW_SECONDS = 0.1
-"""Of our time: more states are not shown."""
-EVENTS = 200
+QUIET_SECONDS = 600.0
+"""Of the recording's time: where nothing came for so long, as while the computer slept, nobody is kept waiting."""
 NO_ACTION = "this is a replay: nothing can be done to its boxes"
 
 
@@ -58,7 +52,7 @@ class ReplayFleet:
         self.path = path
         self._observers = tuple(observers)
         self.over = asyncio.Event()
-        """Set at the end of the recording; never while it loops."""
+        """Set when there is nothing more to come; never while it loops."""
         self.skipped: list[Skipped] = []
         """Lines that could not be used, of this round."""
         self._tape = Tape(path)
@@ -67,13 +61,12 @@ class ReplayFleet:
         started = self._tape.header.started
         self._clock = PlaybackClock(started, speed)
         self._profiles = {spec.name: profile_of(spec) for spec in self._tape.header.boxes}
-        self._boxes: dict[str, ReplayedBox] = {}
-        self._news: list[FleetEvent] = []
-        self._alerting = Alerting(AlertSettings(), clock=self._clock.now)
-        self._state = FleetState()
+        self._stage = Stage(self._clock.now, observers)
+        self._set_by = 0.0
+        """By how much the recording's clock has been set so far."""
+        self._set_at: float | None = None
+        """By its new time, when that was last."""
         self._begin()
-        self._shown_at = 0.0
-        self._subscribers: list[Callable[[FleetState], None]] = []
         self._task: asyncio.Task[None] | None = None
 
     # What a front end may ask.
@@ -81,7 +74,7 @@ class ReplayFleet:
     @property
     def state(self) -> FleetState:
         """The newest state."""
-        return self._state
+        return self._stage.state
 
     def now(self) -> float:
         """The recording's clock."""
@@ -89,8 +82,7 @@ class ReplayFleet:
 
     def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
         """Call `callback` with every new state; return the way to stop."""
-        self._subscribers.append(callback)
-        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+        return self._stage.subscribe(callback)
 
     def profile(self, box: str) -> Profile:
         """The profile of a box."""
@@ -98,7 +90,7 @@ class ReplayFleet:
 
     def checks(self, box: str) -> tuple[CheckResult, ...]:
         """The lifecycle checks of a box, as they stood then."""
-        return evaluate(self._boxes[box].published, self._profiles[box], self.now())
+        return evaluate(self._stage.boxes[box].published, self._profiles[box], self.now())
 
     def focus(self, box: str | None) -> None:
         """Nothing: what was recorded was."""
@@ -151,7 +143,12 @@ class ReplayFleet:
     @property
     def position(self) -> float:
         """Seconds since its beginning."""
-        return self.now() - self.started
+        return self.now() - self.started - self._set_by
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What rgt failed at while it played, in words."""
+        return tuple(self._stage.faults)
 
     @property
     def speed(self) -> float:
@@ -190,28 +187,33 @@ class ReplayFleet:
             await observer.close()
 
     async def _play(self) -> None:
-        while True:
+        try:
             await self._once()
-            if not self._loop:
-                self.over.set()
-                return
-            await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not spin
-            self._tape.close()
-            self._tape = await asyncio.to_thread(Tape, self.path)
-            self._begin()
+            while self._loop:
+                await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not spin
+                self._tape.close()
+                self._tape = await asyncio.to_thread(Tape, self.path)
+                self._begin()
+                await self._once()
+        except Exception as error:
+            self._stage.fail("playing the recording", error)
+            self._stage.finish(self.now())
+        self.over.set()
 
     def _begin(self) -> None:
         header = self._tape.header
         self.skipped = []
-        self._alerting = Alerting(AlertSettings(), clock=self._clock.now)  # nobody is told of what was
-        self._boxes = {
-            spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started) for spec in header.boxes
-        }
+        self._set_by, self._set_at = 0.0, None
         self._clock.jump(header.started)
-        self._state = FleetState(boxes=tuple(b.published for b in self._boxes.values()), at=header.started)
+        self._stage.begin(
+            {
+                spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started)
+                for spec in header.boxes
+            },
+            header.started,
+        )
 
     async def _once(self) -> None:
-        shown_from = self.started + self._skip
         group = last = self.started
         dirty = False
         while items := await asyncio.to_thread(self._tape.read):
@@ -219,63 +221,59 @@ class ReplayFleet:
                 if isinstance(item, Skipped):
                     self._leave_out(item)
                     continue
-                later = item.at > group + PUBLISH_SECONDS
+                moved = self._moved(item, group)
+                later = bool(moved) or item.at > group + PUBLISH_SECONDS
                 if dirty and (later or (item.set is not None and item.set.link is not None)):
-                    self._publish(last)  # a link that comes and goes was seen to come
+                    self._stage.publish(last)  # a link that comes and goes was seen to come
                     dirty = False
+                if moved:
+                    last = self._set_clock(item, moved)
+                elif later:
+                    await self._reach(item.at, group)
                 if later:
-                    if item.at < shown_from:
-                        self._clock.jump(max(item.at, self._clock.now()))
-                    else:
-                        if self._waits(item.at):
-                            self._show()
-                        await self._clock.reach(item.at)
-                    group = max(group, item.at)
-                self._boxes[item.box].take(item)
+                    group = item.at
+                self._stage.boxes[item.box].take(item)
                 last, dirty = max(last, item.at), True
             await asyncio.sleep(0)
         self._clock.jump(max(last, self._clock.now()))
-        self._publish(self._clock.now(), show=True)
+        self._stage.finish(self._clock.now())
+
+    def _moved(self, item: Entry, group: float) -> float:
+        """Return by how much the clock was set right before an entry; 0 where it goes on as before.
+
+        Every box has a line that says so, all of one time. In older recordings a time that goes back is the sign.
+        """
+        if item.set is not None and item.set.moved:
+            return item.set.moved if item.at != self._set_at else 0.0
+        return item.at - group if item.at < group - JUMP_SECONDS else 0.0
+
+    def _set_clock(self, item: Entry, moved: float) -> float:
+        """Go on by the clock as it was set; return its time."""
+        self._set_by += moved
+        self._set_at = item.at
+        self._clock.jump(item.at)
+        self._stage.say(Jump(moved=moved).words, item.at)
+        if item.set is None or not item.set.moved:
+            self._stage.shift(moved)
+        return item.at
+
+    async def _reach(self, at: float, before: float) -> None:
+        """Let time pass up to `at`; what nobody wants to wait for passes at once."""
+        if at - self._set_by < self.started + self._skip:
+            self._clock.jump(max(at, self._clock.now()))
+            return
+        if self._waits(at):
+            self._stage.show()
+        if at - before > QUIET_SECONDS:
+            self._stage.say(f"nothing was recorded for {at - before:.0f} s", at)
+            self._clock.jump(at)
+        else:
+            await self._clock.reach(at)
 
     def _leave_out(self, item: Skipped) -> None:
         self.skipped.append(item)
-        text = f"{self.path.name}: {item}"
-        self._news.append(FleetEvent(at=self.now(), box="", text=text, level="warn"))
-
-    def _publish(self, now: float, *, show: bool = False) -> None:
-        events, self._news = self._news, []
-        changed: list[tuple[BoxState, BoxState]] = []
-        late = self._alerting.late(now)
-        for name, box in self._boxes.items():
-            if box.state is box.published and name not in late:
-                continue
-            if box.state is not box.published:
-                findings = diagnose(box.state, now, box.published.findings)
-                if findings != box.state.findings:
-                    box.state = replace(box.state, findings=findings)
-            box.state, told = self._alerting.judged(box.state, now)
-            if box.state is not box.published:
-                events += [*between(box.published, box.state, now), *told]
-                changed.append((box.published, box.state))
-                box.published = box.state
-        self._state = FleetState(
-            boxes=tuple(box.published for box in self._boxes.values()),
-            events=(*self._state.events, *events)[-EVENTS:],
-            at=now,
-        )
-        for observer in self._observers:
-            observer.published(self._state, tuple(changed))
-            if events:
-                observer.happened(tuple(events))
-        if show or time.monotonic() - self._shown_at >= SHOW_SECONDS:
-            self._show()
+        self._stage.say(f"{self.path.name}: {item}", self.now())
 
     def _waits(self, until: float) -> bool:
         """Tell whether nothing will be shown for a while: then what was published last must be seen."""
         return self._clock.held or (until - self._clock.now()) / self._clock.speed > SHOW_SECONDS
-
-    def _show(self) -> None:
-        self._shown_at = time.monotonic()
-        for callback in list(self._subscribers):
-            with contextlib.suppress(Exception):
-                callback(self._state)

@@ -15,6 +15,8 @@ from rgt_tui.fleet.recording import LONGEST, DamagedLine, Entry, Header, Recordi
 
 GZIP = b"\x1f\x8b"
 BATCH = 256
+LONGEST_SECONDS = 10 * 366 * 86400.0
+"""A time that is further from the recording's beginning is none of it."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -31,6 +33,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 Item = Entry | Skipped
+_UNREADABLE = (OSError, EOFError, zlib.error)
 
 
 class Tape:
@@ -48,7 +51,7 @@ class Tape:
         try:
             self._file = _open(path)
             first = self._file.readline(LONGEST)
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             raise RecordingError(
                 f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
             ) from error
@@ -68,7 +71,7 @@ class Tape:
         self._number += 1
         try:
             line = self._file.readline(LONGEST)
-        except (OSError, EOFError, zlib.error) as error:
+        except _UNREADABLE as error:
             self._over = True
             yield Skipped(self._number, f"the file ends in its middle ({error})", torn=True)
             return
@@ -76,13 +79,18 @@ class Tape:
             self._over = True
             return
         if not line.endswith(b"\n") and len(line) >= LONGEST:
-            self._skip_rest()
+            try:
+                self._skip_rest()
+            except _UNREADABLE:
+                self._over = True
             yield Skipped(self._number, f"it is longer than {LONGEST:,} bytes")
             return
         try:
             entry = recording.read_entry(line)
             if entry.box not in self._names:
                 raise DamagedLine("it is of a box that the header does not name")
+            if abs(entry.at - self.header.started) > LONGEST_SECONDS:
+                raise DamagedLine("its time is years away from the header's")
             recording.wire_of(entry)
             yield entry
         except DamagedLine as error:

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import recording
+from rgt_tui.fleet import recording, stage
 from rgt_tui.fleet.playback import FULL
-from rgt_tui.fleet.record import LineFile, RecordFailed
-from rgt_tui.fleet.recording import RecordingError
+from rgt_tui.fleet.record import LineFile, Recorder, RecordFailed
+from rgt_tui.fleet.recording import Entry, RecordingError
 from rgt_tui.fleet.replay import ReplayFleet
 from rgt_tui.fleet.source import GateClosed
+from rgt_tui.fleet.tape import Tape
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState
@@ -38,8 +39,9 @@ def hello(at: float = START, pid: int = 1) -> bytes:
     return recording.frame("a", at, msgspec.json.encode(frame))
 
 
-def sample(at: float, seq: int) -> bytes:
-    return recording.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{at}}}'.encode())
+def sample(at: float, seq: int, box_at: float | None = None) -> bytes:
+    there = at if box_at is None else box_at
+    return recording.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode())
 
 
 def samples(count: int) -> list[bytes]:
@@ -179,6 +181,140 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
     await asyncio.wait_for(reached.wait(), 30)
     assert 9.0 <= fleet.position < 9.1  # what comes next is a million seconds away
     await fleet.stop()
+
+
+HOUR = 3600.0
+
+
+def set_by(moved: float, at: float) -> list[bytes]:
+    return [recording.clock_set(name, at, moved) for name in ("a", "b")]
+
+
+def two(path: Path, *lines: bytes) -> Path:
+    path.write_bytes(recording.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines))
+    return path
+
+
+class Seen:
+    """An observer that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.states: list[FleetState] = []
+        self.events: list[str] = []
+
+    def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        self.states.append(state)
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        self.events += [event.text for event in events]
+
+    async def close(self) -> None: ...
+
+
+async def seen_by(path: Path, speed: float = FULL) -> tuple[Seen, ReplayFleet]:
+    seen = Seen()
+    fleet = ReplayFleet(path, speed=speed, observers=[seen])
+    await fleet.start()
+    await asyncio.wait_for(fleet.over.wait(), 30)
+    await fleet.stop()
+    return seen, fleet
+
+
+@pytest.mark.parametrize("moved", [-HOUR, HOUR])
+async def test_a_clock_that_was_set_is_followed_at_once(tmp_path: Path, moved: float) -> None:
+    """At this speed an hour would take longer than the test waits."""
+    after = START + 5 + moved
+    more = [sample(after + number, 5 + number, START + 5 + number) for number in range(1, 6)]
+    path = two(tmp_path / "r", hello(), *samples(5), *set_by(moved, after), *more)
+    seen, fleet = await seen_by(path, speed=50.0)
+    assert [state.at for state in seen.states][-6:] == [after, *(after + number for number in range(1, 6))]
+    assert fleet.position == 10.0
+    a, b = fleet.state.boxes
+    assert (a.sample_at, a.since, b.since) == (after + 5, START + moved, START + moved)
+    assert a.counters.gaps == 0
+    assert seen.events.count(f"this computer's clock moved by {moved:+.0f} s") == 1
+
+
+async def test_a_clock_that_went_back_is_noticed_where_no_line_says_so(tmp_path: Path) -> None:
+    there = START + 5
+    more = [sample(there + number - HOUR, 5 + number, there + number) for number in range(1, 101)]
+    seen, fleet = await seen_by(two(tmp_path / "r", hello(), *samples(5), *more))
+    assert len(seen.states) > 100
+    assert fleet.state.at == START + 105 - HOUR
+    assert [box.since for box in fleet.state.boxes] == [START - HOUR + 1] * 2
+    assert fleet.state.boxes[0].sample_at == pytest.approx(fleet.state.at, abs=1.1)
+    assert "this computer's clock moved by -3599 s" in seen.events
+
+
+async def test_nobody_waits_for_hours_of_which_nothing_was_recorded(tmp_path: Path) -> None:
+    path = two(tmp_path / "r", hello(), *samples(5), sample(START + 5 + HOUR, 6))
+    seen, fleet = await seen_by(path, speed=50.0)
+    assert fleet.position == HOUR + 5
+    assert "nothing was recorded for 3600 s" in seen.events
+
+
+async def test_a_time_of_another_age_is_a_damaged_line(tmp_path: Path) -> None:
+    fleet = await played(written(tmp_path / "r", hello(), *samples(2), sample(1e300, 3), sample(-1e300, 4)))
+    assert [item.why for item in fleet.skipped] == ["its time is years away from the header's"] * 2
+    assert fleet.now() == START + 2
+
+
+async def test_the_recorder_says_that_the_clock_was_set_before_anything_by_the_new_time(
+    tmp_path: Path,
+) -> None:
+    now = [START]
+    recorder = Recorder(LineFile(tmp_path / "r"), [SPEC, replace(SPEC, name="b")], START, lambda: now[0])
+    now[0] += HOUR  # and no hour has passed
+    recorder.tap("b", now[0], b'{"t":"sample","boot":"b","seq":1,"at":1}')
+    recorder.published(FleetState(at=now[0]), ())
+    now[0] -= HOUR
+    recorder.published(FleetState(at=now[0]), ())
+    await recorder.close()
+    items = [item for item in Tape(tmp_path / "r").read() if isinstance(item, Entry)]
+    moved = [round(item.set.moved) if item.set is not None else None for item in items]
+    assert moved == [HOUR, HOUR, None, -HOUR, -HOUR]
+    assert [item.box for item in items] == ["a", "b", "b", "a", "b"]
+
+
+async def test_a_fault_of_a_diagnosis_is_said_and_the_replay_ends_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("inodes")
+
+    monkeypatch.setattr(stage, "diagnose", fail)
+    seen, fleet = await seen_by(written(tmp_path / "r", hello(), *samples(3)))
+    assert fleet.faults == ("looking at a failed: KeyError: 'inodes'; this is a fault of rgt",)
+    assert list(fleet.faults) == [text for text in seen.events if "fault of rgt" in text]
+    assert seq(fleet.state) == 3
+
+
+async def test_a_recording_that_cannot_be_read_on_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = ReplayFleet(written(tmp_path / "r", hello()), speed=FULL, loop=True)
+    shown: list[FleetState] = []
+    fleet.subscribe(shown.append)
+    monkeypatch.setattr(Tape, "close", lambda _: (tmp_path / "r").unlink())
+    await fleet.start()
+    await asyncio.wait_for(fleet.over.wait(), 30)
+    monkeypatch.undo()
+    await fleet.stop()
+    assert "playing the recording failed: RecordingError" in shown[-1].events[-1].text
+
+
+async def test_an_observer_that_fails_does_not_end_the_replay(tmp_path: Path) -> None:
+    class Fails(Seen):
+        def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+            raise OSError("no room")
+
+    works = Seen()
+    path = written(tmp_path / "r", hello(), *samples(3))
+    fleet = ReplayFleet(path, speed=FULL, observers=[Fails(), works])
+    await fleet.start()
+    await asyncio.wait_for(fleet.over.wait(), 30)
+    await fleet.stop()
+    assert "Fails failed: OSError: no room; this is a fault of rgt" in works.events
 
 
 async def test_a_loop_begins_again(tmp_path: Path) -> None:
