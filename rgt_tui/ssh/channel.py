@@ -12,6 +12,7 @@ from rgt_tui.model.protocol import (
     MAX_FRAME_BYTES,
     Control,
     Frame,
+    LogLines,
     Sample,
     SampleDelta,
     WatchConfig,
@@ -66,11 +67,28 @@ class FrameReader:
             RecursionError: when it nests without end.
         """
         frame = self._decode(line)
+        if not isinstance(frame, LogLines):  # which is much text, and whose numbers nobody reckons with
+            _check_numbers(frame)
         if isinstance(frame, SampleDelta):
             return self._rebuilder.rebuild(frame)
         if isinstance(frame, Sample):
             self._rebuilder.whole(line, frame)
         return frame
+
+
+_packed = msgspec.msgpack.Encoder().encode
+
+
+def _check_numbers(frame: Wire) -> None:
+    """Refuse what no machine counts: Python's integers have no bound, and whatever reckons with them later does.
+
+    Raises:
+        ValueError: a number of the frame needs more than 64 bits.
+    """
+    try:
+        _packed(frame)
+    except OverflowError as error:
+        raise ValueError("a number needs more than 64 bits") from error
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):

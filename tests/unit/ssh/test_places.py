@@ -67,3 +67,28 @@ def test_boxes_that_look_alike_share_their_places() -> None:
     assert one is other
     assert row((one,)) is row((other,))
     assert places("mem", {"cache": 2, "used": 1}, Sample) is not one
+
+
+BIG = 10**30
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        sample(mem={"used": BIG}),
+        sample(gpus=[{"index": 0, "name": "g", "vram_used": -BIG}]),
+        b'{"t":"delta","seq":2,"at":2.0,"v":[10,%d]}' % BIG,
+        b'{"t":"delta","seq":2,"at":2.0,"put":{"mem":{"used":%d}}}' % BIG,
+        b'{"t":"scalar","run":"r","source":"s","inode":1,"start":0,"end":1,"points":[[%d,null,null,{}]]}'
+        % BIG,
+        b'{"t":"ckpt","run":"r","at":1,"items":[{"path":"p","step":1,"bytes":%d,"at":1}]}' % BIG,
+    ],
+)
+def test_a_number_without_bound_makes_no_frame(line: bytes) -> None:
+    reader = FrameReader()
+    reader.read(sample())
+    with pytest.raises(ValueError, match="more than 64 bits"):
+        reader.read(line)
+    with pytest.raises(ValueError, match="did not come"):
+        reader.read(b'{"t":"delta","seq":3,"at":3.0,"v":[]}')
+    assert isinstance(reader.read(sample(mem={"used": 2**62})), Sample)
