@@ -23,6 +23,8 @@ class Patience:
         asked: A person was waited for: the server may have lost patience.
     """
 
+    __slots__ = ("_deadline", "_question", "_seconds", "asked")
+
     def __init__(self, deadline: Deadline, seconds: float) -> None:
         self.asked = False
         self._deadline = deadline
