@@ -23,7 +23,7 @@ def environment(world: int = 1) -> Dict[str, Any]:
         "cpu": _capability(),
         "threads": torch.get_num_threads(),
         "ranks": world,
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "deterministic": _deterministic(),
         "matmul": torch.get_float32_matmul_precision(),
     }
     numpy: Any = sys.modules.get("numpy")
@@ -48,25 +48,33 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
 
 
-def guarantee(old: Mapping[str, Any], new: Mapping[str, Any], lost: str = "") -> str:
+def guarantee(old: Mapping[str, Any], new: Mapping[str, Any], lost: str = "", settings: str = "") -> str:
     """Say in words whether the run goes on with the bits it would have had without the interruption.
 
     Args:
         old: `environment` of the checkpoint.
         new: `environment` now.
         lost: What could not be restored, in words.
+        settings: Which settings have changed, in words.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
         {k: v for k, v in old.items() if k in weighty}, {k: v for k, v in new.items() if k in weighty}
     )
-    if lost:
-        return f"bits may differ from the uninterrupted run: {lost}" + (f"; {differs}" if differs else "")
-    if differs:
-        return f"bits may differ from the uninterrupted run: {differs}"
-    if torch.cuda.is_available() and not new.get("deterministic"):
-        return "same torch, device and threads: bit for bit where the CUDA kernels are deterministic"
-    return "same torch, device and threads: the run goes on bit for bit"
+    timed = "cudnn benchmark is on: each launch picks its kernels anew, by their speed"
+    doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
+    if any(doubts):
+        return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
+    but = ", but for what the changed settings do" if settings else ""
+    if torch.cuda.is_available() and new.get("deterministic") is not True:
+        return f"same torch, device and threads: bit for bit where the CUDA kernels are deterministic{but}"
+    return f"same torch, device and threads: the run goes on bit for bit{but}"
+
+
+def _deterministic() -> Any:
+    """Return True, False, or ``warn only``, which computes as it would without and merely complains."""
+    asked = torch.are_deterministic_algorithms_enabled()
+    return "warn only" if asked and torch.is_deterministic_algorithms_warn_only_enabled() else asked
 
 
 def _capability() -> str:

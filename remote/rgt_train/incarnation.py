@@ -8,6 +8,8 @@ import time
 from typing import Any, Dict, List, Mapping, Optional
 
 _POLL_S = 0.005
+_PF_EXITING = 0x4
+"""Flag of a process that is on its way out (Linux, include/linux/sched.h)."""
 
 
 def boot_id() -> str:
@@ -38,6 +40,31 @@ def alive(facts: Mapping[str, Any]) -> bool:
     """Say whether the process that `describe` described still runs on this machine."""
     known = facts.get("start")
     return known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
+
+
+def dying(facts: Mapping[str, Any]) -> bool:
+    """Say whether the process that `describe` described was killed but is not gone yet: it gives its memory back."""
+    if not alive(facts):
+        return False
+    try:
+        place = f"/proc/{int(facts['pid'])}"
+        with open(f"{place}/stat", "rb") as stat, open(f"{place}/status", "rb") as status:
+            return is_dying(stat.read(), status.read())
+    except OSError:
+        return False
+
+
+def is_dying(stat: bytes, status: bytes) -> bool:
+    """Say whether a process is on its way out, or has a SIGKILL that it could not obey yet.
+
+    Args:
+        stat: Its ``/proc/PID/stat``.
+        status: Its ``/proc/PID/status``.
+    """
+    flags = int(stat.rpartition(b")")[2].split()[6])
+    lines = [line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    killed = any(int(mask, 16) & 1 << (signal.SIGKILL - 1) for _, mask in lines)
+    return killed or bool(flags & _PF_EXITING)
 
 
 def end(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:

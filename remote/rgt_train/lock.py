@@ -17,6 +17,7 @@ from rgt_train.exits import UsageError
 
 NAME = "run.lock"
 _FENCE_S = 10.0
+_DYING_S = 60.0
 _POLL_S = 0.005
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
@@ -48,7 +49,7 @@ class RunLock:
             former = self._former()
             if not self._try():
                 self._fence(former)
-                if not self._wait():
+                if not self._wait(former):
                     raise UsageError(
                         f"another trainer is running in {os.fspath(out)}{_named(former)}; two would overwrite "
                         f"each other. Wait for it, stop it, or give another --out"
@@ -103,10 +104,16 @@ class RunLock:
 
     _orphaned = False
 
-    def _wait(self) -> bool:
-        deadline = time.monotonic() + (_FENCE_S if self._orphaned else 0.0)
+    def _wait(self, former: Mapping[str, Any]) -> bool:
+        """Wait for the lock where whoever holds it is dead, or will be: it may take a while to give its memory back."""
+        begun = time.monotonic()
         while not self._try():
-            if time.monotonic() >= deadline:
+            if not self._orphaned:
+                self._fence(former)
+                if self._orphaned:
+                    begun = time.monotonic()
+            limit = _FENCE_S if self._orphaned else _DYING_S if incarnation.dying(former) else 0.0
+            if time.monotonic() - begun >= limit:
                 return False
             time.sleep(_POLL_S)
         return True

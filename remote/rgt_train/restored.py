@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import torch
 
-from rgt_train import tree
+from rgt_train import rng, tree
 from rgt_train.fingerprint import changes, guarantee
 
 Tensors = Dict[str, torch.Tensor]
@@ -46,7 +46,7 @@ class Restored:
     def not_restored(self) -> List[str]:
         """What could not be restored, in words."""
         random = [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
-        return [*random, *self._inexact]
+        return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
 
     @property
     def environment(self) -> str:
@@ -55,7 +55,7 @@ class Restored:
 
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
-        return guarantee(self._old, self._new, ", ".join(self.not_restored))
+        return guarantee(self._old, self._new, ", ".join(self.not_restored), self.changed)
 
 
 def no_tensor(path: str, tensor: torch.Tensor) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import random
 import sys
-from typing import Any, Dict, List
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Dict, List, Mapping
 
 import torch
 
@@ -38,30 +40,35 @@ def capture() -> Dict[str, Any]:
     return state
 
 
-def restore(state: Dict[str, Any]) -> List[str]:
-    """Put back what `capture` returned; return what could not be, in words.
+def missing(state: Mapping[str, Any]) -> List[str]:
+    """Return what of `state` can not be put back here, in words."""
+    found: List[str] = []
+    if "numpy" in state and find_spec("numpy") is None:
+        found.append("numpy's random state (numpy is not installed)")
+    if "cuda" in state and _devices() != len(state["cuda"]):
+        found.append(f"CUDA random state of {len(state['cuda'])} devices ({_devices()} here)")
+    return found
+
+
+def restore(state: Mapping[str, Any]) -> None:
+    """Put back what `capture` returned, but for what is `missing`.
 
     Call it last: building a model, loading an optimizer and opening a data loader all draw random numbers.
     """
-    missing: List[str] = []
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
     torch.set_rng_state(_tensor(state["torch"]))
-    if "numpy" in state:
-        numpy: Any = sys.modules.get("numpy")
-        if numpy is None:
-            missing.append("numpy's random state (numpy is not imported)")
-        else:
-            kind, keys, position, has_gauss, cached = state["numpy"]
-            array = numpy.array(keys, dtype=numpy.uint32)
-            numpy.random.set_state((kind, array, position, has_gauss, cached))
-    if "cuda" in state:
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if count != len(state["cuda"]):
-            missing.append(f"CUDA random state of {len(state['cuda'])} devices ({count} here)")
-        else:
-            torch.cuda.set_rng_state_all([_tensor(text) for text in state["cuda"]])
-    return missing
+    if "numpy" in state and find_spec("numpy") is not None:
+        numpy: Any = import_module("numpy")  # not imported yet, perhaps: it will be where it was used before
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        array = numpy.array(keys, dtype=numpy.uint32)
+        numpy.random.set_state((kind, array, position, has_gauss, cached))
+    if "cuda" in state and _devices() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all([_tensor(text) for text in state["cuda"]])
+
+
+def _devices() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 def _text(state: torch.Tensor) -> str:

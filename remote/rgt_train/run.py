@@ -75,7 +75,8 @@ class Run:
             then give `steps_per_epoch`, or a stream that has a length.
         seed: Seed of the data order.
         steps_per_epoch: Optimizer steps an epoch is cut to; None for all samples.
-        accumulate: Batches that make one optimizer step; call `step` once for them.
+        accumulate: Batches that make one optimizer step; call `step` once for them. Those left over at the end of an
+            epoch are left out of it.
         options: How to save and log.
         settings: Plain values whose change should be told at a resume.
         overrides: Those of them that the person gave, for ``run.json``.
@@ -231,8 +232,7 @@ class Run:
     def restore_rng(self) -> None:
         """Put the random state of the checkpoint back, once; `batches` calls it before its first batch."""
         if self._rng is not None:
-            for missing in rng.restore(self._rng):
-                self._report.say(f"resume: not restored: {missing}; bits may differ")
+            rng.restore(self._rng)
             self._rng = None
         elif self._reseed is not None:
             rng.seed_all(self._reseed)
@@ -271,7 +271,7 @@ class Run:
         return False
 
     def step(self, loss: float, **values: float) -> None:
-        """End one optimizer step: count, log, save if due, stop if asked to.
+        """End one optimizer step: count, log, save if due, stop if asked to. The last call in the body of the loop.
 
         Args:
             loss: The loss of the step; with several ranks the mean of theirs is logged.

@@ -37,7 +37,8 @@ class EpochSampler:
         batch_size: Samples in a batch, over all ranks; the last batch of an epoch may be smaller.
         seed: Seed of the order.
         steps_per_epoch: Optimizer steps after which an epoch ends; None for all samples.
-        accumulate: Batches that make one optimizer step. A window never spans two epochs.
+        accumulate: Batches that make one optimizer step. A window never spans two epochs, so that batches which make no
+            full one are left out of their epoch: other samples in each, because each has its own order.
 
     Raises:
         ValueError: Sizes that are not positive, or more steps asked for than the samples give.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rgt_train import incarnation
@@ -68,6 +70,45 @@ def test_the_writer_of_a_living_trainer_is_left_alone(
     with pytest.raises(UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"):
         RunLock(tmp_path)
     assert process.poll() is None
+    process.kill()
+    process.communicate()
+
+
+def test_a_trainer_that_is_being_torn_down_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fd = os.open(tmp_path / "run.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    trainer = child(fd)
+    os.pwrite(fd, json.dumps({**incarnation.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0)
+    os.close(fd)
+    asked = []
+
+    def dying(facts: Mapping[str, Any]) -> bool:
+        asked.append(facts["pid"])
+        if len(asked) == 3:
+            trainer.kill()
+            trainer.communicate()
+        return True
+
+    monkeypatch.setattr(incarnation, "dying", dying)
+    RunLock(tmp_path).close()
+    assert asked == [trainer.pid] * 3
+
+
+def test_who_is_being_torn_down() -> None:
+    process = child()
+    assert not incarnation.dying(incarnation.describe(process.pid))
+    stat, status = (Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("stat", "status"))
+    assert not incarnation.is_dying(stat, status)
+    assert incarnation.is_dying(stat, re.sub(rb"(ShdPnd:\t0{13})000", rb"\g<1>100", status))
+    assert not incarnation.is_dying(stat, re.sub(rb"(ShdPnd:\t0{12})0000", rb"\g<1>4000", status)), (
+        "a SIGTERM"
+    )
+    before, name, rest = stat.rpartition(b")")
+    fields = rest.split()
+    fields[6] = str(int(fields[6]) | 4).encode()
+    assert incarnation.is_dying(before + name + b" " + b" ".join(fields), status)
     process.kill()
     process.communicate()
 
