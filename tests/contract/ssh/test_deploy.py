@@ -13,7 +13,6 @@ from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import DeployFailed, NoPython
 from tests.contract.ssh.conftest import RealSshd
-from tests.contract.ssh.servers import spec_of, sshd
 
 replace = msgspec.structs.replace
 
@@ -78,11 +77,3 @@ async def test_rows_of_another_shape_are_no_python(real_sshd: RealSshd, tmp_path
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(NoPython):
             await deploy(connection, build_agent(), (str(python),))
-
-
-async def test_a_path_that_would_move_a_terminal_is_not_used(tmp_path: Path) -> None:
-    lines = r"RGT-SHELL\nRGT\tshort\nRGT\t/usr/bin/python3\t/tmp/x\033]52;c;aGk=\007\t1\n"
-    with sshd(tmp_path, f"ForceCommand printf '{lines}'\n") as port:
-        async with await connect(spec_of(tmp_path, port)) as connection:
-            with pytest.raises(DeployFailed, match=r"cannot be shown.*: /tmp/x$"):
-                await deploy(connection, build_agent())
