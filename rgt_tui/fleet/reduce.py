@@ -32,6 +32,10 @@ from rgt_tui.profiles.readings import memory_pct
 
 RING = 120
 EVENTS = 100
+MOST_RUNS = 2000
+MOST_QUEUES = 256
+MOST_LOGS = 256
+"""Of one box; then the one gives way that was silent for longest: trainings come and go for as long as rgt runs."""
 
 replace = msgspec.structs.replace
 
@@ -107,7 +111,10 @@ def _log(state: BoxState, frame: LogLines, now: float) -> BoxState:
 def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LINES) -> BoxState:
     """Return the state with a log's new lines, and the newest `most` kept of it."""
     old = next((view for view in state.logs if view.path == frame.path), None)
-    return replace(state, logs=_put(state.logs, extended(old, frame, now, most), lambda item: item.path))
+    view = extended(old, frame, now, most)
+    return replace(
+        state, logs=_put(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
+    )
 
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
@@ -116,11 +123,13 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
         run = _standing(RunState(name=frame.run), state.found)
     run = rewound(run, frame, run.cursors.get(frame.source))
     folded = fold(run, frame, now, state.clock_skew or 0.0)
-    return replace(state, runs=_in_queue_order(state, _put(state.runs, folded, lambda item: item.name)))
+    runs = _put(state.runs, folded, lambda item: item.name, MOST_RUNS, lambda item: item.last_at)
+    return replace(state, runs=_in_queue_order(state, runs))
 
 
 def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
-    changed = replace(state, queues=_put(state.queues, frame, lambda item: item.path))
+    queues = _put(state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at)
+    changed = replace(state, queues=queues)
     return replace(changed, runs=_in_queue_order(changed, changed.runs))
 
 
@@ -131,7 +140,8 @@ def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunSta
 
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
-    return replace(state, checkpoints=_put(state.checkpoints, frame, lambda item: item.run))
+    listed = _put(state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at)
+    return replace(state, checkpoints=listed)
 
 
 def _event(state: BoxState, frame: Event, now: float) -> BoxState:
@@ -148,7 +158,8 @@ def _found(state: BoxState, frame: Found, now: float) -> BoxState:
     runs = state.runs
     for told in found:
         if all(run.name != told.name for run in runs):
-            runs += (RunState(name=told.name),)
+            new = RunState(name=told.name)
+            runs = _put(runs, new, lambda item: item.name, MOST_RUNS, lambda item: item.last_at)
     runs = tuple(_standing(run, found) for run in runs)
     return replace(state, found=found, runs=_in_queue_order(state, runs))
 
@@ -191,10 +202,16 @@ def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES)
     return replace(state, past=merged(state.past, seen, stretches))
 
 
-def _put(items: tuple[T, ...], new: T, key: Callable[[T], str]) -> tuple[T, ...]:
+def _put(
+    items: tuple[T, ...], new: T, key: Callable[[T], str], most: int, at: Callable[[T], float | None]
+) -> tuple[T, ...]:
+    """Return the items with `new` in the place of its predecessor; without one, behind them, `most` of them at most."""
     wanted = key(new)
     if any(key(item) == wanted for item in items):
         return tuple(new if key(item) == wanted else item for item in items)
+    if len(items) >= most:
+        oldest = min(items, key=lambda item: at(item) or 0.0)
+        items = tuple(item for item in items if item is not oldest)
     return (*items, new)
 
 

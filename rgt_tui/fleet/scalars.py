@@ -25,6 +25,8 @@ BEST_OF = "val_loss"
 TOTAL = "total_steps"
 """Not a curve: how many steps the run will have, said once at its start."""
 MANY_STEPS = 1e15
+MOST_SERIES = 10_000
+"""Curves of one run; more names are no metrics."""
 
 
 def number(value: float | str | None) -> float | None:
@@ -93,6 +95,8 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
                 latest[name] = value
     series = dict(run.series)
     for name, points in new.items():
+        if len(series) >= MOST_SERIES and name not in series:
+            continue
         series[name] = series.get(name, Series()).extended(points)
     changes: dict[str, float] = {field: latest[name] for field, name in _LATEST if name in latest}
     return msgspec.structs.replace(

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgt_tui.fleet import reduce
+from rgt_tui.fleet import scalars as module
 from rgt_tui.fleet.reduce import LOG_LINES, RING, apply, count
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.protocol import (
     Cell,
+    Checkpoints,
     Event,
     Frame,
     Gpu,
@@ -24,6 +28,7 @@ from rgt_tui.model.protocol import (
     Scalars,
 )
 
+replace = msgspec.structs.replace
 START = BoxState(spec=BoxSpec(name="a", host="h"))
 HELLO = Hello(proto=1, agent="abcdef0123", boot="b1", host="h", python="3.11", pid=1, at=1010.0)
 
@@ -199,3 +204,35 @@ def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
     run = feed(HELLO, start).runs[0]
     assert run.total_steps == 400
     assert run.series == {}
+
+
+def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("MOST_RUNS", "MOST_LOGS", "MOST_QUEUES"):
+        monkeypatch.setattr(reduce, name, 3)
+    state = feed(HELLO)
+    for number in range(5):
+        points = (ScalarPoint(1, 1010.0 + number, None, {"loss": 1.0}),)
+        state = feed(
+            replace(scalars([]), run=f"r{number}", source=f"/m{number}", points=points),
+            replace(log(("x",)), path=f"/l{number}"),
+            QueueState(path=f"/q{number}", at=1010.0 + number),
+            Checkpoints(run=f"r{number}", at=1010.0 + number),
+            state=state,
+            now=1000.0 + number,
+        )
+        if number == 2:  # the first one speaks again
+            more = (ScalarPoint(2, 1100.0, None, {"loss": 1.0}),)
+            state = feed(replace(scalars([]), run="r0", source="/m0", points=more), state=state)
+    assert [run.name for run in state.runs] == ["r0", "r3", "r4"]
+    assert [view.path for view in state.logs] == ["/l2", "/l3", "/l4"]
+    assert [queue.path for queue in state.queues] == ["/q2", "/q3", "/q4"]
+    assert [each.run for each in state.checkpoints] == ["r2", "r3", "r4"]
+
+
+def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SERIES", 2)
+    point = ScalarPoint(1, 1010.0, None, {"a": 1.0, "b": 2.0, "c": 3.0})
+    state = feed(HELLO, replace(scalars([]), points=(point, point)))
+    assert {name: len(series) for name, series in state.runs[0].series.items()} == {"a": 2, "b": 2}
