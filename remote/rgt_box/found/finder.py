@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from rgt_box.found.trees import Node
 
 PERIOD = 10.0
-"""Seconds between two looks."""
+"""Seconds between two looks, where ``RGT_FIND_SECONDS`` does not say otherwise."""
+SOONEST, LATEST = 0.5, 3600.0
+PANES = 1.5
+"""tmux is asked so many times less often: each costs a start of the program."""
 MOST, REMEMBERED = 32, 40
 """Runs that are shown while they live, and that are remembered once they have ended."""
 FORGET = 7 * 86400.0
@@ -31,8 +34,17 @@ ASK_END = 300.0
 """Seconds for which Slurm is asked how a job ended."""
 
 
+def every() -> float:
+    """Return the seconds between two looks."""
+    try:
+        seconds = float(os.environ.get("RGT_FIND_SECONDS", ""))
+    except ValueError:
+        return PERIOD
+    return min(max(seconds, SOONEST), LATEST) if seconds == seconds else PERIOD
+
+
 class Finder:
-    """Looks for trainings every `PERIOD` seconds.
+    """Looks for trainings every few seconds, see `every`.
 
     Args:
         pattern: What tells one by its command line; None = rgt's own guess.
@@ -44,8 +56,9 @@ class Finder:
     """
 
     def __init__(self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any]) -> None:
+        self._every = every()
         self._table = Table(pattern)
-        self._panes, self._jobs = Panes(), slurm.Jobs()
+        self._panes, self._jobs = Panes(PANES * self._every), slurm.Jobs()
         self._boot = place.boot_id()
         runs = [load(raw) for raw in kept.get("runs") or []]
         self._runs = {run.name: run for run in runs if run is not None}
@@ -64,7 +77,7 @@ class Finder:
             cells: Sessions of the queues' running cells, whose processes are no finds.
         """
         now = time.monotonic()
-        if now - self._looked >= PERIOD - 0.5:
+        if now - self._looked >= self._every - min(0.5, self._every / 2):
             self._looked = now
             self._look(pids, cells)
         return self._rows
@@ -165,7 +178,7 @@ class Finder:
         run.ended = round(max(run.seen, min(now, self._began())) if self._restarted else now, 2)
         run.deleted = {}
         text = "%s: pid %d has ended; nobody but its parent knows its exit status" % (run.name, run.pid)
-        if now - run.seen > 2 * PERIOD:
+        if now - run.seen > 2 * max(PERIOD, self._every):
             text += "; it was last seen %d s ago" % (now - run.seen)
         self._say("training-ended", text)
         if run.session == "slurm":

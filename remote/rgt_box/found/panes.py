@@ -24,8 +24,8 @@ else:
 
     Pane = namedtuple("Pane", "name piped")
 
-PERIOD, TIMEOUT, FIRST = 15.0, 5.0, 0.5
-"""Seconds between two looks, for an answer, and for the first one, so that a pane has its name from the start."""
+TIMEOUT, FIRST = 5.0, 0.5
+"""Seconds for an answer, and for the first one, so that a pane has its name from the start."""
 
 FORMAT = "#{pane_id} #{pane_pipe} #{session_name}:#{window_index}.#{pane_index}"
 
@@ -46,9 +46,14 @@ def parse(text: str) -> dict[str, Pane]:
 
 
 class Panes:
-    """The panes of the servers in which trainings run, asked in a thread every `PERIOD` seconds."""
+    """The panes of the servers in which trainings run.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: Between two looks, which happen in a thread.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
         self._servers: dict[str | None, Background] = {}
 
     def look(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
@@ -59,7 +64,7 @@ class Panes:
         if not asked:
             words = command(run.socket, "list-panes", "-a", "-F", FORMAT)
             self._servers[run.socket] = Background(
-                lambda: parse(programs.run(words, TIMEOUT)), PERIOD, TIMEOUT * 2
+                lambda: parse(programs.run(words, TIMEOUT)), self._seconds, TIMEOUT * 2
             )
         panes, _ = self._servers[run.socket].poll(0.0 if asked else FIRST)
         mine = (panes or {}).get(run.pane)

@@ -19,7 +19,7 @@ from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
 
 PATIENCE = 45.0
-"""Seconds after which something that was awaited counts as never coming. The box is looked at every ten."""
+"""Seconds after which something that was awaited counts as never coming."""
 
 SCRIPT = Path(__file__).with_name("pretend_train.py")
 """Writes metrics and lines as trainings do, a step every 50 ms, until it is ended."""
@@ -89,7 +89,7 @@ class Client:
     def __init__(self, spec: BoxSpec, folder: Path, audit: Path) -> None:
         bare = BoxSpec(
             name="lab", host=spec.host, port=spec.port, user=spec.user, identity=spec.identity,
-            known_hosts=spec.known_hosts, ssh_config="none",
+            known_hosts=spec.known_hosts, ssh_config="none", interval=0.25,
         )  # fmt: skip
         self.folder = folder
         self.fleet = Fleet([bare], audit=audit)

@@ -29,7 +29,7 @@ KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel ERROR
 Subsystem sftp internal-sftp
-SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}"
+SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" "RGT_FIND_SECONDS=0.5"
 """
 
 
