@@ -66,7 +66,10 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
     ),
     "replay": (
         (OK, "left, or played to its end"),
-        (FAILED, "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named"),
+        (
+            FAILED,
+            "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named",
+        ),
         (USAGE, "wrong command line, no terminal, or not a recording"),
     ),
     "doctor": ((OK, "no check failed"), (FAILED, "a check failed"), (USAGE, "wrong command line")),
