@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence
+from typing import Container, Dict, List, Mapping, Sequence
 
 import torch
 
@@ -29,6 +29,14 @@ def put_back(models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence
                 parameter.requires_grad_(wanted)
                 changed[wanted].append(key)
     return [_words(how, names) for how, names in zip(("frozen", "trained"), changed.values()) if names]  # noqa: B905
+
+
+def unlock(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
+    """Let the parameters `names` take gradients, whatever is wanted of them later."""
+    for model in models.values():
+        for key, parameter in keys.parameters(model):
+            if key in names:
+                parameter.requires_grad_(True)
 
 
 def _words(how: str, names: Sequence[str]) -> str:

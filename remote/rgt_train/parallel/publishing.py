@@ -121,6 +121,7 @@ class Publisher:
             body = (json.dumps(self._request.about["best"]) + "\n").encode()
             replace_file(os.path.join(self._store.out, "best.json"), body)
         else:
+            self._store.anchor = os.path.basename(self.made.path)
             self._store.prune()
 
     def _is_full(self) -> bool:

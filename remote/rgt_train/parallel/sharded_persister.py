@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from rgt_train import digest, exits, manifest
+from rgt_train import digest, exits, frozen, manifest
 from rgt_train.collected import STATE_FILE
 from rgt_train.durable import write_file
 from rgt_train.parallel import sharded_state
@@ -141,10 +141,17 @@ class ShardedPersister:
         """
         reader = SafeReader(directory)
         document = agreed(self._ranks, lambda: self._verified(directory, state))
-        taken, wanted = agreed(self._ranks, lambda: _look(directory, state, reader))
-        agreed(self._ranks, lambda: _load(wanted, reader, self._ranks.group))
-        own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
-        return agreed(self._ranks, lambda: sharded_state.put_back(state, own, document, wanted, directory))
+        before = frozen.flags(state.models)
+        try:
+            taken, wanted = agreed(self._ranks, lambda: _look(directory, state, reader))
+            agreed(self._ranks, lambda: _load(wanted, reader, self._ranks.group))
+            own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
+            back = sharded_state.put_back
+            restored = agreed(self._ranks, lambda: back(state, own, document, wanted, directory))
+        finally:
+            frozen.put_back(state.models, before)
+        restored.parts.extend(frozen.put_back(state.models, document.get("frozen", before)))
+        return restored
 
     def close(self) -> None:
         """Let what is in flight end, unless the ranks it needs are gone."""
@@ -267,8 +274,10 @@ def _look(
     directory: str, state: RunState, reader: SafeReader
 ) -> Tuple[sharded_state.Taken, Dict[str, torch.Tensor]]:
     """Return the state as it is, and the tensors that the checkpoint is to be read into."""
-    taken = sharded_state.take(state)
     saved = tensors_in(reader)
+    # torch makes room for the moments of what takes gradients alone; what is frozen by now may have moments, too.
+    frozen.unlock(state.models, sharded_state.trained(saved))
+    taken = sharded_state.take(state)
     shapes = {name: tuple(entry.size) for name, entry in saved.items()}
     sharded_state.check_names(shapes, taken.tensors, directory)
     kinds = {name: (shapes[name], entry.properties.dtype) for name, entry in saved.items()}

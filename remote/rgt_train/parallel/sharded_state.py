@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Tuple, cast
+from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple, cast
 
 import torch
 
-from rgt_train import keys, tree
+from rgt_train import frozen, keys, tree
 from rgt_train.exits import UsageError
 from rgt_train.fingerprint import changes, environment
 from rgt_train.parallel import shards
@@ -52,6 +52,7 @@ class Taken:
                 "models": sorted(state.models),
                 "plain": tree.encode(self.plain, _no_tensor, "state"),
                 "objects": self.objects,
+                "frozen": frozen.flags(state.models),
                 "progress": state.progress.state(),
                 "sampler": state.sampler,
                 "settings": tree.encode(state.settings, _no_tensor, "settings"),
@@ -175,6 +176,12 @@ def put_back(
     if p.best is not None:
         done.append(f"best {p.best:.4f} of step {p.best_step}")
     return Restored(done, document, environment(state.world), state.settings, {}, state.rank)
+
+
+def trained(names: Iterable[str]) -> Set[str]:
+    """Return the parameters that the optimizers have state of, in a checkpoint with tensors of these `names`."""
+    behind = (name.split("/state.", 1)[1] for name in names if name.startswith("optimizer") and "/state." in name)
+    return {name.rsplit(".", 1)[0] for name in behind}
 
 
 def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None:
