@@ -18,8 +18,11 @@ from tests.unit.box.harness import Agent, make_job
 ROOT = Path(__file__).parents[3]
 TRAIN = [
     sys.executable, "-m", "rgt_train", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
-    "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=32", "--set", "threads=1",
+    "--set", "steps_per_epoch=40", "--set", "save_every=10", "--set", "width=16", "--set", "layers=1",
+    "--set", "context=16", "--set", "batch=4", "--set", "threads=1",
 ]  # fmt: skip
+PACE = ["--set", "pace_ms=10"]
+"""Long enough to be preempted in the middle, without a CPU for it."""
 SLOW = "trap 'echo saved; exit 75' TERM; echo up >> {name}.up; while :; do [ -e ok.{name} ] && exit 0; sleep 0.05; done"
 
 
@@ -55,7 +58,12 @@ def markers(job: Path) -> list[str]:
 @pytest.mark.timeout(300)
 def test_a_preempted_array_resumes_to_the_same_bits(slurm: Cluster, agent: Agent, tmp_path: Path) -> None:
     job = make_job(
-        tmp_path / "job", [*TRAIN, "--seed", "7"], ["a", "b"], detach="slurm", parallel=2, default_epochs=20
+        tmp_path / "job",
+        [*TRAIN, *PACE, "--seed", "7"],
+        ["a", "b"],
+        detach="slurm",
+        parallel=2,
+        default_epochs=20,
     )
     (job / "queue.txt").write_text("a.toml char_lm\nb.toml char_lm\n")
     array = detach(agent, job)
