@@ -94,7 +94,8 @@ def _reshard(state: RunState) -> None:
     """
     for model in state.models.values():
         for module in model.modules():
-            if hasattr(module, "set_requires_gradient_sync") and hasattr(module, "reshard"):  # an `FSDPModule`
+            # An `FSDPModule`, by what it can do.
+            if hasattr(module, "set_requires_gradient_sync") and hasattr(module, "reshard"):
                 cast(Any, module).reshard()
 
 
@@ -180,7 +181,9 @@ def put_back(
 
 def trained(names: Iterable[str]) -> Set[str]:
     """Return the parameters that the optimizers have state of, in a checkpoint with tensors of these `names`."""
-    behind = (name.split("/state.", 1)[1] for name in names if name.startswith("optimizer") and "/state." in name)
+    behind = (
+        name.split("/state.", 1)[1] for name in names if name.startswith("optimizer") and "/state." in name
+    )
     return {name.rsplit(".", 1)[0] for name in behind}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train import commit, direct, manifest, retention, writing
+from rgt_train import commit, digest, direct, manifest, retention, writing
 from rgt_train.exits import UsageError
 from rgt_train.retention import Item, Policy
 from rgt_train.store import Store, verified
@@ -66,6 +66,18 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(failure, OSError)
     assert (failure.errno, Path(str(failure.filename)).name) == (errno.EIO, "a")
     assert names(store) == ["step-00000001-a1"]
+
+
+def test_a_checksum_that_cannot_be_made_is_told_as_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("no memory for it")
+
+    monkeypatch.setattr(digest, "facts", refuse)
+    store = Store(tmp_path, 1)
+    assert str(save(store, 2).failure()) == "MemoryError: no memory for it"
+    assert names(store) == []
 
 
 def test_a_pointer_that_cannot_be_moved_is_taken_away(
