@@ -36,8 +36,8 @@ MOST_LINES = 6
 KILLS, FEW = 15, 3
 """Kills of each in the full and in the quick form."""
 HEAD = """\
-| | kills | launches that failed | began at step 0 again | steps made again | final weights |
-|---|---|---|---|---|---|"""
+| | kills | launches that failed | began at step 0 again | steps made again | runs | final weights |
+|---|---|---|---|---|---|---|"""
 _never = threading.Event()
 
 Launch = Callable[[str, Path], Launched]
@@ -53,7 +53,8 @@ class Score:
         failed: Launches that ended by themselves with an error, until something was removed by hand.
         redone: Steps that were made again, over all launches.
         restarted: Launches that began at step 0 although there had been checkpoints.
-        equal: Whether the final weights are those of the uninterrupted run.
+        runs: Runs that were finished.
+        equal: Those of them whose final weights are those of the uninterrupted run.
         errors: Their last lines.
     """
 
@@ -61,7 +62,8 @@ class Score:
     failed: int = 0
     redone: int = 0
     restarted: int = 0
-    equal: bool = False
+    runs: int = 0
+    equal: int = 0
     errors: tuple[str, ...] = ()
 
 
@@ -77,9 +79,11 @@ def steps_of(lines: Sequence[str]) -> list[int]:
     return [int(word[1]) for word in words if len(word) > 1 and word[0] == "step" and word[1].isdigit()]
 
 
-def until_finished(start: Callable[[], Launched], out: Path, kills: int, draw: random.Random) -> Score:
-    """Launch, kill and repair until the final weights are there; from `kills` kills on it is left alone."""
-    score, highest = Score(), 0
+def until_finished(
+    start: Callable[[], Launched], out: Path, kills: int, draw: random.Random, score: Score
+) -> None:
+    """Launch, kill and repair until the final weights are there; from `kills` kills in `score` on it is left alone."""
+    highest = 0
     while not (out / "final").exists():
         process = start()
         if score.kills < kills:
@@ -103,7 +107,6 @@ def until_finished(start: Callable[[], Launched], out: Path, kills: int, draw: r
             score.errors += (next((line for line in reversed(lines) if "Error" in line), lines[-1]),)
             if not repair(out):
                 raise RuntimeError("\n".join(lines[-20:]))
-    return score
 
 
 def compare(
@@ -112,21 +115,25 @@ def compare(
     """Yield name and score of each contender, whose uninterrupted run is what its weights are compared with."""
     for name in names:
         with tempfile.TemporaryDirectory(prefix="rgt-others-") as folder:
-            calm, killed = Path(folder, "calm"), Path(folder, "killed")
-            for place in (calm, killed):
-                place.mkdir()
-            until_finished(partial(start, name, calm), calm, 0, random.Random(0))
-            score = until_finished(partial(start, name, killed), killed, kills, random.Random(seed))
-            score.equal = (calm / "final").read_text() == (killed / "final").read_text()
+            calm, draw, score = Path(folder, "calm"), random.Random(seed), Score()
+            calm.mkdir()
+            until_finished(partial(start, name, calm), calm, 0, draw, Score())
+            while score.kills < kills:  # a run has no more than 40 steps to be killed at
+                killed = Path(folder, f"killed{score.runs}")
+                killed.mkdir()
+                until_finished(partial(start, name, killed), killed, kills, draw, score)
+                score.runs += 1
+                score.equal += (calm / "final").read_text() == (killed / "final").read_text()
         yield name, score
 
 
 def row(name: str, score: Score) -> str:
     """Return a line of the table below `HEAD`."""
-    result = "bit-equal" if score.equal else "other"
-    return (
-        f"| {NAMES[name]} | {score.kills} | {score.failed} | {score.restarted} | {score.redone} | {result} |"
+    result = (
+        "bit-equal" if score.equal == score.runs else f"other in {score.runs - score.equal} of {score.runs}"
     )
+    counts = (score.kills, score.failed, score.restarted, score.redone, score.runs)
+    return f"| {NAMES[name]} | {' | '.join(map(str, counts))} | {result} |"
 
 
 def repair(out: Path) -> bool:
