@@ -40,6 +40,7 @@ class Setup:
         own: Any = getattr(ranks, "device", None) if config.str("device") == "auto" else None
         self.device: torch.device = own or device_of(config.str("device"))
         self.task = task
+        self.tell = say if ranks is None or ranks.is_writer else _silent
         self._whole = task.model().to(self.device)
         decay = ema_decay_of(task)
         self.ema = Ema(self._whole, decay) if decay > 0 else None
@@ -130,8 +131,7 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
     total = config.int("epochs") * per_epoch
     setup = Setup(config, task, total, ranks)
     weights = sum(p.numel() for p in setup.model.parameters())
-    tell = say if ranks is None or ranks.is_writer else _silent
-    tell(
+    setup.tell(
         f"{config.str('task')} on {setup.device}: torch {torch.__version__}, "
         f"python {sys.version.split()[0]}, {weights:,} parameters, {total} steps in {config.int('epochs')} epochs, "
         f"seed {config.int('seed')}, {config.int('threads')} threads"
@@ -206,7 +206,7 @@ def validate(run: Run, setup: Setup) -> None:
     if count:
         run.validated(total / count, scores=scores)
     else:  # no reason to end a training, but a reason to say that nobody judges it
-        say(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
+        setup.tell(f"nothing is validated, and there is no best: {_NOTHING_TO_JUDGE}")
 
 
 def smoke(config: Config, steps: int) -> int:
