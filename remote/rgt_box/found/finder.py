@@ -58,7 +58,7 @@ class Finder:
     def __init__(self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any]) -> None:
         self._every = every()
         self._table = Table(pattern)
-        self._panes, self._jobs = Panes(PANES * self._every), slurm.Jobs()
+        self._panes, self._jobs = Panes(PANES * self._every), slurm.Jobs(slurm.PERIOD * self._every / PERIOD)
         self._boot = place.boot_id()
         runs = [load(raw) for raw in kept.get("runs") or []]
         self._runs = {run.name: run for run in runs if run is not None}

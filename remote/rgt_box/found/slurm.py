@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rgt_box.found.run import Run
 
 PERIOD, TIMEOUT = 30.0, 5.0
+"""Seconds between two questions about a job, and for an answer."""
 _FIELD = re.compile(r"(?:^|\s)(StdOut|JobState|ExitCode)=(\S+)")
 NOT_ENDED = (
     "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
@@ -34,9 +35,14 @@ def expanded(path: str, job: str) -> str:
 
 
 class Jobs:
-    """Asks ``scontrol`` in a thread, at most every `PERIOD` seconds a job."""
+    """Asks ``scontrol`` in a thread.
 
-    def __init__(self) -> None:
+    Args:
+        seconds: Between two questions about one job.
+    """
+
+    def __init__(self, seconds: float = PERIOD) -> None:
+        self._seconds = seconds
         self._jobs: dict[str, Background] = {}
 
     def _ask(self, job: str) -> dict[str, str]:
@@ -44,7 +50,9 @@ class Jobs:
             if programs.which("scontrol") is None:
                 return {}
             words = ["scontrol", "show", "job", job]
-            self._jobs[job] = Background(lambda: parse(programs.run(words, TIMEOUT)), PERIOD, TIMEOUT * 2)
+            self._jobs[job] = Background(
+                lambda: parse(programs.run(words, TIMEOUT)), self._seconds, TIMEOUT * 2
+            )
         return self._jobs[job].poll(0.0)[0] or {}
 
     def look(self, run: Run) -> None:

@@ -29,9 +29,10 @@ def found(frame: Any, exp: Place) -> list[protocol.FoundRun]:
 
 @pytest.mark.timeout(300)
 def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cluster: Cluster) -> None:
-    agent.env.update(SLURM_CONF=cluster.env["SLURM_CONF"], PATH=cluster.env["PATH"])
+    env = {key: cluster.env[key] for key in ("SLURM_CONF", "PATH")}
+    agent.env.update(env, RGT_FIND_SECONDS="0.5")
     folder = exp.folder
-    script = f"cd {folder} && {sys.executable} train.py --to history.jsonl --stop 400"
+    script = f"cd {folder} && {sys.executable} train.py --to history.jsonl --stop 200"
     job = cluster.submit(folder, script, f"--output={folder}/slurm-%j.out", f"--chdir={folder}")
     piped = cluster.submit(
         folder, f"cd {folder} && srun {sys.executable} main.py fit", f"--output={folder}/slurm-%j.out"
@@ -56,7 +57,7 @@ def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cl
     channel.expect(told, "both jobs with their output and their curve")
     assert {run.session for run in seen.values()} == {"slurm"}
     channel.expect(lambda frame: told(frame) and seen[job].exit_code is not None, "how the job ended")
-    assert (seen[job].alive, seen[job].exit_code) == (False, 3)
+    assert (seen[job].alive, seen[job].exit_code, seen[job].outcome) == (False, 3, "FAILED")
     assert f"Slurm job {job}: FAILED" in seen[job].notes
     assert (seen[piped].alive, seen[piped].exit_code) == (True, None)
     channel.kill()
