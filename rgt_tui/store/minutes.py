@@ -31,6 +31,18 @@ def closed(con: sqlite3.Connection, now: float) -> int:
     return min(marks.get(con, ROLLED), _limit(now))
 
 
+def close_again(con: sqlite3.Connection) -> None:
+    """Set the mark, where it was lost, by the newest day that was summed up: or unwatched time would count twice.
+
+    Args:
+        con: In a transaction.
+    """
+    (day,) = con.execute("SELECT max(day) FROM days").fetchone()
+    if day is not None and marks.get(con, ROLLED) == 0:
+        noon = datetime.fromisoformat(str(day)).astimezone().timestamp() + DAY / 2
+        marks.put(con, ROLLED, int(midnight(noon + DAY) // MINUTE))
+
+
 def _limit(now: float) -> int:
     return int(midnight(now - KEPT_DAYS * DAY) // MINUTE)
 

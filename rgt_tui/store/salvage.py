@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rgt_tui.store import runs
+from rgt_tui.store import minutes, runs
 from rgt_tui.store.connect import connect, transaction
 from rgt_tui.store.damage import read_only
 from rgt_tui.store.errors import judged
@@ -103,6 +103,7 @@ class _Salvage:
             for table in (FLEETS, MARKS, DAYS, MINUTES, STATES, AUDIT, EVENTS):
                 for row in _rows(self._old, table):
                     self._put(table, row)
+            minutes.close_again(self._new)
         until = time.monotonic() + SECONDS
         runs_in_time = self._in_time(until, self._runs(), self._run)
         all_in_time = self._in_time(until, self._slices(), self._readings) and runs_in_time

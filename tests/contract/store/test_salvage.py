@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rgt_tui.store import minutes
 from rgt_tui.store import salvage as module
+from rgt_tui.store.batch import Batch
 from rgt_tui.store.connect import connect
 from rgt_tui.store.damage import set_aside
 from rgt_tui.store.file import HistoryFile
 from rgt_tui.store.salvage import Salvaged, salvage
+from rgt_tui.store.spend import DAY, MINUTE, Minute
 from rgt_tui.store.tables import CURVES, RUNS, SAMPLES, TABLES, Table
 from tests.contract.store.worlds import batch, spec
 
@@ -122,3 +125,35 @@ def test_a_broken_row_costs_no_more_than_what_hangs_on_it(path: Path, table: Tab
     after = counts(path)
     lost = {name: before[name] - after[name] for name in before if before[name] != after[name]}
     assert lost == ({"samples": 1} if table is SAMPLES else {"runs": 1, "curves": 2})
+
+
+def test_a_lost_mark_of_what_is_closed_makes_nothing_count_twice(path: Path) -> None:
+    """A provider's sum after five days away: the first of them are in their days' sums by then."""
+    start = minutes.midnight(NOW)
+
+    def reading(at: float, spent: float) -> Batch:
+        minute = Minute(int(at // MINUTE), "USD", spent=spent, since=start, at=at)
+        return Batch(minutes=(("a", minute),))
+
+    clock = [start + 60.0]
+    file = HistoryFile(path, clock=lambda: clock[0])
+    file.adopt([spec("a")])
+    file.commit(reading(start, 0.0))
+    clock[0] += 5 * DAY
+    file.upkeep(force=True)
+    file.commit(reading(start + 5 * DAY, 120.0))
+    file.close()
+    aside = set_aside(path, None)
+    assert aside is not None
+    con = sqlite3.connect(aside)
+    con.execute("UPDATE marks SET crc = crc + 1")
+    con.commit()
+    con.close()
+    salvage(aside, path)
+    clock[0] += 5 * DAY
+    file.upkeep(force=True)
+    file.close()
+    con = sqlite3.connect(path)
+    (billed,) = con.execute("SELECT sum(billed) FROM days").fetchone()
+    con.close()
+    assert billed == pytest.approx(120.0)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from rgt_tui.fleet import engine, waking
 from rgt_tui.fleet import guarded as module
 from rgt_tui.fleet import meters as meters_module
 from rgt_tui.fleet.guarded import MOST_TOLD, Faults, guarded
@@ -154,3 +155,30 @@ async def test_the_history_goes_on_after_a_fault_and_says_it(
         "keeping the history failed: KeyError: 'a'; this is a fault of rgt"
     ]
     assert await History(tmp_path / "history.db").recall([state.boxes[0].spec])
+
+
+async def test_the_fleet_goes_on_looking_at_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.0)
+    answers = iter((OverflowError("too far"), waking.Jump(moved=7.0)))
+
+    def jump(*_: waking.Times) -> waking.Jump | None:
+        answer = next(answers, None)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(waking, "jump", jump)
+    fleet = engine.Fleet([BoxSpec(name="a", host="127.0.0.1", port=1)], audit=tmp_path / "audit")
+    said = asyncio.Event()
+    fleet.subscribe(lambda state: said.set() if "moved by +7 s" in str(state.events) else None)
+    await fleet.start()
+    try:
+        async with asyncio.timeout(30):
+            await said.wait()
+    finally:
+        await fleet.stop()
+    texts = [event.text for event in fleet.state.events if not event.box]
+    assert texts[0] == "looking at the clock failed: OverflowError: too far; this is a fault of rgt"
