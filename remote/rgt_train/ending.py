@@ -103,8 +103,11 @@ class Ending:
             whole: Whether nothing was done since the last step but to wait for a batch: then it can be saved.
         """
         p = self.progress
+        blamed = self.crew.blame(error)
+        if blamed:
+            print(f"rgt_train: {blamed}", file=sys.stderr, flush=True)
         if not isinstance(error, Exception) or not self._asked(error):
-            self.ledger.end(p.step, f"{type(error).__name__}: {error}"[:200])
+            self.ledger.end(p.step, f"{type(error).__name__}: {blamed or error}"[:200])
             return None
         stop = exits.Stop(exits.PREEMPTED, str(self.stop.name))
         told = f"{stop.cause} at step {p.step}, and then {type(error).__name__}: {str(error)[:200]}"

@@ -59,6 +59,9 @@ class Ranks(Protocol):
     def share(self, value: Any) -> Any:
         """Return the writer's plain `value` on every rank."""
 
+    def blame(self, error: BaseException) -> str:
+        """Say which ranks are missing where an error is one of the communication; empty for every other error."""
+
     def close(self) -> None:
         """Let go of what was opened for the communication."""
 
@@ -90,6 +93,10 @@ class Alone:
     def share(self, value: Any) -> Any:
         """Return `value`."""
         return value
+
+    def blame(self, error: BaseException) -> str:
+        """Return nothing: there is nobody else."""
+        return ""
 
     def close(self) -> None:
         """Nothing is open."""

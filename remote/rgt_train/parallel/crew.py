@@ -82,6 +82,10 @@ class Crew:
         self.heard()
         return bool(self.order("alive")) if self.leading else self.asked()
 
+    def blame(self, error: BaseException) -> str:
+        """Say which ranks are missing where an error comes from that; empty for every other error."""
+        return self._ranks.blame(error)
+
     def _alive(self) -> bool:
         return bool(self._ranks.agree(STOP if self.asked() else 0) & STOP)
 

@@ -124,12 +124,15 @@ class ShardedPersister:
         return self._landed(flight)
 
     def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits."""
+        """Like `poll`, but waits; not for ever where other ranks take part, which may be gone when a run ends."""
         flight = self._flight
         if flight is None:
             return None
         if flight.thread is not None:
-            flight.thread.join()
+            flight.thread.join(None if self._ranks.world == 1 else _CLOSE_S)
+            if flight.thread.is_alive():
+                lost = RanksError(f"the other ranks did not end the save of step {flight.request.step}")
+                flight.outcome = Outcome(flight.request, None, lost, flight.stall_s)
         return self._landed(flight)
 
     def load(self, directory: str, state: RunState) -> Restored:

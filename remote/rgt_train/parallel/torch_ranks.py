@@ -34,6 +34,7 @@ that one rank does alone: the first batch, a compilation, an evaluation that onl
 JOIN_S = 300.0
 """Time for all ranks to find each other."""
 PR_SET_PDEATHSIG = 1
+_ERRORS_OF_TORCH: "tuple[type[BaseException], ...]" = (dist.DistError,) if hasattr(dist, "DistError") else ()
 _PLACE = re.compile(r"^\[/[^\]]*\] *")
 
 
@@ -113,6 +114,21 @@ class TorchRanks:
         found: List[Any] = [None] * self.world
         self._call(lambda: dist.all_gather_object(found, value, group=self._group))
         return found
+
+    def blame(self, error: BaseException) -> str:
+        """Say which ranks are missing where a collective of the training itself has failed; empty for other errors.
+
+        The ranks that are left fail in it one after the other, and meet here.
+        """
+        lost = isinstance(error, _ERRORS_OF_TORCH) or (
+            isinstance(error, RuntimeError) and "/gloo/" in str(error)
+        )
+        if not lost or isinstance(error, RanksError):
+            return ""
+        with suppress(RuntimeError):
+            self._roll.came()
+        missing = in_words(self._roll.absent(), self._timeout.total_seconds())
+        return f"rank {self.rank} of {self.world}: {missing}: {_first_line(error)}"
 
     @property
     def group(self) -> Any:

@@ -151,9 +151,13 @@ class Zygote:
             argv += ["--set", f"{key}={value}"]
         return self.launch_raw([*argv, *extra], background=background)
 
-    def launch_raw(self, argv: list[str], *, background: bool = True) -> Trainer:
+    def launch_raw(
+        self, argv: list[str], *, background: bool = True, env: dict[str, str] | None = None
+    ) -> Trainer:
         """Start ``rgt_train`` with exactly these arguments."""
-        return self._launch({"argv": argv, "env": {"RGT_TRAIN_BACKGROUND": str(int(background))}})
+        return self._launch(
+            {"argv": argv, "env": {"RGT_TRAIN_BACKGROUND": str(int(background)), **(env or {})}}
+        )
 
     def launch_script(
         self, path: Path, *words: str, background: bool = False, env: dict[str, str] | None = None

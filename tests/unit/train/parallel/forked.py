@@ -45,6 +45,14 @@ def forked(trainers: Zygote, world: int, script: str | Path, *words: str) -> Ran
     )
 
 
+def commanded(trainers: Zygote, world: int, *words: str) -> Ranks:
+    """Start ``rgt_train`` with these words on so many ranks."""
+    port = free_port()
+    return Ranks(
+        [trainers.launch_raw(list(words), env=variables(rank, world, port)) for rank in range(world)]
+    )
+
+
 def free_port() -> int:
     """Return a port that is free now."""
     with socket.socket() as sock:

@@ -13,23 +13,23 @@ from rgt_train.parallel import safe_reader, shards
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
+from tests.unit.train.harness import Zygote
 from tests.unit.train.parallel import shard_worker
-from tests.unit.train.parallel.launching import torchrun
+from tests.unit.train.parallel.forked import forked
 
 
-def run(count: int, scenario: str, folder: Path) -> list[dict[str, int]]:
-    with torchrun(count, shard_worker.__file__, scenario, str(folder)) as process:
-        out, _ = process.communicate()
-    assert process.returncode == 0, out.decode()
+def run(trainers: Zygote, count: int, scenario: str, folder: Path) -> list[dict[str, int]]:
+    ranks = forked(trainers, count, shard_worker.__file__, scenario, str(folder))
+    assert ranks.wait() == [0] * count, ranks.text()
     return [json.loads((folder / f"{scenario}-{count}-{rank}.json").read_text()) for rank in range(count)]
 
 
-def test_two_ranks_save_and_one_two_and_four_load_the_same_bits(tmp_path: Path) -> None:
-    saved = run(2, "save", tmp_path)
+def test_two_ranks_save_and_one_two_and_four_load_the_same_bits(trainers: Zygote, tmp_path: Path) -> None:
+    saved = run(trainers, 2, "save", tmp_path)
     assert saved[0] == saved[1]
     assert len(saved[0]) == 4 + 3 * 4, "weights and biases; step and two moments of each"
     for count in (1, 2, 4):
-        assert run(count, "load", tmp_path) == [saved[0]] * count
+        assert run(trainers, count, "load", tmp_path) == [saved[0]] * count
 
 
 def test_plain_values_are_apart_from_tensors() -> None:

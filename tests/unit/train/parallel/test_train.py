@@ -19,9 +19,9 @@ from rgt_train.layout import read
 from rgt_train.tasks.transformer import CharTransformer
 
 from tests.unit.train import frameworks
-from tests.unit.train.harness import Zygote, events, losses
+from tests.unit.train.harness import Zygote, events, losses, steps_kept
 from tests.unit.train.parallel import train_worker, uneven_worker
-from tests.unit.train.parallel.forked import forked
+from tests.unit.train.parallel.forked import commanded, forked
 from tests.unit.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0
@@ -32,10 +32,9 @@ SLOW = ("--pace-ms", "20")
 """Slow enough for a signal to hit a step and not the end."""
 
 
-def launch(count: int, out: Path, *words: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-    with torchrun(count, train_worker.__file__, str(out), *words, options=options) as process:
-        text, _ = process.communicate()
-    return process.returncode, text.decode()
+def launch(trainers: Zygote, count: int, out: Path, *words: str) -> tuple[list[int], str]:
+    ranks = forked(trainers, count, train_worker.__file__, str(out), *words)
+    return ranks.wait(), ranks.text()
 
 
 def reach(process: subprocess.Popen[bytes], out: Path, target: int) -> None:
@@ -59,10 +58,6 @@ def steps_logged(out: Path) -> int:
     return 0
 
 
-def codes(out: Path, count: int) -> list[int]:
-    return [int((out / f"code-{rank}").read_text().split()[0]) for rank in range(count)]
-
-
 def samples_of(out: Path) -> dict[int, list[int]]:
     """Return by epoch the samples that counted; of a step that was done again, those of its last attempt."""
     lines = [json.loads(row) for path in out.glob("seen-*.jsonl") for row in path.read_text().splitlines()]
@@ -76,22 +71,45 @@ def samples_of(out: Path) -> dict[int, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_kill_9_of_random_ranks_changes_no_bit(tmp_path: Path, kind: str) -> None:
+def test_torchrun_goes_on_after_kill_9_and_no_bit_changes(trainers: Zygote, tmp_path: Path) -> None:
     plain, out = tmp_path / "plain", tmp_path / "run"
-    code, text = launch(2, plain, "--parallel", kind, "--save-every", "30")
-    assert code == 0, text
-    seed = random.SystemRandom().randrange(2**32)
-    draw, kills = random.Random(seed), 0
-    words = ("--parallel", kind, "--save-every", "2", *SLOW)
-    with torchrun(2, train_worker.__file__, str(out), *words, options=("--max-restarts=2",)) as process:
-        for target in (draw.randint(5, 25), draw.randint(35, 60)):
-            reach(process, out, target)
-            os.kill(int((out / f"pid-{draw.randrange(2)}").read_text()), signal.SIGKILL)
-            kills += 1
+    ended, text = launch(trainers, 2, plain, "--save-every", "30")
+    assert ended == [0, 0], text
+    words, options = ("--save-every", "2", *SLOW), ("--max-restarts=1",)
+    draw, seed = drawn()
+    with torchrun(2, train_worker.__file__, str(out), *words, options=options) as process:
+        reach(process, out, draw.randint(5, 55))
+        os.kill(int((out / f"pid-{draw.randrange(2)}").read_text()), signal.SIGKILL)
         told, _ = process.communicate()
     assert process.returncode == 0, f"seed {seed}\n{told.decode()}"
-    assert len(events(out, "resume")) == kills, "torchrun has launched it anew by itself"
+    assert len(events(out, "resume")) == 1, "torchrun has launched it anew by itself"
+    same_end(out, plain, seed)
+
+
+def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path: Path) -> None:
+    plain, out = tmp_path / "plain", tmp_path / "run"
+    ended, text = launch(trainers, 2, plain, "--parallel", "fsdp", "--save-every", "30")
+    assert ended == [0, 0], text
+    words = ("--parallel", "fsdp", "--save-every", "2", *SLOW)
+    draw, seed = drawn()
+    for target in (draw.randint(5, 25), draw.randint(35, 60)):
+        ranks = forked(trainers, 2, train_worker.__file__, str(out), *words)
+        ranks.each[0].wait_line(rf"^step {target} ")
+        ranks.each[draw.randrange(2)].kill()
+        assert sorted(ranks.wait()) == [-signal.SIGKILL, 1], f"seed {seed}\n{ranks.text()}"
+    ended, text = launch(trainers, 2, out, *words)
+    assert ended == [0, 0], f"seed {seed}\n{text}"
+    assert len(events(out, "resume")) == 2
+    same_end(out, plain, seed)
+
+
+def drawn() -> tuple[random.Random, int]:
+    """Return a source of random places, and the seed to find them again."""
+    seed = random.SystemRandom().randrange(2**32)
+    return random.Random(seed), seed
+
+
+def same_end(out: Path, plain: Path, seed: int) -> None:
     assert finals(out, 2) == finals(plain, 2), f"seed {seed}"
     assert losses(out) == losses(plain), f"seed {seed}"
     assert (out / "result.json").read_text() == (plain / "result.json").read_text()
@@ -99,35 +117,32 @@ def test_kill_9_of_random_ranks_changes_no_bit(tmp_path: Path, kind: str) -> Non
     assert finals(out, 2)[0]["random"] != finals(out, 2)[1]["random"], "each rank has random state of its own"
 
 
-def stopped(count: int, out: Path, target: int, *words: str) -> str:
+def stopped(trainers: Zygote, count: int, out: Path, target: int, *words: str) -> str:
     """Train on `count` ranks, SIGTERM the last one when `target` steps are done; all must leave together."""
-    with torchrun(count, train_worker.__file__, str(out), *words) as process:
-        reach(process, out, target)
-        os.kill(int((out / f"pid-{count - 1}").read_text()), signal.SIGTERM)
-        told, _ = process.communicate()
-    text = told.decode()
-    assert process.returncode == 1, "torchrun's own code, whatever the ranks' codes are"
-    assert codes(out, count) == [75] * count, text
+    ranks = forked(trainers, count, train_worker.__file__, str(out), *words)
+    ranks.each[0].wait_line(rf"^step {target} ")
+    ranks.each[-1].signal(signal.SIGTERM)
+    assert ranks.wait() == [75] * count, ranks.text()
     left = finals(out, count, "left")
-    assert len({each["step"] for each in left}) == 1, text
+    assert len({each["step"] for each in left}) == 1, ranks.text()
     assert all(each["state"] == left[0]["state"] for each in left)
-    assert list((out / "checkpoints").glob(f"step-{left[0]['step']:08d}-*")), text
-    return text
+    assert list((out / "checkpoints").glob(f"step-{left[0]['step']:08d}-*")), ranks.text()
+    return ranks.text()
 
 
-def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(tmp_path: Path) -> None:
+def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(trainers: Zygote, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = ("--parallel", "fsdp", "--save-every", "4", *SLOW)
-    stopped(2, out, 10, *words)
+    stopped(trainers, 2, out, 10, *words)
     first = finals(out, 1, "left")[0]
-    text = stopped(1, out, first["step"] + 8, *words)
+    text = stopped(trainers, 1, out, first["step"] + 8, *words)
     assert finals(out, 1, "came")[0]["step"] == first["step"]
     assert finals(out, 1, "came")[0]["state"] == first["state"]
     assert "random state (another number of ranks): seeded anew" in text
     assert "ranks 2 → 1" in text
     second = finals(out, 1, "left")[0]
     hybrid = ("--parallel", "hsdp", "--save-every", "4", *SLOW)
-    text = stopped(4, out, second["step"] + 8, *hybrid)
+    text = stopped(trainers, 4, out, second["step"] + 8, *hybrid)
     for came in finals(out, 4, "came"):
         assert (came["step"], came["state"]) == (second["step"], second["state"])
     third = finals(out, 1, "left")[0]["step"]
@@ -137,19 +152,38 @@ def test_sharded_state_moves_from_2_to_1_to_4_ranks_and_past_damage(tmp_path: Pa
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 4
     path.write_bytes(data)
-    code, text = launch(2, out, *words[:-2])
-    assert code == 0, text
+    ended, text = launch(trainers, 2, out, *words[:-2])
+    assert ended == [0, 0], text
     assert re.search(rf"checkpoint {newest} is damaged, not used: __1_0\.distcp: crc32", text)
     assert finals(out, 2, "came")[0]["step"] < third
     for epoch, samples in samples_of(out).items():
         assert sorted(samples) == list(range(train_worker.SAMPLES)), f"epoch {epoch}: each sample once"
 
 
-def test_a_replica_that_has_drifted_is_named_and_not_saved(tmp_path: Path) -> None:
+def test_a_signal_to_one_of_four_and_ranks_that_are_lost_at_every_stage(
+    trainers: Zygote, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
-    code, text = launch(2, out, "--corrupt", "7")
-    assert code == 1
-    assert codes(out, 2) == [1, 1], text
+    stopped(trainers, 4, out, 7, *SLOW)
+    stood = finals(out, 1, "left")[0]["step"]
+    assert steps_kept(out)[-1] == stood
+    for lost in ("load", "backward", "validation", "stuck"):
+        words = ("--lost", lost, "--timeout", "5" if lost == "stuck" else "60", "--save-every", "1000")
+        ranks = forked(trainers, 2, train_worker.__file__, str(out), *words)
+        assert ranks.each[0].wait() == 1, ranks.text()
+        if lost == "stuck":
+            ranks.each[1].kill()
+        assert ranks.each[1].wait() == -signal.SIGKILL, ranks.text()
+        assert re.search(r"rank 0 of 2: (rank 1 has not come|all had come, but one)", ranks.text()), (
+            ranks.text()
+        )
+        assert steps_kept(out)[-1] == stood, "nothing was saved without the other rank"
+
+
+def test_a_replica_that_has_drifted_is_named_and_not_saved(trainers: Zygote, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ended, text = launch(trainers, 2, out, "--corrupt", "7")
+    assert ended == [1, 1], text
     named = r"out of step at step \d+, not saved: rank 1 has other bits than rank 0 in model/0\.weight"
     assert re.search(named, text), text
     assert all(int(path.name[5:13]) < 7 for path in (out / "checkpoints").glob("step-*"))
@@ -157,16 +191,15 @@ def test_a_replica_that_has_drifted_is_named_and_not_saved(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp"])
-def test_the_command_trains_on_several_ranks(tmp_path: Path, kind: str) -> None:
+def test_the_command_trains_on_several_ranks(trainers: Zygote, tmp_path: Path, kind: str) -> None:
     out = tmp_path / "run"
     words = [
         "--task", "char_lm", "--parallel", kind, "--out", str(out), "--epochs", "1", "--steps-per-epoch", "8",
         "--set", "width=16", "--set", "corpus=4000", "--set", "context=16", "--set", "batch=6",
     ]  # fmt: skip
-    with torchrun(2, "-m", "rgt_train", *words) as process:
-        told, _ = process.communicate()
-    text = told.decode()
-    assert process.returncode == 0, text
+    ranks = commanded(trainers, 2, *words)
+    assert ranks.wait() == [0, 0], ranks.text()
+    text = ranks.text()
     assert text.count("done: step 8") == 1, "one rank speaks for all"
     assert json.loads((out / "run.json").read_text())["last"]["world_size"] == 2
     assert json.loads((out / "best.json").read_text())["value"] < 5
@@ -188,18 +221,27 @@ def test_data_of_different_length_leave_the_replicas_alike(trainers: Zygote, tmp
         assert found["together"] == []
 
 
-@pytest.mark.parametrize("name", ["before", "ddp", "fsdp"])
+@pytest.mark.parametrize("name", ["before", "ddp"])
 def test_the_documented_loops_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / "train.py").write_text(documented(name))
+    with torchrun(2, "train.py", cwd=tmp_path) as process:
+        told, _ = process.communicate()
+    assert process.returncode == 0, told.decode()
+    assert name == "before" or "done: step 60" in told.decode()
+
+
+def test_the_documented_sharded_loop_runs(trainers: Zygote, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(documented("fsdp"))
+    ranks = forked(trainers, 2, tmp_path / "train.py")
+    assert ranks.wait() == [0, 0], ranks.text()
+    assert "done: step 60" in ranks.text()
+
+
+def documented(name: str) -> str:
     page = (ROOT / "docs" / "distributed.md").read_text()
     found = re.search(rf"<!-- {name} -->\n```python\n(.*?)```", page, re.S)
     assert found
-    (tmp_path / "train.py").write_text(found.group(1))
-    with torchrun(2, "train.py", cwd=tmp_path) as process:
-        told, _ = process.communicate()
-    if name == "before" and ABORTS in told.decode():
-        return  # the page says so of a plain loop; it has come to its end by then
-    assert process.returncode == 0, told.decode()
-    assert name == "before" or "done: step 60" in told.decode()
+    return found.group(1)
 
 
 ACCELERATE = """

@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from typing import Any
 import torch
 from rgt_train import Options, Run, distributed, rng
 from rgt_train.parallel import fingerprint
+from rgt_train.state import RunState
 from torch import nn
 
 SAMPLES = 200
@@ -52,6 +54,8 @@ def options() -> argparse.Namespace:
     parser.add_argument(
         "--die-once", type=int, default=0, help="rank 1 kills itself at this step, in the first launch"
     )
+    parser.add_argument("--timeout", type=float, help="of the agreements, in seconds")
+    parser.add_argument("--lost", choices=("load", "backward", "validation", "stuck"), help="how rank 1 ends")
     return parser.parse_args()
 
 
@@ -89,12 +93,22 @@ def whole(state: Any, path: str = "") -> dict[str, int]:
     return {name: found for key, value in items for name, found in whole(value, f"{path}/{key}").items()}
 
 
+def lose(where: str) -> None:
+    """End this process, or let it stand still for ever."""
+    if where == "stuck":
+        threading.Event().wait()
+    os.kill(os.getpid(), 9)
+
+
 def train(o: argparse.Namespace) -> None:
     """Train to the end, from wherever OUT stands."""
     torch.manual_seed(1)
     torch.set_num_threads(1)
-    ranks = distributed() if o.parallel != "none" else None
+    ranks = distributed(timeout_s=o.timeout) if o.parallel != "none" else None
     rank, world = (ranks.rank, ranks.world) if ranks else (0, 1)
+    lost = o.lost if rank == 1 else None
+    if lost == "load":
+        RunState.restore = lambda *_: lose("load")  # type: ignore[method-assign,assignment]
     o.out.mkdir(parents=True, exist_ok=True)
     (o.out / f"pid-{rank}").write_text(str(os.getpid()))
     x = torch.randn(SAMPLES, 8)
@@ -117,7 +131,7 @@ def train(o: argparse.Namespace) -> None:
 
     note("came")
     try:
-        loop(o, run, model, optimizer, scheduler, x, y, rank, die=o.die_once if first else 0)
+        loop(o, run, model, optimizer, scheduler, x, y, rank, die=o.die_once if first else 0, lost=lost)
     except SystemExit as stop:
         if stop.code == 75:
             note("left")
@@ -127,7 +141,7 @@ def train(o: argparse.Namespace) -> None:
 
 def loop(
     o: argparse.Namespace, run: Run, model: nn.Module, optimizer: Any, scheduler: Any, x: torch.Tensor, y: torch.Tensor,
-    rank: int, die: int,
+    rank: int, die: int, lost: str | None,
 ) -> None:  # fmt: skip
     """Run the steps that are left."""
     attempt = run._ledger.attempt if not run.finished else 0
@@ -139,6 +153,8 @@ def loop(
                     nn.functional.cross_entropy(model(x[indices][: part.real]), y[indices][: part.real])
                     * part.share
                 )
+                if lost == "backward":
+                    lose(lost)
                 (loss / o.accumulate).backward()
                 samples += indices[: part.real] if part.share else []
                 if not run.micro():
@@ -158,6 +174,8 @@ def loop(
                 seen.flush()
                 samples = []
                 run.step(loss.item())
+            if lost in ("validation", "stuck"):
+                lose(lost)
             total, count = run.total(float(rank + 1), 1.0)
             run.validated(total / count)
 
