@@ -27,7 +27,7 @@ def prune(place: Place, policy: Policy, spare: str) -> None:
         OSError: The place does not answer.
     """
     names = place.names()
-    for item in [*retention.doomed(_dated(place, policy, names), policy, spare), *bests(names)[:-1]]:
+    for item in [*retention.doomed(_dated(place, policy, names), policy), *bests(names)[:-1]]:
         if item.name != spare:
             place.drop(item.name)
 
