@@ -16,23 +16,23 @@ from tests.unit.train import frameworks
 from tests.unit.train.harness import ENV, ROOT, TIMEOUT, events, losses, metrics
 
 HF = """
-import sys, torch
+import json, sys, torch
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
+from rgt_train.callbacks import RgtCallback
 
-out, with_callback, resume, steps = sys.argv[1], sys.argv[2] == "1", sys.argv[3] == "1", int(sys.argv[4])
-torch.manual_seed(0)
-model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2))
-data = [{"input_ids": (torch.arange(8) + i) % 32, "labels": (torch.arange(8) + i) % 32} for i in range(64)]
-arguments = TrainingArguments(out, max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2,
-    logging_steps=2, save_steps=5, eval_strategy="steps", eval_steps=5, report_to="none", seed=5, use_cpu=True,
-    disable_tqdm=True, hub_token="hf_secret")
-callbacks = []
-if with_callback:
-    from rgt_train.callbacks import RgtCallback
-    callbacks = [RgtCallback()]
-trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=callbacks)
-trainer.train(resume_from_checkpoint=resume or None)
-torch.save(model.state_dict(), out + "/final.pt")
+def train(out, with_callback, resume, steps):
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+    data = [{"input_ids": (torch.arange(8) + i) % 32, "labels": (torch.arange(8) + i) % 32} for i in range(64)]
+    arguments = TrainingArguments(out, max_steps=steps, per_device_train_batch_size=4, gradient_accumulation_steps=2,
+        logging_steps=2, save_steps=5, eval_strategy="steps", eval_steps=5, report_to="none", seed=5, use_cpu=True,
+        disable_tqdm=True, hub_token="hf_secret")
+    callbacks = [RgtCallback()] if with_callback else []
+    trainer = Trainer(model, arguments, train_dataset=data, eval_dataset=data[:8], callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=resume or None)
+    torch.save(model.state_dict(), out + "/final.pt")
+
+for launch in json.loads(sys.argv[1]): train(*launch)
 """
 
 
@@ -41,9 +41,15 @@ def files(out: Path, pattern: str) -> list[str]:
 
 
 def test_hugging_face(tmp_path: Path) -> None:
-    bare, out = tmp_path / "bare", tmp_path / "out"
-    frameworks.run(HF, tmp_path, str(bare), "0", "0", "12")
-    frameworks.run(HF, tmp_path, str(out), "1", "0", "12")
+    bare, out, twice = (tmp_path / name for name in ("bare", "out", "twice"))
+    launches = [
+        (bare, False, False, 12),
+        (out, True, False, 12),
+        (twice, True, False, 6),
+        (twice, True, True, 12),
+    ]
+    frameworks.run(HF, tmp_path, json.dumps(launches, default=str))
+    hugging_face_resumed(twice)
     assert (bare / "final.pt").read_bytes() == (out / "final.pt").read_bytes()  # it changes nothing
     assert files(out, "checkpoint-*/*") == files(bare, "checkpoint-*/*") != []
     assert set(files(out, "*")) - set(files(bare, "*")) == {"metrics.jsonl", "run.json"}
@@ -65,10 +71,7 @@ def test_hugging_face(tmp_path: Path) -> None:
     assert "hf_secret" not in (out / "run.json").read_text() + (out / "metrics.jsonl").read_text()
 
 
-def test_hugging_face_resumed(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    frameworks.run(HF, tmp_path, str(out), "1", "0", "6")
-    frameworks.run(HF, tmp_path, str(out), "1", "1", "12")
+def hugging_face_resumed(out: Path) -> None:
     (resumed,) = events(out, "resume")
     assert (resumed["step"], resumed["total_steps"], resumed["lost_steps"]) == (6, 12, 0)
     assert sorted(losses(out)) == [2, 4, 6, 8, 10, 12]
@@ -78,43 +81,46 @@ def test_hugging_face_resumed(tmp_path: Path) -> None:
 
 
 LIGHTNING = """
-import os, sys, torch
+import json, os, sys, torch
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
-
-out, with_callback, fail = sys.argv[1], sys.argv[2] == "1", sys.argv[3] == "1"
+from rgt_train.callbacks import RgtLightningCallback
 
 class Net(L.LightningModule):
-    def __init__(self, width=4):
-        super().__init__(); self.save_hyperparameters(); self.net = torch.nn.Linear(width, 1)
+    def __init__(self, width=4, fail=False):
+        super().__init__(); self.save_hyperparameters(); self.net = torch.nn.Linear(width, 1); self.fail = fail
     def training_step(self, batch, number):
-        if fail and self.global_step == 5: raise RuntimeError("the data are gone")
+        if self.fail and self.global_step == 5: raise RuntimeError("the data are gone")
         loss = (self.net(batch) ** 2).mean(); self.log("train_mse", loss); return loss
     def validation_step(self, batch, number): self.log("val_loss", (self.net(batch) ** 2).mean())
     def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
 
-if not fail: L.seed_everything(7, verbose=False)
-loader = torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=4)
-callbacks = [
-    ModelCheckpoint(out + "/kept", every_n_train_steps=4, save_top_k=-1),
-    ModelCheckpoint(out + "/best", monitor="train_mse", mode="max", every_n_train_steps=2, save_top_k=2,
-                    save_last=True),
-]
-if with_callback:
-    from rgt_train.callbacks import RgtLightningCallback
-    callbacks.append(RgtLightningCallback())
-trainer = L.Trainer(max_epochs=2, default_root_dir=out, callbacks=callbacks, log_every_n_steps=2, logger=False,
-    enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", num_sanity_val_steps=1)
-model = Net()
-trainer.fit(model, loader, loader)
-torch.save(model.state_dict(), out + "/final.pt")
+def train(out, with_callback, fail):
+    os.environ.pop("PL_GLOBAL_SEED", None)
+    if not fail: L.seed_everything(7, verbose=False)
+    loader = torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=4)
+    callbacks = [
+        ModelCheckpoint(out + "/kept", every_n_train_steps=4, save_top_k=-1),
+        ModelCheckpoint(out + "/best", monitor="train_mse", mode="max", every_n_train_steps=2, save_top_k=2,
+                        save_last=True),
+    ]
+    if with_callback: callbacks.append(RgtLightningCallback())
+    trainer = L.Trainer(max_epochs=2, default_root_dir=out, callbacks=callbacks, log_every_n_steps=2, logger=False,
+        enable_progress_bar=False, enable_model_summary=False, accelerator="cpu", num_sanity_val_steps=1)
+    model = Net(fail=fail)
+    trainer.fit(model, loader, loader)
+    torch.save(model.state_dict(), out + "/final.pt")
+
+for launch in json.loads(sys.argv[1]): train(*launch)
 """
 
 
 def test_lightning(tmp_path: Path) -> None:
-    bare, out = tmp_path / "bare", tmp_path / "out"
-    frameworks.run(LIGHTNING, tmp_path, str(bare), "0", "0")
-    frameworks.run(LIGHTNING, tmp_path, str(out), "1", "0")
+    bare, out, failed = (tmp_path / name for name in ("bare", "out", "failed"))
+    launches = [(bare, False, False), (out, True, False), (failed, True, True)]
+    done = frameworks.run(LIGHTNING, tmp_path, json.dumps(launches, default=str), check=False)
+    assert done.returncode != 0 and "the data are gone" in done.stderr
+    lightning_that_failed(failed)
     assert (bare / "final.pt").read_bytes() == (out / "final.pt").read_bytes()
     assert files(out, "kept/*") == files(bare, "kept/*") != []
     lines = metrics(out)
@@ -137,39 +143,49 @@ def test_lightning(tmp_path: Path) -> None:
     assert (record["seed"], record["batch"], record["settings"]["width"]) == (7, 4, 4)
 
 
-def test_lightning_that_fails(tmp_path: Path) -> None:
-    done = frameworks.run(LIGHTNING, tmp_path, str(tmp_path / "out"), "1", "1", check=False)
-    assert done.returncode != 0 and "the data are gone" in done.stderr
-    (stopped,) = events(tmp_path / "out", "stop")
+def lightning_that_failed(out: Path) -> None:
+    (stopped,) = events(out, "stop")
     assert (stopped["step"], stopped["reason"]) == (5, "RuntimeError: the data are gone")
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["last"]["seed"] is None  # nobody set one
+    assert json.loads((out / "run.json").read_text())["last"]["seed"] is None  # nobody set one
 
 
 STATEFUL = """
-import os, sys, random, torch
+import hashlib, json, os, sys, random, torch
+import torch._dynamo  # once, not in each launch
 from torch.utils.data import Dataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 from rgt_train import Options, Run
 
-workers, die_at = int(sys.argv[1]), int(sys.argv[2])
-torch.manual_seed(1); random.seed(1)
 class Data(Dataset):
     def __len__(self): return 60
     def __getitem__(self, index): return torch.sin(torch.arange(6.0) * index)
-model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-loader = StatefulDataLoader(Data(), batch_size=4, shuffle=True, num_workers=workers)
-run = Run("run", model=model, optimizer=optimizer, stream=loader, steps_per_epoch=11, epochs=3,
-          options=Options(save_every=2))
-with run:
-    for epoch in run.epochs():
-        for batch in run.stream():
-            loss = ((model(batch) - 1) ** 2).mean()
-            optimizer.zero_grad(); loss.backward(); optimizer.step()
-            run.step(loss.item())
-            if run.step_now == die_at: os.kill(os.getpid(), 9)
-import hashlib
-print("weights", hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters())).hexdigest())
+
+def train(workers, die_at):
+    torch.manual_seed(1); random.seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Dropout(0.3), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    loader = StatefulDataLoader(Data(), batch_size=4, shuffle=True, num_workers=workers)
+    run = Run("run", model=model, optimizer=optimizer, stream=loader, steps_per_epoch=11, epochs=3,
+              options=Options(save_every=2))
+    with run:
+        for epoch in run.epochs():
+            for batch in run.stream():
+                loss = ((model(batch) - 1) ** 2).mean()
+                optimizer.zero_grad(); loss.backward(); optimizer.step()
+                run.step(loss.item())
+                if run.step_now == die_at: os.kill(os.getpid(), 9)
+    digest = hashlib.sha256(b"".join(p.detach().numpy().tobytes() for p in model.parameters()))
+    open("weights", "w").write(digest.hexdigest())
+
+for place, workers, die_at in json.loads(sys.argv[1]):
+    pid = os.fork()  # a launch without its imports
+    if pid == 0:
+        os.chdir(place)
+        train(workers, die_at)
+        sys.stdout.flush()
+        os._exit(0)
+    status = os.waitpid(pid, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == (-9 if die_at else 0), status
 """
 
 
@@ -179,14 +195,11 @@ def test_a_stateful_data_loader(tmp_path: Path, workers: int, deaths: tuple[int,
     plain_run, killed = tmp_path / "plain", tmp_path / "killed"
     for place in (plain_run, killed):
         place.mkdir()
-    wanted = frameworks.run(STATEFUL, plain_run, str(workers), "0").stdout.splitlines()[-1]
-    for at in deaths:
-        done = frameworks.run(STATEFUL, killed, str(workers), str(at), check=False)
-        assert done.returncode == -9, done.stderr
-    last = frameworks.run(STATEFUL, killed, str(workers), "0")
-    assert "without state_dict" not in last.stdout
+    launches = [(plain_run, workers, 0), *((killed, workers, at) for at in deaths), (killed, workers, 0)]
+    done = frameworks.run(STATEFUL, tmp_path, json.dumps(launches, default=str))
+    assert "without state_dict" not in done.stdout
     assert losses(killed / "run") == losses(plain_run / "run")
-    assert last.stdout.splitlines()[-1] == wanted
+    assert (killed / "weights").read_text() == (plain_run / "weights").read_text()
 
 
 YAML = """
