@@ -39,13 +39,12 @@ SECONDS = 5.0
 """For curves and readings; nobody should wait longer for the new history."""
 SLICE = 1000
 """Readings that are written in one go, so that no other writer waits long."""
-REFERENCES = frozenset(
-    (
-        *((table, "box") for table in (FLEETS, STATES, SAMPLES, RUNS, CURVES, MINUTES, DAYS, EVENTS)),
-        (SAMPLES, "names"),
-    )
-)
-"""Columns that hold the number of a box, or of a list of names. In the index of the audit log a box is a name."""
+BOX_OF = {
+    table.name: table.columns.index("box")
+    for table in (FLEETS, STATES, SAMPLES, RUNS, CURVES, MINUTES, DAYS, EVENTS)
+}
+"""Table → which column holds the number of a box. In the index of the audit log a box is a name."""
+NAMES_OF = {SAMPLES.name: SAMPLES.columns.index("names")}
 
 _UNREADABLE = (sqlite3.Error, OverflowError, TypeError, ValueError)
 
@@ -139,9 +138,9 @@ class _Salvage:
     def _put(self, table: Table, row: Row) -> None:
         """Write a row by the new file's numbers; not where it lost its box or its names, or one stands there."""
         values = list(row)
-        for place, column in enumerate(table.columns):
-            if (table, column) in REFERENCES:
-                numbers = self._boxes if column == "box" else self._names
+        for places, numbers in ((BOX_OF, self._boxes), (NAMES_OF, self._names)):
+            place = places.get(table.name)
+            if place is not None:
                 if row[place] not in numbers:
                     return
                 values[place] = numbers[row[place]]
