@@ -39,7 +39,7 @@ class Ending:
         stop: Whether a signal asks for the end.
         crew: The ranks.
         restore_rng: Puts the random state back, where no batch was asked for yet.
-        changed: Says which tensors have changed since the end of the epoch, in words.
+        spoilt: Says why the state is no longer that of the last step, in words.
     """
 
     out: str
@@ -53,7 +53,7 @@ class Ending:
     stop: StopRequest
     crew: Crew
     restore_rng: Callable[[], None]
-    changed: Callable[[], str]
+    spoilt: Callable[[], str]
 
     def finish(self) -> None:
         """Save the last state and write the result; wait for the disk if it must be. For the writer.
@@ -63,7 +63,8 @@ class Ending:
         """
         p = self.progress
         if p.epoch < self.epochs:
-            self.saver.save(p.step)
+            if not self._is_spoilt():
+                self.saver.save(p.step)
             self.ledger.end(p.step, "left early")
             return
         result = {"step": p.step, "loss": p.loss, "best": p.best}
@@ -132,20 +133,25 @@ class Ending:
     def _save(self, stop: exits.Stop) -> None:
         p = self.progress
         self.report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
-        self.saver.finish()
-        changed = self.changed() if self.saver.last_good != p.step else ""
         if p.step == 0 and not p.micro:
             self.report.say("nothing to save yet")
-        elif changed:
-            self.report.say(
-                f"not saved: {changed} changed after step {p.step}, the last of its epoch, and a relaunch does again "
-                "what comes after it; it goes on from the last good checkpoint"
-            )
+        elif self._is_spoilt():
+            pass  # told
         elif not self.saver.save(p.step, force=p.micro > 0):
             self.report.say(
                 f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
             )
         self._mirrored(MIRROR_GRACE_S, self._sleep)
+
+    def _is_spoilt(self) -> bool:
+        """Say whether there is something to save that is the state of no step, and tell it."""
+        self.saver.finish()
+        spoilt = self.spoilt() if self.saver.last_good != self.progress.step else ""
+        if spoilt:
+            self.report.say(
+                f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"
+            )
+        return bool(spoilt)
 
     def _give_way(self) -> None:
         """End here where a signal, to whatever rank, asked for it while the end of the run was being kept."""

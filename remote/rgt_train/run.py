@@ -571,7 +571,7 @@ class Run:
         return Ending(
             self.out, self.progress, self.epochs_total, self.options.hold_limit_s, self._saver, self._mirror,
             self._report, self._ledger, self._stop, self._crew, self.restore_rng,
-            self._standing.changed,
+            self._standing.spoilt,
         )  # fmt: skip
 
     def _epoch(self) -> float:

@@ -63,9 +63,12 @@ class Standing:
         """Take in that what comes after the last step of the epoch is over, too."""
         self._state.held = None
 
-    def changed(self) -> str:
-        """Return which big parts of the state have changed since the end of the epoch, in words."""
-        return self._state.held.changed() if self._state.held else ""
+    def spoilt(self) -> str:
+        """Return why the state is no longer that of the last step, in words; empty if it is."""
+        if self.touched:
+            return "an optimizer has changed weights without a run.step"
+        changed = self._state.held.changed() if self._state.held else ""
+        return changed and f"{changed} changed after the last step of the epoch; a relaunch does that again"
 
     def close(self) -> None:
         """Leave the optimizers alone."""

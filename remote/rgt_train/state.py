@@ -123,7 +123,8 @@ class RunState:
         Args:
             random: The random state of this process; None takes it as it is.
         """
-        watched = {name: other for name, other in self.others.items() if name != STREAM}
+        live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
+        watched = {name: self.others[name] for name in live | self.small | self.optimizers | self.steady}
         self.held = Held(self.models, watched, self.small, self.optimizers, random or rng.capture())
 
     def state_of(self, name: str) -> Dict[str, Any]:

@@ -122,7 +122,28 @@ def test_weights_that_change_after_the_epoch_are_not_saved_as_its_end(
     with pytest.raises(exits.Stop):
         Course(tmp_path).train(average)
     assert steps_kept(tmp_path) == []
-    assert "not saved: model/weight changed after step 10, the last of its epoch" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert (
+        "step 10 is not saved: model/weight changed after the last step of the epoch; a relaunch does that"
+        in told
+    )
+
+
+def test_leaving_in_the_middle_of_a_step_does_not_save_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = Course(tmp_path)
+    with course.run as run:
+        for _ in run.epochs():
+            for _ in range(3):
+                course.step()
+                if run.step_now < 2:
+                    run.step(1.0)
+            break
+    assert steps_kept(tmp_path) == []
+    assert (
+        "step 2 is not saved: an optimizer has changed weights without a run.step" in capsys.readouterr().out
+    )
 
 
 def test_between_the_optimizers_step_and_ours_nobody_stops(tmp_path: Path) -> None:
@@ -200,7 +221,9 @@ class TestSignals:
         stop, told = StopRequest(), threading.Event()
         stop.tell = lambda name: told.set() if name == "SIGUSR1" else None
         try:
-            signal.signal(signal.SIGUSR1, nothing)  # as if a long operation kept the handler from being called
+            signal.signal(
+                signal.SIGUSR1, nothing
+            )  # as if a long operation kept the handler from being called
             os.kill(os.getpid(), signal.SIGUSR1)
             assert told.wait(TIMEOUT)
             assert stop.name == "SIGUSR1"
