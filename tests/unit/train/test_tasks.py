@@ -183,23 +183,27 @@ def documented_task() -> str:
     return found.group(1)
 
 
-def test_a_task_of_ones_own_as_documented(tmp_path: Path) -> None:
+def test_a_task_of_ones_own_as_documented(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mytask.py").write_text(documented_task())
-    command = [sys.executable, "-m", "rgt_train", "--task", "mytask:Sines", "--set", "hidden=16"]
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    command = ["--task", "mytask:Sines", "--set", "hidden=16"]
     run = ["--out", "run", "--epochs", "2", "--set", "save_every=100"]
-    for extra, said in (
-        (["--smoke", "2"], "smoke: 2 steps ok"),
-        (run, "done: step 400"),
-        (run, "already finished: step 400"),
+    for extra, code, said in (
+        (["--smoke", "2"], 0, "smoke: 2 steps ok"),
+        (run, 0, "done: step 400"),
+        (run, 0, "already finished: step 400"),
         (
             ["--smoke", "2", "--set", "hiden=3"],
+            2,
             "unknown key 'hiden' for task mytask:Sines; did you mean 'hidden'?",
         ),
     ):
-        done = subprocess.run(
-            [*command, *extra], env=ENV, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT
-        )
-        assert said in done.stdout + done.stderr
+        assert cli.main([*command, *extra]) == code
+        told = capsys.readouterr()
+        assert said in told.out + told.err
     validated = [line["val_loss"] for line in metrics(tmp_path / "run") if "val_loss" in line]
     assert validated[-1] < 0.15  # the variance of a sine is 0.5
     assert validated[-1] < validated[0]
