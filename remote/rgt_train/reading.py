@@ -41,9 +41,7 @@ class Unreadable(UsageError):
 
     def of_checkpoint(self, directory: str) -> "Unreadable":
         """Return the same, of a file of the checkpoint in `directory`."""
-        moved = (
-            f". If that cannot be mended, move {directory} away: a launch then goes on from the one before"
-        )
+        moved = f". If that cannot be mended, move {directory} away: a launch then does without it"
         return Unreadable(self.path, self.error, moved)
 
 

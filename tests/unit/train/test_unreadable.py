@@ -15,7 +15,8 @@ import torch
 from rgt_train import manifest, reading
 from rgt_train.arena_persister import ArenaPersister
 from rgt_train.manifest import Damaged
-from rgt_train.mirror import bringing
+from rgt_train.mirror.bringing import bring
+from rgt_train.mirror.folder import Folder
 from rgt_train.persister import STEP, Request
 from rgt_train.progress import Progress
 from rgt_train.reading import Unreadable
@@ -159,8 +160,10 @@ def test_a_best_that_cannot_be_read_is_not_damaged(out: Path, disk: Disk) -> Non
     with pytest.raises(Unreadable, match=r"best/model\.safetensors cannot be read: EIO"):
         mend_best(Store(out, 2), progress, report)
     report.close()
+    place = Folder(str(out.parent / "mirror"))
+    shutil.copytree(out / "best", out.parent / "mirror" / "best-00000005-a1")
     with pytest.raises(Unreadable):
-        bringing._is_whole(str(out / "best"))
+        bring(place, Store(out, 2), 10)
     disk.mend()
     assert progress.best == 1.0
     assert content(out) == before
