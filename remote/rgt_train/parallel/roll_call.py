@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from typing import Any, List, Optional, Sequence
 
-PATIENCE_S = 2.0
+PATIENCE_S = 1.0
 """Seconds for the slower ranks: a connection that breaks is noticed before they have come."""
 ANSWER_S = 5.0
 """Seconds after which a store that does not answer is left alone: its machine may be gone."""
