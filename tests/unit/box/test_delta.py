@@ -65,7 +65,7 @@ def rebuilt(samples: list[dict[str, Any]], skipped: int = 0) -> tuple[list[Any],
     return [reader.read(line.rstrip(b"\n")) for line in lines], lines
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(sequences(), st.integers(0, 2))
 def test_rebuilt_equals_whole(samples: list[dict[str, Any]], skipped: int) -> None:
     frames, _ = rebuilt(samples, skipped)
