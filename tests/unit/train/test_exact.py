@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rgt_train import exact
+from rgt_train import digest, exact, manifest
 from rgt_train.arena_persister import ArenaPersister
 from rgt_train.exits import UsageError
 from rgt_train.persister import STEP, Request
@@ -249,3 +250,22 @@ def test_schedulers_of_torch_go_on(tmp_path: Path, name: str) -> None:
     fresh, other, again = make()
     load(path, state_of(fresh, optimizer=other, scheduler=again))
     assert rates(other, again, 6) == rates(optimizer, scheduler, 6)
+
+
+def test_a_checkpoint_from_before_these_were_kept_still_loads(tmp_path: Path) -> None:
+    """Format 2 once had neither strides nor flags."""
+    model = convolution()
+    path = Path(save(tmp_path, state_of(model)))
+    document = json.loads((path / "state.json").read_text())
+    del document["frozen"]
+    for entry in document["models"]["model"].values():
+        entry.pop("stride", None)
+    text = json.dumps(document).encode()
+    (path / "state.json").write_bytes(text)
+    files = {**manifest.read(path)["files"], "state.json": digest.facts(memoryview(text))}
+    (path / "manifest.json").write_bytes(manifest.encode(1, files, {}))
+    fresh = convolution()
+    fresh[0].requires_grad_(False)  # type: ignore[index]
+    load(str(path), state_of(fresh))
+    assert_same(fresh.state_dict(), model.state_dict())
+    assert not next(fresh.parameters()).requires_grad, "as the launch has it"
