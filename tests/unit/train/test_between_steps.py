@@ -110,6 +110,27 @@ def test_the_best_of_an_epoch_has_the_scheduler_of_its_step(tmp_path: Path) -> N
     assert document["progress"]["best"] == pytest.approx(1 / 3)
 
 
+def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -> None:
+    from rgt_train.parallel import sharded_state
+
+    course = Course(tmp_path)
+    with course.run:
+        course.step()
+        state = course.run._state
+        state.hold()
+        random = state.random_here()
+        torch.rand(1)
+        course.scheduler.step()
+        taken = sharded_state.take(state)
+        rates = [value for key, value in taken.plain.items() if key.endswith(".lr")]
+        assert rates == [0.1] * 2
+        assert taken.objects["scheduler"]["last_epoch"] == 0
+        assert course.optimizer.param_groups[0]["lr"] == 0.05
+        assert state.random_here() == random
+        state.held = None
+        assert sharded_state.take(state).objects["scheduler"]["last_epoch"] == 1
+
+
 def test_weights_that_change_after_the_epoch_are_not_saved_as_its_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
