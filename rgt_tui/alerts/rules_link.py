@@ -8,7 +8,7 @@ from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.view import View
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.profiles.readings import age, stale_after
+from rgt_tui.profiles.readings import age
 
 NOTHING: tuple[Reading, ...] = ()
 YES = (Reading("", 1.0),)
@@ -41,10 +41,8 @@ def read_silent(view: View) -> Sequence[Reading] | None:
     if box.link is not Link.LIVE:
         lost = box.link is Link.UNREACHABLE and view.now - box.since >= LOST_S
         return NOTHING if lost else None
-    if not view.stale:
-        return NOTHING
-    began = max(box.since, (box.sample_at or 0.0) + stale_after(box))
-    return (Reading("", 1.0, age_s=max(0.0, view.now - began)),)
+    # The age of the sample does not count: after a night's sleep of this computer every sample is old for a moment.
+    return YES if view.stale else NOTHING
 
 
 def say_silent(view: View, reading: Reading, since: float) -> str:

@@ -21,6 +21,7 @@ from rgt_tui.alerts.sinks.build import build
 from rgt_tui.alerts.sinks.delivery import GATHER_S, Delivery
 from rgt_tui.alerts.statefile import Notes
 from rgt_tui.alerts.wording import beginning, ending, message
+from rgt_tui.fleet.accounts import Accounts
 from rgt_tui.fleet.alert_file import AlertFile
 from rgt_tui.fleet.guarded import guarded
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
@@ -36,9 +37,6 @@ OPEN_S = 5.0
 """A disk that does not answer for so long is not waited for."""
 
 replace = msgspec.structs.replace
-BALANCE = "balance"
-"""The one kind that is about an account, not about a box."""
-_BALANCE = frozenset((BALANCE,))
 _NOTHING: frozenset[str] = frozenset()
 _NEW = Book()
 
@@ -78,8 +76,7 @@ class Alerting:
         """Boxes that have changed since."""
         self._keys: dict[str, str] = {}
         """Box → what the file calls it: of two fleets, both may have a box of one name."""
-        self._accounts: dict[str, tuple[str, ...]] = {}
-        """Box → the boxes before it that are paid from the same account."""
+        self._accounts = Accounts()
         self._active: dict[str, dict[str, AlertEvent]] = {}
         self._held: dict[str, frozenset[str]] = {}
         """Box → keys of all that holds on it, also of what no sink is told."""
@@ -121,7 +118,7 @@ class Alerting:
         """
         self._wake = wake
         self._keys = {spec.name: f"{spec.name}@{spec.host}" for spec in specs}
-        self._accounts = accounts(specs)
+        self._accounts = Accounts(specs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):
                 await self._file.open()
@@ -131,6 +128,7 @@ class Alerting:
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
                 self._books[name] = resumed(kept, Memory(past=notes.past), self._clock())
+                self._accounts.note(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
                 self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
         work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
@@ -173,13 +171,14 @@ class Alerting:
             return box, []
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
-        elsewhere = self._told_by_another(name)
+        elsewhere = self._accounts.told_elsewhere(name)
         book, raised, cleared = step(before, box, now, self._kinds, elsewhere)
         self._books[name] = book
+        self._accounts.note(name, book)
         shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
         fresh = last is None or not box.alerts_kept
         changed = fresh or shown != box.alerts
-        quiet = {alert.id for alert in shown if alert.muted}
+        quiet = {alert.id for alert in (*shown, *box.alerts) if alert.muted}
         if box.link is Link.LIVE and box.sample is not None:
             self._left.pop(name, None)
         if raised or cleared or fresh or _gist(shown) != _gist(box.alerts):
@@ -191,7 +190,7 @@ class Alerting:
             box = replace(box, alerts=shown, alerts_kept=True)
         self._seen[name] = (_bare(box), now)
         events = [beginning(name, alert, now) for alert in raised if alert.id not in quiet]
-        events += [ending(name, alert, now) for alert in cleared]
+        events += [ending(name, alert, now) for alert in cleared if alert.id not in quiet]
         return box, [event for event in events if event is not None]
 
     def news(self) -> list[FleetEvent]:
@@ -238,14 +237,6 @@ class Alerting:
         seen = {alert.id for alert in shown}
         covered = sorted(alert.id for alert in holding(book) if alert.id not in seen)
         self._file.note(self._key(name), Notes(shown, book.memory.past, now, tuple(covered)))
-
-    def _told_by_another(self, name: str) -> frozenset[str]:
-        """Return what is said of an account already, on the first of its boxes: it has one balance."""
-        for other in self._accounts.get(name, ()):
-            machine = self._books.get(other, _NEW).machines.get(BALANCE, {}).get("")
-            if machine is not None and machine.alert is not None:
-                return _BALANCE
-        return _NOTHING
 
     def _quieted(self, box: BoxState, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
         """Mark what is muted; forget the mutes that have ended."""
@@ -300,19 +291,6 @@ class Alerting:
             since = now if old is None else old.since
             self.alerts = (*rest, Alert(id_, "warn", text, word="sink", since=since))
         self._wake()
-
-
-def accounts(specs: Sequence[BoxSpec]) -> dict[str, tuple[str, ...]]:
-    """Return, per box with a provider, the boxes before it that the same account pays for."""
-    before: dict[tuple[str, str | None, str | None], tuple[str, ...]] = {}
-    found = {}
-    for spec in specs:
-        ref = spec.provider
-        if ref is not None:
-            account = (ref.kind, ref.base_url, ref.key_env)
-            found[spec.name] = before.get(account, ())
-            before[account] = (*found[spec.name], spec.name)
-    return found
 
 
 def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:

@@ -536,3 +536,19 @@ def test_raised_and_cleared_take_turns_and_agree_with_the_list(
         shown = {alert.id: alert.level for alert in listed(watch.book, ())}
         assert shown.keys() == holds.keys()
         holds = shown
+
+
+def test_a_computer_that_slept_does_not_call_its_boxes_silent() -> None:
+    watch = Watch()
+    watch.see(5)
+    last = watch.now
+    watch.now += 8 * 3600
+    watch.see(15, sample_at=last)
+    assert watch.raised == []
+    watch.see(5)
+    watch.see(130, sample_at=watch.now)
+    assert watch.raised == ["silent"]
+    watch.see(10, link=Link.CONNECTING, sample_at=watch.now - 140)
+    assert watch.cleared == [], "a lost connection proves nothing"
+    watch.see(130, every=10, link=Link.UNREACHABLE, sample_at=last, since=watch.now)
+    assert watch.ids == ["unreachable"]

@@ -204,7 +204,7 @@ def test_every_kind_has_a_case() -> None:
     assert list(CASES) == [kind.id for kind in KINDS]
 
 
-SELF = ("unreachable", "silent", "asking", "no-step")
+SELF = ("unreachable", "asking", "no-step")
 
 
 def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
