@@ -180,7 +180,8 @@ class BoxSession:
             self._silence.woke()
 
     def _ping(self) -> None:
-        self._send(Control(op="ping", id=1))
+        with contextlib.suppress(OSError):  # it is just being closed
+            self._send(Control(op="ping", id=1))
 
     def _cut(self, reason: str) -> None:
         self._hung = f"ssh: {reason}"

@@ -69,8 +69,9 @@ class Silence:
             self._question(HUNG_SECONDS)
 
     def _question(self, seconds: float) -> None:
+        before = self._last
         self._ask()
-        self._after(seconds, self._decide, self._last)
+        self._after(seconds, self._decide, before)
 
     def _decide(self, last: float) -> None:
         if self._last == last:
