@@ -131,6 +131,8 @@ def until_finished(
             tally.helpers += _kill_one(trainer, draw)
             trainer.wait_more_lines(3)
             mode = "all"
+        before = trainer.code
+        assert before in (None, 0), f"ended with {before} before it was killed:\n{trainer.text()}"
         kill(trainer, mode, draw)
         code = trainer.wait()
         if code == 0:
