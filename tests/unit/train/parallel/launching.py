@@ -19,13 +19,11 @@ def torchrun(
     script: str,
     *words: str,
     options: tuple[str, ...] = (),
-    python: str = sys.executable,
     cwd: Path | None = None,
-    **env: str,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start a script on so many ranks; nothing of it is left behind."""
     command = [
-        python,
+        sys.executable,
         "-m",
         "torch.distributed.run",
         "--standalone",
@@ -36,7 +34,7 @@ def torchrun(
         [*command, script, *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"} | env,
+        env=os.environ | {"PYTHONPATH": f"{ROOT / 'remote'}:{ROOT}", "OMP_NUM_THREADS": "1"},
         start_new_session=True,
         cwd=cwd,
     )

@@ -21,7 +21,7 @@ from rgt_train.tasks.transformer import CharTransformer
 from tests.unit.train import frameworks
 from tests.unit.train.harness import Zygote, events, losses, steps_kept
 from tests.unit.train.parallel import train_worker, uneven_worker
-from tests.unit.train.parallel.forked import commanded, forked
+from tests.unit.train.parallel.forked import commanded, forked, free_port
 from tests.unit.train.parallel.launching import ROOT, torchrun
 
 PATIENCE = 150.0
@@ -245,46 +245,55 @@ def documented(name: str) -> str:
 
 
 ACCELERATE = """
-import sys, torch
+import os, sys, torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 from rgt_train import Run
 from rgt_train.parallel.adapters import of_accelerate
 
-accelerator = Accelerator(cpu=True)
-torch.manual_seed(2)
-data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
-model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
-parts = of_accelerate(accelerator, model, optimizer, scheduler)
-run = Run("run", samples=64, batch_size=8, epochs=int(sys.argv[1]), **parts)
-with run:
-    for epoch in run.epochs():
-        for x, y in DataLoader(data, batch_sampler=run.batches()):
-            loss = torch.nn.functional.mse_loss(model(x), y)
-            accelerator.backward(loss)
-            optimizer.step()
-            scheduler.step()
-            optimizer.zero_grad()
-            run.step(loss.item())
-assert run.step_now == 8 * int(sys.argv[1])
-print("parts", sorted(parts), accelerator.num_processes)
+def train(epochs):
+    accelerator = Accelerator(cpu=True)
+    torch.manual_seed(2)
+    data = TensorDataset(torch.randn(64, 4), torch.randn(64, 1))
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    model, optimizer, scheduler = accelerator.prepare(model, optimizer, scheduler)
+    parts = of_accelerate(accelerator, model, optimizer, scheduler)
+    run = Run("run", samples=64, batch_size=8, epochs=epochs, **parts)
+    with run:
+        for epoch in run.epochs():
+            for x, y in DataLoader(data, batch_sampler=run.batches()):
+                loss = torch.nn.functional.mse_loss(model(x), y)
+                accelerator.backward(loss)
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+                run.step(loss.item())
+    assert run.step_now == 8 * epochs
+    print("parts", sorted(parts), accelerator.num_processes, type(model).__name__, flush=True)
+
+def rank(number, epochs, port):  # forked: importing all this is what takes the time
+    pid = os.fork()
+    if pid == 0:
+        os.environ.update({name: str(number) for name in ("RANK", "LOCAL_RANK")}, MASTER_ADDR="127.0.0.1",
+                          MASTER_PORT=port, **{name: "2" for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE")})
+        code = 1
+        try:
+            train(epochs)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return pid
+
+for epochs, port in enumerate(sys.argv[1:], 1):
+    assert [os.waitpid(pid, 0)[1] for pid in [rank(number, epochs, port) for number in range(2)]] == [0, 0]
 """
 
 
 def test_an_accelerate_loop_on_two_ranks_goes_on(tmp_path: Path) -> None:
-    python = frameworks.require()
-    script = tmp_path / "train.py"
-    script.write_text(ACCELERATE)
-    for epochs in (1, 2):
-        with torchrun(
-            2, str(script), str(epochs), python=str(python), cwd=tmp_path, HOME=str(tmp_path)
-        ) as process:
-            told, _ = process.communicate()
-        text = told.decode()
-        assert process.returncode == 0, text
-        assert text.count("parts ['model', 'optimizer', 'scheduler'] 2") == 2, text
+    text = frameworks.run(ACCELERATE, tmp_path, str(free_port()), str(free_port())).stdout
+    assert text.count("parts ['model', 'optimizer', 'scheduler'] 2 DistributedDataParallel") == 4, text
     assert "resume: at step 8 of 16" in text
     assert "resume: restored model, optimizer, scheduler" in text
