@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from rgt_tui.alerts.rules_cells import finding_key
 from rgt_tui.fleet.priced import SOURCE
 from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell
@@ -90,16 +91,25 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[t
         if f"finding:{key}" in quiet:
             continue
         whose = f" ({finding.run})" if finding.run else ""
-        if key not in before:
+        if not _is_among(finding, old.findings):
             yield (f"{finding.gotcha} {finding.title}: {finding.resource}{whose}", "error")
-        elif finding.cleared and not before[key].cleared:
+        elif finding.cleared and key in before and not before[key].cleared:
             yield (f"{finding.gotcha} {finding.resource}{whose}: the cause is gone", "info")
     # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
     muted = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
-        if key not in after and f"finding:{key}" not in muted:
+        if not _is_among(finding, new.findings) and f"finding:{key}" not in muted:
             whose = f" ({finding.run})" if finding.run else ""
             yield (f"{finding.gotcha} {finding.resource}{whose}: over", "info")
+
+
+def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
+    """Say whether it was found there, too: a reading tells of a cause before a line of a log says which run it hit."""
+    return any(
+        (other.gotcha, other.resource) == (finding.gotcha, finding.resource)
+        and (other.run == finding.run or not other.run or not finding.run)
+        for other in others
+    )
 
 
 def _meter(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:

@@ -71,6 +71,15 @@ def test_resumes_findings_and_the_meter_are_events() -> None:
     assert texts(BASE, findings=(FINDING,)) == ["U7 No space: inodes of /w"]
     found = msgspec.structs.replace(BASE, findings=(FINDING,))
     assert texts(found, findings=()) == ["U7 inodes of /w: over"]
+    named = msgspec.structs.replace(FINDING, run="a")
+    assert texts(found, findings=(named,)) == [], "a log has told whose it is"
+    both = msgspec.structs.replace(BASE, findings=(named,))
+    another = msgspec.structs.replace(FINDING, run="b")
+    assert texts(both, findings=(named, another)) == ["U7 No space: inodes of /w (b)"]
+    assert texts(both, findings=(another,)) == [
+        "U7 No space: inodes of /w (b)",
+        "U7 inodes of /w (a): over",
+    ]
     running = msgspec.structs.replace(BASE, meter=Meter(lifecycle=Lifecycle.RUNNING, at=1.0))
     assert texts(running, meter=Meter(lifecycle=Lifecycle.STOPPED, at=2.0)) == [
         "provider says stopped (meter unknown)"
