@@ -9,7 +9,7 @@ import os
 import struct
 import subprocess
 import termios
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,42 @@ from rgt_tui.demo.sandbox.machine import Machine
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16
+SFTP_SERVERS = (
+    "/usr/lib/openssh/sftp-server",
+    "/usr/libexec/openssh/sftp-server",
+    "/usr/lib/ssh/sftp-server",
+    "/usr/libexec/sftp-server",
+)
+"""Where distributions put OpenSSH's; the machines have this one's /usr."""
+
+
+def sftp_server() -> str | None:
+    """Return the program that serves files, or None where there is none: boxes are then *limited*, as real ones."""
+    return next((path for path in SFTP_SERVERS if os.access(path, os.X_OK)), None)
+
+
+class _Process(asyncssh.SSHServerProcess[bytes]):
+    """A session of a box, where `sftp` is a program like any other and sees the box's own disks."""
+
+    def __init__(self, serve: Callable[[asyncssh.SSHServerProcess[bytes]], Awaitable[None]]) -> None:
+        super().__init__(serve, None, 3, False)
+
+    def subsystem_requested(self, subsystem: str) -> bool:
+        return subsystem == "sftp" and sftp_server() is not None
+
+    def session_started(self) -> None:
+        if self.channel.get_subsystem() != "sftp":
+            super().session_started()
+            return
+        # asyncssh would serve files of this process's own file system.
+        streams = (
+            asyncssh.SSHReader[bytes](self, self.channel),
+            asyncssh.SSHWriter[bytes](self, self.channel),
+            asyncssh.SSHWriter[bytes](self, self.channel, asyncssh.EXTENDED_DATA_STDERR),
+        )
+        serving = self._start_process(*streams)
+        assert isinstance(serving, Coroutine)
+        self.channel.get_connection().create_task(serving, self.channel.logger)
 
 
 class _Server(asyncssh.SSHServer):
@@ -37,6 +73,9 @@ class _Server(asyncssh.SSHServer):
 
     def begin_auth(self, username: str) -> bool:
         return True
+
+    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], _Process]:
+        return self._conn.create_server_channel(encoding=None), _Process(self._sshd.serve)
 
 
 class BoxSshd:
@@ -63,8 +102,6 @@ class BoxSshd:
                 server_factory=lambda: _Server(self),
                 server_host_keys=[self._host_key],
                 authorized_client_keys=str(self._authorized_keys),
-                process_factory=self._session,
-                encoding=None,
                 reuse_address=True,
                 keepalive_interval=0,
                 login_timeout=20,
@@ -86,7 +123,8 @@ class BoxSshd:
         if listener is not None:
             await listener.wait_closed()
 
-    async def _session(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def serve(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        """Run what a session asked for, on the machine."""
         if not self.machine.running:
             process.exit(255)
             return
@@ -97,7 +135,7 @@ class BoxSshd:
 
     async def _pipes(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         child = await asyncio.create_subprocess_exec(
-            *self.machine.command(process.command),
+            *self.machine.command(sftp_server() if process.subsystem == "sftp" else process.command),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,21 @@ def test_a_log_is_the_file_on_the_box(fleet: Fleet) -> None:
     assert by_path.returncode == by_name.returncode == 0, by_name.stderr
     assert by_name.stdout, by_name.stderr
     assert by_path.stdout.startswith(by_name.stdout)
+
+
+def test_files_are_copied_to_a_box_s_own_disks_with_scp(fleet: Fleet, tmp_path: Path) -> None:
+    box = tomllib.loads(Path(fleet.told["fleet"]).read_text())["boxes"]["autodl-demo"]
+    (tmp_path / "sent").write_text("to a box\n")
+    options = (
+        f"-P{box['port']}", f"-i{box['identity']}", "-Fnone", "-oBatchMode=yes",
+        f"-oUserKnownHostsFile={box['known_hosts']}",
+    )  # fmt: skip
+    target = f"{box['user']}@{box['host']}:/root/autodl-tmp/sent"
+    for words in ((str(tmp_path / "sent"), target), (target, str(tmp_path / "back"))):
+        done = subprocess.run(["scp", *options, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "back").read_text() == "to a box\n"
+    assert not Path("/root/autodl-tmp/sent").exists(), "that is the box's disk, not ours"
 
 
 def test_patrol_doctor_and_metrics_agree_that_the_boxes_are_there(fleet: Fleet) -> None:
