@@ -37,6 +37,34 @@ def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
     return None
 
 
+def load_finished(store: Store, persister: Persister, state: RunState, step: int) -> Restored:
+    """Load what a finished run has ended with, so that what stands behind the loop works on it. Changes nothing there.
+
+    Args:
+        store: The run's checkpoints.
+        persister: Loads them.
+        state: Where to.
+        step: The last step that was made.
+
+    Raises:
+        UsageError: There is none of that step, or it belongs to another run.
+        Unreadable: The disk does not say what is there.
+    """
+    told = f"none of step {step} is in {store.root}"
+    for item in reversed(store.items()):
+        if item.step < step:
+            break
+        try:
+            return persister.load(store.path_of(item), state)
+        except Damaged as damage:
+            told = f"{store.path_of(item)} is damaged: {damage}"
+    raise UsageError(
+        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What stands behind the loop would "
+        f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to go on from what is "
+        "left"
+    )
+
+
 def load_latest(
     store: Store, persister: Persister, state: RunState, report: Report, mirror: Optional[Mirror] = None
 ) -> Tuple[Optional[Checkpoint], Optional[Restored]]:

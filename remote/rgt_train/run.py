@@ -159,15 +159,10 @@ class Run:
         self._restored: Optional[Restored] = None
         result = self._crew.do(lambda: resume.finished(self.out, self.total_steps))
         self.finished = result is not None
-        if result is not None:
-            if self._ranks.is_writer:
-                say(
-                    f"already finished: step {result['step']}, loss {result['loss']}, "
-                    f"best {result['best']}; nothing to do"
-                )
-            self.progress.step = int(result["step"])
-            return
-        self._open(stop)
+        if result is None:
+            self._open(stop)
+        else:
+            self._show_finished(result)
 
     @property
     def step_now(self) -> int:
@@ -189,8 +184,7 @@ class Run:
             self._standing.next_epoch()
             self.progress.next_epoch()
             self._course.pass_over(self._report)
-        if not self.finished:
-            self.restore_rng()  # nobody asked for a batch: the checkpoint is of the very end
+        self.restore_rng()  # nobody asked for a batch where the checkpoint is of the very end
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
@@ -394,7 +388,7 @@ class Run:
 
     def close(self) -> None:
         """Release the directory and the signals without saving; `with run` does it."""
-        if hasattr(self, "_lock"):
+        if hasattr(self, "_watchdog"):
             self._watchdog.close()
             self._standing.close()
             try:
@@ -422,6 +416,24 @@ class Run:
                 if hasattr(self, part):
                     getattr(self, part).close()
             raise
+
+    def _show_finished(self, result: Mapping[str, Any]) -> None:
+        """Be what the run has ended as: there is nothing to do, but the code behind the loop wants its weights."""
+        if self._ranks.is_writer:
+            text = "already finished: step {step}, loss {loss}, best {best}; nothing to do"
+            say(text.format_map(result))
+        store, step = Store(self.out, 0), int(result["step"])
+        self._be_led()
+
+        def load() -> None:
+            self._restored = resume.load_finished(store, self._persister, self._state, step)
+
+        try:
+            self._crew.do(load)
+        finally:
+            self._persister.close()
+        self._rng = self._restored.rng if self._restored is not None else None
+        self.progress.step = step
 
     def _be_led(self) -> None:
         """Get ready, on a rank that is not the writer, for what the writer will order."""
