@@ -6,6 +6,7 @@ go to pytest in both passes.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,13 @@ INTERRUPTED = 2
 NO_TESTS = 5
 """pytest's exit status when nothing was selected: normal for one pass, an error for both."""
 
-PASSES: tuple[tuple[str, ...], ...] = (("-n", "2", "-m", "not serial"), ("-n", "0", "-m", "serial"))
+WORKERS = (os.cpu_count() or 1) + 1
+"""One more than there are cores: many tests wait for processes of theirs most of the time."""
+
+PASSES: tuple[tuple[str, ...], ...] = (
+    ("-n", str(WORKERS), "-m", "not serial"),
+    ("-n", "0", "-m", "serial"),
+)
 
 
 @dataclass(frozen=True)
