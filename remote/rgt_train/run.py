@@ -419,13 +419,14 @@ class Run:
 
     def _show_finished(self, result: Mapping[str, Any]) -> None:
         """Be what the run has ended as: there is nothing to do, but the code behind the loop wants its weights."""
-        if self._ranks.is_writer:
-            text = "already finished: step {step}, loss {loss}, best {best}; nothing to do"
-            say(text.format_map(result))
         store, step = Store(self.out, 0), int(result["step"])
-        self._be_led()
+        self._lock, self._report = NoLock(), NoReport()
+        self._persister = self._persisting(store)
+        if not self._ranks.is_writer:
+            self._be_led()
 
         def load() -> None:
+            say("already finished: step {step}, loss {loss}, best {best}; nothing to do".format_map(result))
             self._restored = resume.load_finished(store, self._persister, self._state, step)
 
         try:

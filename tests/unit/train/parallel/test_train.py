@@ -84,6 +84,7 @@ def test_torchrun_goes_on_after_kill_9_and_no_bit_changes(trainers: Zygote, tmp_
     assert process.returncode == 0, f"seed {seed}\n{told.decode()}"
     assert len(events(out, "resume")) == 1, "torchrun has launched it anew by itself"
     same_end(out, plain, seed)
+    same_when_launched_again(trainers, out, plain, *words)
 
 
 def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path: Path) -> None:
@@ -101,6 +102,17 @@ def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path:
     assert ended == [0, 0], f"seed {seed}\n{text}"
     assert len(events(out, "resume")) == 2
     same_end(out, plain, seed)
+    same_when_launched_again(trainers, out, plain, *words)
+
+
+def same_when_launched_again(trainers: Zygote, out: Path, plain: Path, *words: str) -> None:
+    """A finished run trains nothing, and what stands behind the loop has the weights of all ranks."""
+    for path in out.glob("final-*.json"):
+        path.unlink()
+    ended, text = launch(trainers, 2, out, *words)
+    assert ended == [0, 0], text
+    assert text.count("already finished") == 1
+    same_end(out, plain, 0)
 
 
 def drawn() -> tuple[random.Random, int]:
