@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def tmux(tmp_path: Path) -> Iterator[list[str]]:
 
 def in_tmux(tmux: list[str], exp: Place, line: str, name: str = "main") -> None:
     words = [*tmux, "new-session", "-d", "-s", name, "-c", str(exp.folder), "-x", "120", "-y", "30"]
-    subprocess.run([*words, line.replace("python", sys.executable)], check=True, env=plain_env())
+    subprocess.run([*words, line.replace("python", shlex.quote(sys.executable))], check=True, env=plain_env())
 
 
 async def test_nohup(lab: RealSshd, exp: Place) -> None:

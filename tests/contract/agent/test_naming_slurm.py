@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,10 +33,11 @@ def test_a_job_is_found_with_its_output_and_its_end(agent: Agent, exp: Place, cl
     env = {key: cluster.env[key] for key in ("SLURM_CONF", "PATH")}
     agent.env.update(env, RGT_FIND_SECONDS="0.5")
     folder = exp.folder
-    script = f"cd {folder} && {sys.executable} train.py --to history.jsonl --stop 200"
+    python = shlex.quote(sys.executable)
+    script = f"cd {folder} && {python} train.py --to history.jsonl --stop 200"
     job = cluster.submit(folder, script, f"--output={folder}/slurm-%j.out", f"--chdir={folder}")
     piped = cluster.submit(
-        folder, f"cd {folder} && srun {sys.executable} main.py fit", f"--output={folder}/slurm-%j.out"
+        folder, f"cd {folder} && srun {python} main.py fit", f"--output={folder}/slurm-%j.out"
     )
     channel = agent.watch(find=True, interval=0.5)
     logs = {number: str(folder / f"slurm-{number}.out") for number in (job, piped)}

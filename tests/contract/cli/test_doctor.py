@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -124,8 +125,8 @@ async def test_a_box_that_answers_anything_fails_alone(lab: BoxSpec, kind: str, 
     ours.write_text(
         f"#!/bin/bash\nexport PYTHONHOME={sys.base_prefix}\n"
         f'case "$*" in *" sample "*) printf "%s" "$1" > {tmp_path}/agent\n'
-        f'  exec {sys.executable} {tmp_path}/agent.py "$@";; esac\n'
-        f'exec -a "$0" {sys.executable} "$@"\n'
+        f'  exec {shlex.quote(sys.executable)} {tmp_path}/agent.py "$@";; esac\n'
+        f'exec -a "$0" {shlex.quote(sys.executable)} "$@"\n'
     )
     ours.chmod(0o755)
     main = "def main(): sys.argv.pop(0); runpy.run_path(sys.argv[0], run_name='__main__')"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import signal
 import subprocess
 from pathlib import Path
@@ -132,7 +133,10 @@ def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
         (("replay", str(THREE), "--json", "--loop"), "--loop never ends"),
         (("replay", str(THREE), "--speed", "fast"), "'fast' is no speed"),
         (("replay", str(THREE), "--speed", "0"), "'0' is no speed"),
-        (("replay", str(THREE)), f"needs a terminal; without one use `rgt replay {THREE} --headless`"),
+        (
+            ("replay", str(THREE)),
+            f"needs a terminal; without one use `rgt replay {shlex.quote(str(THREE))} --headless`",
+        ),
     ],
 )
 def test_what_cannot_be_played_is_said(rgt: Rgt, words: tuple[str, ...], said: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import shlex
 import zipfile
 from pathlib import Path
 
@@ -49,14 +50,14 @@ async def test_it_is_written_once_and_trains_there(real_sshd: RealSshd) -> None:
             assert done.exit_status == 0, (done.stdout, done.stderr)
             return str(done.stdout)
 
-        run = f"{first.python} {first.path}"
+        run = f"{shlex.quote(first.python)} {first.path}"
         assert "smoke: 2 steps ok" in await there(f"{run} --config prod --smoke 2")
         launch = f"{first.launch} --epochs 1 --set steps_per_epoch=12 --set save_every=5"
         assert "done: step 12" in await there(launch)
         assert "already finished: step 12" in await there(launch)
         assert "exported" in await there(f"{run} export RUN --to model.safetensors")
         told = await there(
-            f"{first.library} {first.python} -c 'from rgt_train import Run; print(Run.__module__)'"
+            f"{first.library} {shlex.quote(first.python)} -c 'from rgt_train import Run; print(Run.__module__)'"
         )
         assert told == "rgt_train.run\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 def environment(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "bin").mkdir()
     rgt = tmp_path / "bin" / "rgt"
-    rgt.write_text(f'#!/bin/sh\nexec {sys.executable} -m rgt_tui.cli.entry "$@"\n')
+    rgt.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rgt_tui.cli.entry "$@"\n')
     rgt.chmod(0o755)
     (tmp_path / "rgt.toml").write_text(FLEET)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("RGT_", "XDG_"))}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -148,7 +149,7 @@ def test_wrong_command_lines_end_with_2(words: list[str], said: str) -> None:
 
 
 def test_a_reader_that_has_gone_away_is_no_traceback() -> None:
-    script = f"{sys.executable} -m rgt_tui.cli.entry --help | true"
+    script = f"{shlex.quote(sys.executable)} -m rgt_tui.cli.entry --help | true"
     done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr == ""
 

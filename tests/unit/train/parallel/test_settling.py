@@ -2,59 +2,54 @@
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Iterator
+import subprocess
+import sys
 
-import pytest
+from tests.unit.train.parallel.launching import ROOT
+
+SCRIPT = """
+import ctypes, threading
 from rgt_train.parallel.settling import settle, strangers
 
 api = ctypes.PyDLL(None)
+api.PyInterpreterState_Main.restype = api.PyThreadState_New.restype = ctypes.c_void_p
 
 
-@pytest.fixture
-def foreign() -> Iterator[list[int]]:
-    """A thread state that `threading` knows nothing of, as torch's threads have one while they free their work."""
-    api.PyInterpreterState_Main.restype = ctypes.c_void_p
-    api.PyThreadState_New.restype = ctypes.c_void_p
-    states = [int(api.PyThreadState_New(ctypes.c_void_p(api.PyInterpreterState_Main())))]
-    yield states
-    for state in states:
-        drop(state)
+def come():  # as a thread of torch's does while it frees its work: `threading` knows nothing of it
+    return ctypes.c_void_p(api.PyThreadState_New(ctypes.c_void_p(api.PyInterpreterState_Main())))
 
 
-def drop(state: int) -> None:
-    api.PyThreadState_Clear(ctypes.c_void_p(state))
-    api.PyThreadState_Delete(ctypes.c_void_p(state))
+def leave(state):
+    api.PyThreadState_Clear(state)
+    api.PyThreadState_Delete(state)
 
 
-def test_only_threads_that_python_does_not_know_are_strangers(foreign: list[int]) -> None:
-    known = strangers() - 1
-    go = threading.Event()
-    thread = threading.Thread(target=go.wait)
-    thread.start()
-    assert strangers() == known + 1
-    go.set()
-    thread.join()
-    drop(foreign.pop())
-    assert strangers() == known
+assert strangers() == 0
+state, go = come(), threading.Event()
+known = threading.Thread(target=go.wait)
+known.start()
+assert strangers() == 1, "a thread of Python's is none"
+go.set()
+known.join()
+settle(0.0, 0.05)
+assert strangers() == 1, "given up"
+ended = threading.Event()
+waiting = threading.Thread(target=lambda: (settle(0.0, 600.0), ended.set()))
+waiting.start()
+assert not ended.wait(0.2), "it is still there"
+leave(state)
+waiting.join()
+assert ended.is_set() and strangers() == 0
+print("settled")
+"""
 
 
-def test_it_waits_for_them_and_not_for_ever(foreign: list[int]) -> None:
-    settle(0.0, 0.05)
-    assert len(foreign) == 1, "given up"
-    ended = threading.Event()
-
-    def end() -> None:
-        settle(0.0, 60.0)
-        ended.set()
-
-    before = strangers() - 1
-    if before:
-        pytest.fail("another test has left a thread of torch's behind")
-    waiting = threading.Thread(target=end)
-    waiting.start()
-    assert not ended.wait(0.1)
-    drop(foreign.pop())
-    waiting.join()
-    assert ended.is_set()
+def test_it_waits_for_threads_that_python_does_not_know_and_not_for_ever() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT / "remote")},
+    )
+    assert (done.stdout, done.returncode) == ("settled\n", 0), done.stderr
