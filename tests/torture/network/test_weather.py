@@ -98,7 +98,8 @@ async def test_thirty_boxes_in_bad_weather(
                 await all_flow(ledger, boxes.places, written)
                 growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
                 alive = {task.get_name() for task in asyncio.all_tasks()}
-                assert {f"box:{place.name}" for place in boxes.places} <= alive, "a session ended"
+                assert {f"watching {place.name}" for place in boxes.places} <= alive, "a session ended"
+                assert not [event for event in fleet.state.events if "fault of rgt" in event.text]
                 report(fleet, ledger, written, growth)
                 judge(fleet, ledger)
                 assert growth < GROWTH_KIB, f"{growth} KiB more than before the weather"
