@@ -270,7 +270,11 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
     return {
         "step": usual,
         "stall": [calls[step] + waiting.of(step + 1) for step in saved],
-        "total": [sum(times[step + more] - usual for more in range(half)) for step in saved],
+        "total": [
+            sum(times[step + more] for more in range(half))
+            - sum(times[step + half + more] for more in range(half))
+            for step in saved
+        ],
         "durable": [published[step] - begun[step] for step in saved],
         "bytes": loop.size(),
     }
@@ -301,7 +305,7 @@ class Waiting:
 
 
 class Memory:
-    """The largest proportional set size of this process and its children, in bytes, sampled."""
+    """The most memory of this process and its children, in bytes, sampled; what they share is counted once."""
 
     def __init__(self) -> None:
         self.most = 0
@@ -317,7 +321,8 @@ class Memory:
 
     def _watch(self) -> None:
         while not self._over.wait(0.02):
-            self.most = max(self.most, sum(map(_pss, [os.getpid(), *_children()])))
+            own, shared = zip(*(_own_and_shared(pid) for pid in (os.getpid(), *_children())), strict=True)
+            self.most = max(self.most, sum(own) + max(shared))
 
 
 def _children() -> list[int]:
@@ -328,14 +333,18 @@ def _children() -> list[int]:
     return found
 
 
-def _pss(pid: int) -> int:
-    try:
+def _own_and_shared(pid: int) -> tuple[int, int]:
+    """Return the bytes that a process has for itself (a fair part of mapped files), and those of shared memory."""
+    own = shared = 0
+    with contextlib.suppress(OSError):
         for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return 1024 * int(line.split()[1])
-    except OSError:
-        pass
-    return 0
+            if line.startswith(("Pss_Anon:", "Pss_File:")):
+                own += 1024 * int(line.split()[1])
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("RssShmem:"):
+                shared = 1024 * int(line.split()[1])
+    return own, shared
 
 
 METHODS: dict[str, Callable[[Loop], Callable[[int], Save]]] = {

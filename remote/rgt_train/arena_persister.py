@@ -14,6 +14,7 @@ from rgt_train.collected import STATE_FILE, Collected, Part
 from rgt_train.copying import Copy, Pair, Torn
 from rgt_train.layout import Layout
 from rgt_train.loaded import Loaded
+from rgt_train.looking import Looks
 from rgt_train.persister import STEP, Outcome, Request
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Store
@@ -69,6 +70,7 @@ class ArenaPersister:
         self._arena: Optional[Arena] = None
         self._flight: Optional[_Flight] = None
         self._last: Optional[_Flight] = None
+        self._looks: Optional[Looks] = None
         self._at_once: Set[str] = set()
         self._notes: List[str] = []
         self._needs = (0, 0)
@@ -100,6 +102,7 @@ class ArenaPersister:
             OSError: There is no memory for it.
         """
         assert self._flight is None, "one save at a time"
+        self._look_no_more()
         begun = time.monotonic()
         self._last = None  # what failed before is not what `again` may write from here on
         self._start_writer()
@@ -125,6 +128,8 @@ class ArenaPersister:
         if not self._background:
             flight.copy.wait()
             self._write_here(flight)
+        elif flight.copy.overlaps_backward:
+            self._looks = Looks(state.models, flight.copy.glance)
         flight.stall_s = time.monotonic() - begun
 
     def again(self, *, give_up: bool) -> None:
@@ -147,6 +152,7 @@ class ArenaPersister:
             waited = flight.copy.before_change()
             flight.stall_s += waited
             flight.waited_s += waited
+        self._look_no_more()
 
     def poll(self) -> Optional[Outcome]:
         """Return how the save in flight ended, once; None while it goes on."""
@@ -181,10 +187,16 @@ class ArenaPersister:
         """Let what is in flight end, and let go of memory and processes."""
         if self._flight is not None:
             self.wait()
+        self._look_no_more()
         self._client.close()
         if self._arena is not None:
             self._arena.close()
             self._arena = None
+
+    def _look_no_more(self) -> None:
+        if self._looks is not None:
+            self._looks.close()
+            self._looks = None
 
     def _arena_for(self, collected: Collected) -> Arena:
         specs = tuple(part.spec for part in collected.parts)

@@ -6,8 +6,9 @@ norm, the scale of a GradScaler, …) may change at any moment and is copied at 
 
 That nothing changed meanwhile is not assumed but checked: torch counts the in-place changes of every tensor, and a copy
 whose tensors have another count at its end is thrown away. torch counts a change after it was made, so the copying
-thread cannot tell: it may look while one is going on. The training thread looks, the next time it comes by (before an
-``optimizer.step()`` at the latest), where it is certainly not in the middle of a change; only then is a copy good.
+thread cannot tell: it may look while one is going on. The training thread looks, the next time it comes by (in the
+backward pass, see `rgt_train.looking`, or before an ``optimizer.step()``), where it is certainly not in the middle of a
+change; only then is a copy good.
 """
 
 from __future__ import annotations
@@ -89,6 +90,11 @@ class Copy:
     def settled(self) -> bool:
         """Whether it is known if the copy is good; then nothing that happens can spoil it."""
         return self._settled
+
+    @property
+    def overlaps_backward(self) -> bool:
+        """Whether it goes on beside a backward pass of this process's own threads (a GPU is fenced, and goes on)."""
+        return self._gpu is None and not self._settled
 
     def before_change(self) -> float:
         """Make sure that what happens next cannot spoil the copy; return the seconds this took."""

@@ -371,3 +371,51 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     before = [t._version for t in parts["ours"].module.parameters()]
     parts["ours"].update()
     assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
+
+
+def copied(bench: Bench) -> copying.Copy:
+    """Wait until the copying thread has ended; nobody has judged the copy yet."""
+    flight = bench.persister._flight
+    assert flight is not None and flight.copy is not None
+    assert flight.copy._over.wait(TIMEOUT)
+    assert not flight.copy.settled
+    return flight.copy
+
+
+def backward(bench: Bench) -> None:
+    bench.optimizer.zero_grad()
+    bench.model(torch.randn(8, 64)).square().mean().backward()
+
+
+def hooks_of(bench: Bench) -> int:
+    parameters: list[Any] = list(bench.model.parameters())
+    return sum(len(parameter._post_accumulate_grad_hooks or ()) for parameter in parameters)
+
+
+def test_a_backward_pass_is_enough_to_publish(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    copy = copied(bench)
+    assert hooks_of(bench) == 5, "of all that get gradients, where they are few"
+    backward(bench)
+    assert copy.settled
+    bench.optimizer.step()
+    assert hooks_of(bench) == 0
+    bench.check(bench.end())
+
+
+def test_a_change_before_the_backward_pass_is_seen_in_it(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    copy = copied(bench)
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.01, 0.01)
+    backward(bench)
+    assert copy.settled
+    outcome = bench.end()
+    assert isinstance(outcome.error, Torn)
+    assert hooks_of(bench) == 5, "until the next step or save"
+    bench.begin()
+    bench.check(bench.end())
+    bench.persister.close()
+    assert hooks_of(bench) == 0
