@@ -37,3 +37,9 @@ def test_every_named_make_target_exists(document: Path) -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     named = set(TARGET.findall(document.read_text(encoding="utf-8")))
     assert named - targets == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
+def test_no_place_was_left_to_be_filled_in(document: Path) -> None:
+    text = outside_code(document.read_text(encoding="utf-8"))
+    assert re.findall(r"@@\w*@@|\bTODO\b|\bTBD\b|\bXXX\b", text) == []
