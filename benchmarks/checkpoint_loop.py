@@ -261,20 +261,22 @@ def ours(loop: Loop, saves: int) -> dict[str, Any]:
                 times[step], calls[step] = over - start, over - called
                 with contextlib.suppress(OSError, ValueError):
                     published.setdefault(int(latest.read_text().split("-")[1]), latest.stat().st_mtime)
-    usual = statistics.median(
-        seconds for step, seconds in times.items() if step > every and step % every > half
-    )
     # The first save warms up; the last is that of the end, which nothing overlaps.
     saved = list(range(2 * every, steps, every))
     assert set(saved) <= set(published), f"saves of steps {saved} asked, {sorted(published)} seen"
+    # As with the others: the step that begins the save, and those that begin before it is on the disk.
+    ends = {step: begun[step] + calls[step] for step in times}
+    during = {step: [step] for step in saved}
+    for step, steps_of in during.items():
+        while ends[steps_of[-1]] < published[step]:
+            steps_of.append(steps_of[-1] + 1)
+    usual = statistics.median(
+        seconds for step, seconds in times.items() if step > every and step % every > half
+    )
     return {
         "step": usual,
         "stall": [calls[step] + waiting.of(step + 1) for step in saved],
-        "total": [
-            sum(times[step + more] for more in range(half))
-            - sum(times[step + half + more] for more in range(half))
-            for step in saved
-        ],
+        "total": [sum(times[one] - usual for one in during[step]) for step in saved],
         "durable": [published[step] - begun[step] for step in saved],
         "bytes": loop.size(),
     }

@@ -23,6 +23,8 @@ from rgt_train.store import Store
 from rgt_train.writing import Job, perform
 
 _PR_SET_PDEATHSIG = 1
+YIELDS = 10
+"""Added to the niceness of the writer: where cores are scarce, the training goes first."""
 _IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
@@ -30,6 +32,8 @@ def main() -> None:
     """Serve jobs until the trainer closes the connection."""
     sock = socket.socket(fileno=int(sys.argv[1]))
     die_with_parent(int(sys.argv[2]))
+    with suppress(OSError):
+        os.nice(YIELDS)
     reader = wire.Reader(sock)
     store: Optional[Store] = None
     memory: Optional[memoryview] = None
