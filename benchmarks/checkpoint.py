@@ -68,7 +68,7 @@ def measure(rounds: int, saves: int, size: tuple[int, int], folder: Path) -> dic
         )
         cost = found[method] = Measured(
             statistics.median(stall),
-            statistics.median(total),
+            max(statistics.median(total), statistics.median(stall)),  # which is a part of it: less is noise
             statistics.median(durable),
             watched.get("memory", 0) / turns[0]["bytes"],
         )
@@ -199,7 +199,7 @@ def run(quick: bool) -> list[Row]:
             Row(f"durable_{name}", cost.durable * 1000, "ms"),
         )
     ]
-    total, other = max(ours.total, 0.0), modes[cheapest].total
+    total, other = ours.total, modes[cheapest].total
     return [
         *table,
         Row(
@@ -215,7 +215,7 @@ def run(quick: bool) -> list[Row]:
             "total_ours_over_dcp_async",
             total * 1000,
             "ms",
-            total / max(other, 1e-9),
+            total / other,
             f"{cheapest}, its best mode",
             ratio_goal=0.33,
         ),
