@@ -20,7 +20,7 @@ from tests.torture.train.watched import descendants
 MODES = ("all", "one", "all", "helper")
 """Who is killed: all processes; only the one that was launched, or only one rank; or first the writer process, which
 the launch survives, and then all."""
-LONGEST_SAVE_S = 0.012
+LONGEST_SAVE_S = 0.004
 INSIDE_WANTED = 0.5
 """Share of the kills that are aimed at a save; at least `LEAST` must have hit one."""
 LEAST = 0.3
