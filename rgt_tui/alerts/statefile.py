@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import msgspec
 
 from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import Mute
+from rgt_tui.files.lock import take
 from rgt_tui.model.alert import Alert
 
 KEEP_S = 90 * 86400.0
@@ -22,7 +21,6 @@ MAX_BYTES = 16 << 20
 VERSION = 1
 LOCK_S = 10.0
 """Another rgt holds the lock for a moment; one that holds it for longer hangs."""
-LOCK_EVERY_S = 0.05
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -113,15 +111,10 @@ def _kept(stored: Stored, now: float) -> Stored:
 def _locked(path: Path) -> Iterator[None]:
     """Hold the lock beside the file: the file itself is replaced, and a lock on it would go with it."""
     with path.with_name(path.name + ".lock").open("ab") as lock:
-        until = time.monotonic() + LOCK_S
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
-                time.sleep(LOCK_EVERY_S)
+        try:
+            take(lock.fileno(), LOCK_S)
+        except TimeoutError:
+            raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
         yield
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rgt_tui.files.lock import take
 from rgt_tui.store.errors import Trouble
 
 WAIT_SECONDS = 10.0
-STEP_SECONDS = 0.02
 
 
 @contextlib.contextmanager
@@ -27,19 +25,10 @@ def locked(path: Path) -> Iterator[None]:
     lock = path.with_name(path.name + ".lock")
     fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        _wait(fd, lock)
+        try:
+            take(fd, WAIT_SECONDS)
+        except TimeoutError:
+            raise Trouble(f"another rgt has held {lock} for {WAIT_SECONDS:.0f} s") from None
         yield
     finally:
         os.close(fd)
-
-
-def _wait(fd: int, lock: Path) -> None:
-    until = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise Trouble(f"another rgt has held {lock} for {WAIT_SECONDS:.0f} s") from None
-            time.sleep(STEP_SECONDS)

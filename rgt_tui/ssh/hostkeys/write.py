@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import time
 from pathlib import Path
 
+from rgt_tui.files.lock import take
 from rgt_tui.ssh.errors import HostKeyRefused
 from rgt_tui.ssh.hostkeys.entries import Entry, hash_name, parse
 
-LOCK_SECONDS, LOOK_SECONDS = 10.0, 0.02
+LOCK_SECONDS = 10.0
 NOWHERE = ("/dev/null", "none", "")
 
 
@@ -38,7 +37,7 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
     except OSError as error:
         raise _unwritten(path, error) from error
     try:
-        _lock(handle)
+        take(handle, LOCK_SECONDS)
         text = Path(path).read_text(encoding="utf-8", errors="replace")
         for entry in parse(path, text):
             if entry.marker or entry.type != kind or not entry.about(name):
@@ -59,22 +58,6 @@ def append(path: str, name: str, kind: str, key: str, *, hashed: bool = False) -
     finally:
         os.close(handle)
     return Entry(path, (text + gap).count("\n") + 1, shown, kind, key)
-
-
-def _lock(handle: int) -> None:
-    """Wait a while for the file's lock.
-
-    Raises:
-        OSError: another program does not let go of it.
-    """
-    ends = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > ends:
-                raise OSError(0, f"another program has held its lock for {LOCK_SECONDS:g} s") from None
-            time.sleep(LOOK_SECONDS)
 
 
 def _unwritten(path: str, error: OSError) -> HostKeyRefused:

@@ -1,0 +1,1 @@
+"""What several rgt on one machine need of the files that they share."""
