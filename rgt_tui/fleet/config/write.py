@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import re
 import tomllib
@@ -13,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from rgt_tui.files import lock
 from rgt_tui.fleet.config.checks import NAME
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, parse_fleet
@@ -111,8 +111,12 @@ def _alone(path: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        with contextlib.suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            lock.take(handle, lock.SECONDS)
+        except TimeoutError:
+            raise
+        except OSError:
+            pass  # some network file systems have no locks
         yield
     finally:
         os.close(handle)

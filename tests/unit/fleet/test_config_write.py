@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.files import lock
 from rgt_tui.fleet.config.write import add_boxes, with_boxes, write_atomically
 from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
 
@@ -115,3 +117,18 @@ def test_many_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         list(pool.map(lambda name: add_boxes(path, {name: {"host": name}}), names))
     assert sorted(spec.name for spec in load_fleet(path)) == sorted(names)
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "SECONDS", 0.0)
+    path = tmp_path / "rgt.toml"
+    path.write_text(BEFORE[2])
+    handle = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(FleetFileError, match=rf"cannot write {path}: another program has held its lock"):
+            add_boxes(path, NEW)
+    finally:
+        os.close(handle)
+    assert path.read_text() == BEFORE[2]
+    assert "new" in {box.name for box in add_boxes(path, NEW).boxes}
