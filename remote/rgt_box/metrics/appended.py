@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import zlib
 
-from rgt_box.metrics.base import Reader, open_regular
+from rgt_box.files import open_regular
+from rgt_box.metrics.base import Reader
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

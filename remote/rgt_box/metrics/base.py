@@ -7,9 +7,6 @@ the file and the offset. What is not complete yet (a torn tail) is left for the 
 
 from __future__ import annotations
 
-import os
-import stat
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, NamedTuple, Optional
@@ -141,16 +138,3 @@ class Reader:
 
     def _read(self, batch: Batch, limit: int) -> None:
         raise NotImplementedError
-
-
-def open_regular(path: str) -> int:
-    """Open a regular file for reading; never waits for a pipe or a device.
-
-    Raises:
-        OSError: when it cannot be opened or is no regular file.
-    """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(fd).st_mode):
-        return fd
-    os.close(fd)
-    raise OSError(0, "not a regular file")

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box.metrics.base import Reader, open_regular
+from rgt_box.files import open_regular
+from rgt_box.metrics.base import Reader
 from rgt_box.metrics.rows import Upgrade
 from rgt_box.metrics.snapshot import REST, BusyError, Snapshot, settled, version
 

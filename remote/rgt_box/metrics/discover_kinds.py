@@ -93,7 +93,7 @@ def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
     Raises:
         OSError: when the file cannot be read.
     """
-    from rgt_box.metrics.base import open_regular
+    from rgt_box.files import open_regular
 
     fd = open_regular(path)
     try:

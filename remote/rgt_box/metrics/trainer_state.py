@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import zlib
 
+from rgt_box.files import open_regular
 from rgt_box.metrics import rows
 from rgt_box.metrics.appended import BUDGET, Window
-from rgt_box.metrics.base import MAX_TAGS, Reader, open_regular
+from rgt_box.metrics.base import MAX_TAGS, Reader
 from rgt_box.metrics.json_rows import JsonRows, ascii_keys
 from rgt_box.metrics.numbers import flatten
 from rgt_box.metrics.rows import Layout
