@@ -9,6 +9,8 @@ from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age
 
+BUSY_PCT = 20.0
+"""Above this, a GPU computes something."""
 _ORDER = {health: place for place, health in enumerate(Health)}
 _LINKS = {
     Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
@@ -83,6 +85,9 @@ def _doing(seen: View) -> tuple[Health, str, str]:
             return Health.RUNNING, "running", f"{cell.name} runs, no step logged yet"
         moved = "" if seen.progress_age is None else f", advanced {age(seen.progress_age)} ago"
         return Health.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
+    unseen = seen.box.sample.unseen if seen.box.sample is not None else None
+    if unseen is not None and not seen.trains:
+        return Health.UNKNOWN, "unknown", _unseen(seen, unseen)
     if seen.queue_done and not seen.trains:
         cells = [cell for queue in seen.box.queues for cell in queue.cells]
         done = sum(cell.state == "done" for cell in cells)
@@ -95,6 +100,13 @@ def _doing(seen: View) -> tuple[Health, str, str]:
             f"{len(procs)} training process{'es' if len(procs) > 1 else ''}, no queue",
         )
     return Health.IDLE, "idle", "no training process, no cell running"
+
+
+def _unseen(seen: View, why: str) -> str:
+    """Say why nobody knows what runs, and what speaks for a training all the same."""
+    gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
+    busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
+    return f"{why}; a GPU is {busy:.0f} % busy" if busy >= BUSY_PCT else why
 
 
 def _rank(health: Health, alerts: list[Alert], seen: View) -> tuple[int, int, int, float, str]:

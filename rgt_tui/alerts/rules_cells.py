@@ -66,7 +66,7 @@ def read_stalled(view: View) -> Sequence[Reading] | None:
         newest = runs[0]
         still = view.now - (newest.progressed_at or view.now)
         found.append(Reading(newest.name, still / NO_QUEUE_STALL_S, (None, newest)))
-    return found if view.live else None
+    return found if view.live and not view.blind else None
 
 
 def say_stalled(view: View, reading: Reading, since: float) -> str:
@@ -86,7 +86,7 @@ def read_no_step(view: View) -> Sequence[Reading] | None:
         if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
             waited = None if cell.started is None else max(0.0, view.box_now - cell.started)
             found.append(Reading(cell.name, 1.0, cell, age_s=waited))
-    return found if view.live else None
+    return found if view.live and not view.blind else None
 
 
 def say_no_step(view: View, reading: Reading, since: float) -> str:

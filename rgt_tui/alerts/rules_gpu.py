@@ -54,7 +54,7 @@ def read_idle(view: View) -> Sequence[Reading] | None:
     """Utilisation of each card while something trains; nothing during a pause of the training."""
     gpus = _gpus(view)
     if not gpus or not (view.trains or any(queue.runner_alive for queue, _, _ in view.running)):
-        return NOTHING
+        return None if view.blind else NOTHING
     if pausing(view):
         return None
     return [Reading(str(gpu.index), gpu.util, gpu) for gpu in gpus if gpu.error is None]

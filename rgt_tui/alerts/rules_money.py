@@ -29,6 +29,8 @@ def read_done_billing(view: View) -> Sequence[Reading] | None:
         return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
     if not _is_over(view) or view.trains:
         return NOTHING
+    if view.blind:
+        return None
     ended = [cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None]
     if not view.box.queues:
         ended = [run.ended for run in view.box.found if run.ended is not None]

@@ -33,6 +33,8 @@ class View(msgspec.Struct, frozen=True):
     """The figures are of now."""
     trains: bool
     """A process that trains is there."""
+    blind: bool
+    """Others may train that nobody sees, see `Sample.unseen`; nor are queues and curves read."""
     off: bool
     """The provider says that the machine is stopped or gone, and nothing newer speaks against it."""
     memory: Memory
@@ -86,9 +88,11 @@ def view(box: BoxState, now: float, memory: Memory | None = None, news: News | N
     """
     sample_age = None if box.sample_at is None else max(0.0, now - box.sample_at)
     stale = sample_age is None or sample_age > stale_after(box)
-    running = _running(box) if box.queues else ()
+    # What no agent reads any more, another one told before: a cell that ran then is not known to run now.
+    blind = box.sample is not None and box.sample.unseen is not None
+    running = _running(box) if box.queues and not blind else ()
     trains = bool(box.sample is not None and box.sample.procs)
-    beside = _beside(box, running, trains)
+    beside = () if blind else _beside(box, running, trains)
     moved = [run.progressed_at for _, _, run in running if run is not None and run.progressed_at is not None]
     moved += [runs[0].progressed_at or 0.0 for runs in beside]
     if not moved and not box.queues:
@@ -105,6 +109,7 @@ def view(box: BoxState, now: float, memory: Memory | None = None, news: News | N
         progress_age=max(0.0, now - min(moved)) if moved else None,
         live=box.link is Link.LIVE and not stale,
         trains=trains,
+        blind=blind,
         off=provider_word(box) in RUNNER_GONE,
         memory=memory if memory is not None else Memory(),
         news=news if news is not None else news_of(box.events),

@@ -141,6 +141,10 @@ def _meter_age(seen: Seen) -> Value:
     return None if at is None else max(0.0, seen.now - at)
 
 
+def _training_processes(sample: Sample) -> Value:
+    return None if sample.unseen is not None and not sample.procs else len(sample.procs)
+
+
 FAMILIES: tuple[Family, ...] = (
     Family("DCGM_FI_DEV_GPU_UTIL", "gauge", "GPU utilization (in %).", _gpu(lambda gpu: gpu.util)),
     Family("DCGM_FI_DEV_FB_USED", "gauge", "Framebuffer memory used (in MiB).", _gpu(lambda gpu: _mib(gpu.vram_used))),
@@ -173,7 +177,7 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_disk_free_bytes", "gauge", "Free to an unprivileged user.", _disk("bytes_free")),
     Family("rgt_inodes_total", "gauge", "Inodes of a file system.", _disk("inodes_total")),
     Family("rgt_inodes_used", "gauge", "Used of them.", _disk("inodes_used")),
-    Family("rgt_training_processes", "gauge", "Processes that train.", _sampled(lambda s: len(s.procs))),
+    Family("rgt_training_processes", "gauge", "Processes that train.", _sampled(_training_processes)),
     Family("rgt_cells", "gauge", "Cells of a queue by their state.", _cells),
     Family("rgt_run_step", "gauge", "Newest step of a run.", _run("step")),
     Family("rgt_run_total_steps", "gauge", "Steps that it will have.", _run("total_steps")),

@@ -25,11 +25,11 @@ class Verdict(enum.StrEnum):
     ESCALATE = "escalate"
     """Something holds that a person should look at."""
     UNKNOWN = "unknown"
-    """It cannot be told: not reached, not answered in time, or the figures are old."""
+    """It cannot be told: not reached, not answered in time, the figures are old, or processes cannot be seen."""
 
 
 _ESCALATE = (Health.TROUBLE, Health.GONE)
-_UNKNOWN = (Health.UNREACHABLE, Health.STALE, Health.CONNECTING)
+_UNKNOWN = (Health.UNREACHABLE, Health.UNKNOWN, Health.STALE, Health.CONNECTING)
 
 
 class RunLine(msgspec.Struct, frozen=True):

@@ -35,6 +35,8 @@ def _blind(state: BoxState, now: float) -> str | None:
     age = now - state.sample_at
     if not -AHEAD_S <= age <= MAX_AGE_S["quiet"]:
         return f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
+    if state.sample.unseen is not None:
+        return f"the box cannot be asked for its processes: {quoted(state.sample.unseen)}"
     if state.hello is not None:
         lacking = [text for text in state.hello.limited if "process" in text.lower()]
         if lacking:

@@ -69,6 +69,8 @@ def quiet(view: View) -> Verdict:
     if box.sample.procs:
         first = box.sample.procs[0]
         return waiting(f"{len(box.sample.procs)} training: pid {first.pid} {first.cmd[:60]}", box.sample_at)
+    if box.sample.unseen is not None:
+        return warn(f"whether anything trains is unknown: {box.sample.unseen}", box.sample_at)
     if view.running or any(queue.runner_alive and not queue.done for queue in box.queues):
         return waiting("a cell or its runner is alive", box.sample_at)
     return passed("no training process, no cell running", box.sample_at)

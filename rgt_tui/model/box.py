@@ -34,6 +34,8 @@ class Health(enum.StrEnum):
     TROUBLE = "trouble"
     UNREACHABLE = "unreachable"
     WARN = "warn"
+    UNKNOWN = "unknown"
+    """Its figures are of now, and whether anything trains cannot be told."""
     STALE = "stale"
     CONNECTING = "connecting"
     RUNNING = "running"

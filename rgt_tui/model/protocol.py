@@ -218,6 +218,8 @@ class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
     """Resident bytes of the agent's processes on the box, added up."""
     skipped: int = 0
     """Samples left out right before this one, because the reader was slow."""
+    unseen: str | None = None
+    """Why a process that trains may be missing from `procs`, in words; None = all of them are there."""
 
 
 class SampleDelta(msgspec.Struct, frozen=True, tag_field="t", tag="delta"):

@@ -14,7 +14,10 @@ from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 from rgt_tui.ssh.limited.probe import Probe, open_probe
 
-NO_HISTORY = "no log, no curve, no queue, no process list and no history: these need the agent on the box"
+NO_HISTORY = (
+    "no log, no curve, no queue and no history, and processes by their command lines only: these need the agent on "
+    "the box"
+)
 NO_FILES = "no file transfer (SFTP, scp): push results to storage from the box, or use the direct TCP address"
 
 

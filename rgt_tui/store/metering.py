@@ -37,6 +37,8 @@ def alive(box: BoxState, now: float) -> bool | None:
         return None
     if now - box.sample_at > stale_after(box):
         return None
+    if box.sample.unseen is not None:
+        return True if box.sample.procs else None
     cells = (cell for queue in box.queues if queue.runner_alive for cell in queue.cells)
     return (
         bool(box.sample.procs)

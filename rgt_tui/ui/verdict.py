@@ -22,6 +22,7 @@ def mark(health: Health) -> tuple[str, Tone]:
         Health.TROUBLE: (g.trouble, Tone.TROUBLE),
         Health.UNREACHABLE: (g.stale, Tone.WARN),
         Health.WARN: (g.warn, Tone.WARN),
+        Health.UNKNOWN: (g.warn, Tone.WARN),
         Health.STALE: (g.stale, Tone.DIM),
         Health.CONNECTING: (g.unknown, Tone.DIM),
         Health.RUNNING: (g.ok, Tone.TEXT),

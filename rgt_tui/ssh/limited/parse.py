@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cpu, Disk, Gpu, Memory, Sample, Session
+from rgt_tui.model.protocol import DEFAULT_PATTERN, Cpu, Disk, Gpu, Memory, Sample, Session
+from rgt_tui.ssh.limited.command_lines import processes
 
 MARK = "RGT "
 NO_LIMIT = 1 << 60
@@ -46,7 +47,14 @@ def greeting(line: str) -> Greeting:
     return Greeting(f"sh-{boot or 'unknown'}", _whole(words[3]), clean(words[4])[:253], _whole(words[5]) or 0)
 
 
-def sample(lines: Sequence[str], boot: str, seq: int, cores: int | None, mounts: Sequence[str]) -> Sample:
+def sample(
+    lines: Sequence[str],
+    boot: str,
+    seq: int,
+    cores: int | None,
+    mounts: Sequence[str],
+    pattern: str = DEFAULT_PATTERN,
+) -> Sample:
     """Read the lines of one reading.
 
     Args:
@@ -55,6 +63,7 @@ def sample(lines: Sequence[str], boot: str, seq: int, cores: int | None, mounts:
         seq: Its number there.
         cores: From the greeting.
         mounts: What was asked for; the probe names them by their place.
+        pattern: What tells a training process, as in `WatchConfig`.
 
     Raises:
         ValueError: the reading has no time.
@@ -67,6 +76,7 @@ def sample(lines: Sequence[str], boot: str, seq: int, cores: int | None, mounts:
     at = _whole(start[1]) if len(start) == 2 else None
     if at is None:
         raise ValueError("a reading without a time")
+    procs, unseen = processes(said, pattern, float(at))
     return Sample(
         boot=boot,
         seq=seq,
@@ -75,6 +85,8 @@ def sample(lines: Sequence[str], boot: str, seq: int, cores: int | None, mounts:
         mem=_memory(said),
         cpu=_cpu(said, cores),
         disks=_disks(said, mounts),
+        procs=procs,
+        unseen=unseen,
         session=Session(uptime_s=_real(_first(said, "u"))),
     )
 
@@ -149,10 +161,12 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
 
 
 def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
-    found = []
+    found: list[Gpu] = []
     for text in said.get("g", [])[:64]:
         cells = [cell.strip() for cell in text.split(",")]
         if len(cells) != len(GPU_COLUMNS) or not cells[0].isdecimal():
+            index = int(cells[0]) if re.fullmatch(r"\d{1,3}", cells[0]) else len(found)
+            found.append(Gpu(index=index, name="nvidia-smi", error=_odd(text)))
             continue
         util, used, total, temp, power, most_power, clock, most_clock = (_real(cell) for cell in cells[2:10])
         found.append(
@@ -173,6 +187,10 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
     if not found and "ge" in said:
         return (Gpu(index=0, name="nvidia-smi", error=clean(said["ge"][0])[:200]),)
     return tuple(found)
+
+
+def _odd(row: str) -> str:
+    return f"nvidia-smi prints a row that is not its {len(GPU_COLUMNS)} columns: {clean(row)[:150]}"
 
 
 def _by_place(rows: Sequence[str]) -> dict[int, str]:

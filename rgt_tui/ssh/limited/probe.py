@@ -12,6 +12,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.protocol import (
+    DEFAULT_PATTERN,
     PROTOCOL_VERSION,
     Control,
     Frame,
@@ -21,6 +22,7 @@ from rgt_tui.model.protocol import (
     WatchConfig,
 )
 from rgt_tui.ssh.errors import ProbeFailed
+from rgt_tui.ssh.limited.command_lines import programs
 from rgt_tui.ssh.limited.parse import GPU_COLUMNS, Greeting, greeting, sample
 from rgt_tui.ssh.limited.shell import Shell, open_shell
 
@@ -32,10 +34,11 @@ ANSWER_SECONDS = 30.0
 MOST_LINES = 2000
 
 
-def script(mounts: tuple[str, ...]) -> str:
-    """Return what the shell runs."""
+def script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
+    """Return what the shell runs; `pattern` tells a training, as in `WatchConfig`."""
     disks = "; ".join(f"r_disk {place} {shlex.quote(mount)}" for place, mount in enumerate(mounts))
-    head = f"r_columns={','.join(GPU_COLUMNS)}\nr_disks() {{ {disks}; }}\n"
+    head = f"r_columns={','.join(GPU_COLUMNS)}\nr_programs={shlex.quote(programs(pattern))}\n"
+    head += f"r_disks() {{ {disks}; }}\n"
     body = files("rgt_tui.ssh.limited").joinpath("probe.sh").read_text(encoding="utf-8")
     lines = (line.strip() for line in body.splitlines())
     return head + "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
@@ -60,7 +63,7 @@ class Probe:
         limited: tuple[str, ...],
     ) -> None:
         self._shell = shell
-        self._mounts = wanted_mounts(config)
+        self._mounts, self._pattern = wanted_mounts(config), config.pattern
         self._interval = max(FASTEST, config.interval)
         self._after = config.samples_after
         self._on_frame, self._on_bad, self._on_line = on_frame, on_bad, on_line
@@ -139,7 +142,7 @@ class Probe:
     def _finish(self, reading: list[str]) -> None:
         hello = self._greeting.result()
         try:
-            found = sample(reading, self._boot, self._seq, hello.cores, self._mounts)
+            found = sample(reading, self._boot, self._seq, hello.cores, self._mounts, self._pattern)
         except (ValueError, msgspec.ValidationError):
             self._on_bad(1)
         else:
@@ -194,5 +197,5 @@ async def open_probe(
         NoCommands: the box gives no shell.
         ProbeFailed: the script did not arrive.
     """
-    shell = await open_shell(connection, script(wanted_mounts(config)), terminal=terminal)
+    shell = await open_shell(connection, script(wanted_mounts(config), config.pattern), terminal=terminal)
     return Probe(shell, config, on_frame, on_bad, on_line, limited)

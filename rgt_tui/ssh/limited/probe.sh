@@ -1,5 +1,6 @@
 # Read a box with nothing but a POSIX shell. One reading per line "t NUMBER" on standard input; lines "RGT KEY …" out.
-# Unknown is "-". Nothing is written to the box.
+# Unknown is "-". Nothing is written to the box. What others may have chosen (names, command lines) goes through
+# printf: `echo` of some shells makes a new line of \n.
 export LC_ALL=C
 r_guard=
 timeout 5 true 2>/dev/null && r_guard='timeout 5'
@@ -65,8 +66,8 @@ r_disk() { # NUMBER PATH
     fi
     i=$($r_guard df -Pi "$2" 2>/dev/null | tail -n 1)
     r_mount "$2"
-    echo "RGT db $1 $k $f $d"
-    [ -z "$i" ] || echo "RGT di $1 $i"
+    printf '%s\n' "RGT db $1 $k $f $d"
+    [ -z "$i" ] || printf '%s\n' "RGT di $1 $i"
 }
 
 r_host() {
@@ -120,8 +121,37 @@ r_gpus() {
     g=$($r_guard nvidia-smi --query-gpu="$r_columns" --format=csv,noheader,nounits 2>&1)
     s=$?
     printf '%s\n' "$g" | while IFS= read -r l; do
-        if [ $s = 0 ]; then echo "RGT g $l"; else echo "RGT ge $l"; fi
+        if [ $s = 0 ]; then printf '%s\n' "RGT g $l"; else printf '%s\n' "RGT ge $l"; fi
     done
+}
+
+r_began=$(grep btime /proc/stat 2>/dev/null); r_began=${r_began#btime }
+r_hz=$(getconf CLK_TCK 2>/dev/null || echo 100)
+r_page=$(getconf PAGESIZE 2>/dev/null || echo 4096)
+r_grep=grep # that of busybox knows no -a, and needs none
+echo a | grep -a a >/dev/null 2>&1 && r_grep='grep -a'
+
+r_process() { # PID COMMAND LINE
+    s=
+    { IFS= read -r s <"/proc/$1/stat"; } 2>/dev/null
+    p=$1; c=$2
+    set -- ${s##*) } # state, parent and so on, as of field 3 in proc(5); the name before may hold anything
+    [ $# -ge 22 ] && printf '%s\n' "RGT p $p $2 $1 ${20} ${18} ${22} $c"
+}
+
+r_processes() {
+    if [ -r /proc/1/cmdline ]; then
+        echo "RGT pt $r_began $r_hz $r_page"
+    elif [ -r /proc/self/cmdline ]; then
+        echo "RGT pt $r_began $r_hz $r_page hidden"
+    else
+        return
+    fi
+    $r_guard $r_grep -HE "$r_programs" /proc/[0-9]*/cmdline 2>/dev/null | tr '\000' ' ' | cut -c1-900 | head -n 1000 |
+        while IFS= read -r l; do
+            p=${l#/proc/}
+            r_process "${p%%/*}" "${l#*/cmdline:}"
+        done
 }
 
 r_first /proc/sys/kernel/random/boot_id; r_boot=$v
@@ -135,5 +165,6 @@ while IFS=' ' read -r t n; do
     r_processor
     r_disks
     r_gpus
+    r_processes
     echo "RGT } $n"
 done

@@ -219,9 +219,14 @@ SURVIVAL_LEGEND: Line = line(
 def process_lines(box: BoxState, width: int) -> list[Line]:
     """Return a line for each training process."""
     procs = box.sample.procs if box.sample else ()
-    if not procs:
-        return [line(dim("no training process"))]
-    return [_process(proc, width) for proc in procs]
+    unseen = box.sample.unseen if box.sample else None
+    shown = [_process(proc, width) for proc in procs]
+    if unseen is not None:
+        return [
+            *shown,
+            line(Span(f"{'others' if shown else 'processes'} unknown: {clean(unseen)}", Tone.WARN)),
+        ]
+    return shown or [line(dim("no training process"))]
 
 
 def _process(proc: Proc, width: int) -> Line:

@@ -55,7 +55,7 @@ def _percent(value: float | None, width: int, tone: Tone) -> Line:
 def name_cell(row: Row, width: int) -> Line:
     """State glyph and name."""
     glyph, tone = mark(row.verdict.health)
-    strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE}
+    strong = row.verdict.health in {Health.TROUBLE, Health.WARN, Health.UNREACHABLE, Health.UNKNOWN}
     name = fit(clean(row.name), width - 2)
     return (Span(f"{glyph} ", tone), Span(name, Tone.STRONG if strong else Tone.TEXT))
 
@@ -129,7 +129,7 @@ def age_cell(row: Row, width: int) -> Line:
     """How long ago the run advanced; of a row that is no longer fresh, how old all its values are."""
     verdict = row.verdict
     if verdict.stale and verdict.sample_age is not None:
-        tone = Tone.WARN if verdict.health is Health.UNREACHABLE else Tone.DIM
+        tone = Tone.WARN if verdict.health in (Health.UNREACHABLE, Health.UNKNOWN) else Tone.DIM
         return (Span(fit(f"{glyphs().stale} {compact_time(verdict.sample_age)}", width, right=True), tone),)
     stuck = any(
         alert.id.startswith(("stall", "finding")) and alert.level == "error" for alert in verdict.alerts

@@ -14,6 +14,9 @@ from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, spread, width_of
 from rgt_tui.ui.widgets.wrap import labelled, wrapped
 
+_SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
+"""States without which whatever else is said would mislead."""
+
 
 def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[Line]:
     """Return everything the pane of the selected box has to say, most important first.
@@ -22,7 +25,7 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
     """
     out: list[Line] = []
     findings = row.box.findings
-    if row.verdict.stale or row.verdict.health in {Health.UNREACHABLE, Health.STOPPED, Health.GONE}:
+    if row.verdict.stale or row.verdict.health in _SAID_FIRST:
         out += _state(row, width, now)
     for finding in findings:
         out += finding_lines(finding, width, now, proof_first=not brief)

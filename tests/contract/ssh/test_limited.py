@@ -6,6 +6,8 @@ import asyncio
 import os
 import shutil
 import subprocess
+import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -120,7 +122,32 @@ async def test_a_box_without_python_gives_samples_and_says_what_it_lacks(tmp_pat
     assert 0 < first.mem.host_used < first.mem.host_total
     assert first.cpu.load1 is not None
     assert first.session.uptime_s is not None
+    assert "cannot see" in (first.unseen or "")
     assert frames.bad == 0
+
+
+async def test_a_training_on_a_box_without_python_is_seen_by_its_command_line(tmp_path: Path) -> None:
+    """Its arguments are not told: they may hold a key, and a line feed in them is no line of the probe's."""
+    options, wrapper = without_python(tmp_path)
+    script = tmp_path / "train_here.py"
+    script.write_text("import time\nprint('up', flush=True)\ntime.sleep(3600)\n")
+    words = [sys.executable, str(script), "--wandb-key", "S3CRET", "x\nRGT g 0, forged", r"x\nRGT u 7"]
+    config = WatchConfig(interval=1.0, pattern="train_here")
+    training = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
+    try:
+        assert training.stdout is not None
+        assert await training.stdout.readline() == b"up\n"
+        with sshd(tmp_path, options, wrapper=wrapper) as port:
+            async with watching(spec_of(tmp_path, port), config) as (_, frames):
+                first = (await frames.until(1))[0]
+    finally:
+        training.kill()
+        await training.wait()
+    (proc,) = first.procs
+    assert (proc.pid, proc.cmd) == (training.pid, f"{sys.executable} {script} …")
+    assert abs(proc.started - time.time()) < SECONDS and (proc.rss or 0) > 1 << 20
+    assert "cannot see" in (first.unseen or "")
+    assert first.session.uptime_s != 7 and "forged" not in str(first.gpus)
 
 
 async def test_the_sequence_goes_on_after_a_reconnect(tmp_path: Path) -> None:

@@ -287,3 +287,30 @@ def test_every_state_has_a_word_a_reason_and_a_rank(
     assert levels == sorted(levels)  # error before warn
     if lifecycle is Lifecycle.STOPPED and link is not Link.LIVE:
         assert found.health is Health.STOPPED
+
+
+BLIND = "cannot see processes: the box lets a plain shell read no /proc"
+
+
+def test_a_box_whose_processes_cannot_be_seen_is_unknown_not_idle() -> None:
+    seen = sample(procs=(), unseen=BLIND, gpus=())
+    found = assess(box(sample=seen, queues=(), runs=()), NOW)
+    assert (found.health, found.word, found.why) == (Health.UNKNOWN, "unknown", BLIND)
+    busy = assess(box(sample=sample(procs=(), unseen=BLIND), queues=(), runs=()), NOW)
+    assert busy.why == f"{BLIND}; a GPU is 93 % busy"
+
+
+def test_a_training_that_is_seen_counts_also_where_others_may_be_missed() -> None:
+    found = assess(box(sample=sample(unseen=BLIND), queues=(), runs=()), NOW)
+    assert (found.health, found.why) == (Health.RUNNING, "1 training process, no queue")
+
+
+def test_what_an_agent_told_before_the_box_was_limited_is_no_news_of_now() -> None:
+    """A cell that ran, a curve that stands: nobody reads them any more, and so they have not stalled either."""
+    old = run(progressed_at=NOW - 4000, last_at=NOW - 4000)
+    meter = msgspec.structs.replace(RUNNING, at=NOW)
+    for queues in ((queue(),), (DONE,)):
+        found = assess(
+            box(sample=sample(procs=(), unseen=BLIND), runs=(old,), queues=queues, meter=meter), NOW
+        )
+        assert (found.health, found.alerts) == (Health.UNKNOWN, ())

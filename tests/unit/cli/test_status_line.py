@@ -149,6 +149,7 @@ MUTED = msgspec.structs.replace(ERROR, muted=True)
         (assessment(Health.UNREACHABLE, ERROR), Verdict.ESCALATE),
         (assessment(Health.CONNECTING), Verdict.UNKNOWN),
         (assessment(Health.STALE), Verdict.UNKNOWN),
+        (assessment(Health.UNKNOWN), Verdict.UNKNOWN),
     ],
 )
 def test_verdicts(seen: Assessment, expected: Verdict) -> None:

@@ -56,9 +56,11 @@ def test_a_reading_of_version_2() -> None:
         "nfs4",
     )
     assert unread.error == "not read"
-    (gpu,) = found.gpus
+    gpu, odd = found.gpus
     assert (gpu.util, gpu.vram_used, gpu.power_w, gpu.clock_max_mhz) == (97.0, 40536 << 20, 312.45, None)
     assert gpu.bus == "00000000:07:00.0"
+    assert (odd.index, odd.util) == (1, None)
+    assert "1, broken line" in (odd.error or ""), "a card must not be lost because its row looks otherwise"
 
 
 def test_no_limit_of_version_1_is_none() -> None:
@@ -115,3 +117,50 @@ def test_the_script_is_one_for_every_shell(shell: tuple[str, ...]) -> None:
     assert max(map(len, text.splitlines())) < 900
     done = subprocess.run(shell, input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+PROCS = """\
+RGT { 7 1790000100
+RGT pt 1790000000 100 4096
+RGT p 90 1 S 2000 4 1000 /opt/conda/bin/python3 -u train.py --wandb-key S3CRET
+RGT p 91 90 S 2100 1 500 /opt/conda/bin/python3 -u train.py --wandb-key S3CRET
+RGT p 92 1 R 3000 1 500 bash -c HF_TOKEN=x python train.py
+RGT p 93 1 R 3000 1 500 grep -aHE python|train /proc/1/cmdline
+RGT p 94 1 R 3000 1 500 python3 -m torch.distributed.run --nproc-per-node 8 main.py
+RGT p 95 1 R 3000 1 500 python3 main.py fit --config c.yaml
+RGT p 96 1 R 3000 1 500 /usr/local/bin/torchrun main.py
+RGT p 97 1 R 3000 1 500 python3 /usr/bin/tensorboard --logdir train
+RGT p 98 1 R 3000 1 500 python3 serve.py train.json
+RGT p 99 1 R 3000 1
+RGT p nine 1 R 3000 1 500 python train.py
+RGT p 90 1 R 3000 1 500 a second line of a command train.py""".splitlines()
+
+
+def test_what_looks_like_a_training_is_listed_without_its_arguments() -> None:
+    found = sample(PROCS, "b", 1, None, ())
+    assert [(proc.pid, proc.cmd) for proc in found.procs] == [
+        (90, "/opt/conda/bin/python3 -u train.py …"),
+        (94, "python3 -m torch.distributed.run …"),
+        (95, "python3 main.py …"),
+        (96, "/usr/local/bin/torchrun …"),
+    ]
+    first = found.procs[0]
+    assert (first.started, first.age_s, first.state) == (1790000020.0, 80.0, "S")
+    assert (first.threads, first.rss) == (4, 1000 * 4096)
+    assert found.unseen is not None
+
+
+def test_a_pattern_of_the_person_s_own_decides_alone() -> None:
+    found = sample(PROCS, "b", 1, None, (), r"serve\.py")
+    assert [proc.pid for proc in found.procs] == [98]
+
+
+@pytest.mark.parametrize(("line", "words"), [
+    ("", "no /proc"), ("RGT pt - 100 4096", "no /proc"), ("RGT pt 1790000000 100", "no /proc"),
+    ("RGT pt 1790000000 100 4096 hidden", "other users"), ("RGT pt 1790000000 100 4096", "for certain"),
+])  # fmt: skip
+def test_no_process_of_a_shell_is_unknown_never_none(line: str, words: str) -> None:
+    found = sample(["RGT { 1 5", line], "b", 1, None, ())
+    assert found.procs == ()
+    assert "cannot see" in (found.unseen or "")
+    assert words in (found.unseen or "")

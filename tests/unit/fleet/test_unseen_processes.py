@@ -1,0 +1,73 @@
+"""A box whose processes cannot be seen: every reader of the process list says unknown, none says "no"."""
+
+from __future__ import annotations
+
+import pytest
+
+from rgt_tui.alerts import assess
+from rgt_tui.cli.exposition import exposition
+from rgt_tui.cli.status_line import Verdict, status_line
+from rgt_tui.cli.status_text import text_line
+from rgt_tui.gate.quiet import quiet
+from rgt_tui.lifecycle.check import view
+from rgt_tui.lifecycle.collect import quiet as all_quiet
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Proc
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.limited.command_lines import BY_NAME
+from rgt_tui.store.metering import alive
+from rgt_tui.ui.widgets.box_vitals import process_lines
+from rgt_tui.ui.widgets.spans import text_of
+from tests.unit.triage.builders import NOW, box, sample
+
+TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")
+
+
+def limited(*procs: Proc, unseen: str | None = BY_NAME) -> BoxState:
+    return box(sample=sample(procs=procs, unseen=unseen, gpus=()), queues=(), runs=(), checkpoints=())
+
+
+def metrics(state: BoxState) -> list[str]:
+    lines = exposition(FleetState(boxes=(state,)), NOW).splitlines()
+    return [line for line in lines if line.startswith("rgt_training_processes{")]
+
+
+def test_status_watch_and_patrol_say_unknown() -> None:
+    state = limited()
+    line = status_line(state, assess(state, NOW), NOW)
+    assert (line.state, line.verdict) == ("unknown", Verdict.UNKNOWN)
+    assert "cannot see" in text_line(line)
+
+
+def test_the_dashboard_says_unknown() -> None:
+    assert [text_of(line) for line in process_lines(limited(), 200)] == [f"processes unknown: {BY_NAME}"]
+    first, more = [text_of(line) for line in process_lines(limited(TRAINING), 200)]
+    assert "train.py" in first and more.startswith("others unknown")
+
+
+def test_metrics_leave_the_number_out() -> None:
+    assert metrics(limited()) == []
+    assert metrics(limited(unseen=None)) == ['rgt_training_processes{box="vast-demo"} 0']
+    assert metrics(limited(TRAINING)) == ['rgt_training_processes{box="vast-demo"} 1']
+
+
+@pytest.mark.parametrize(("state", "expected"), [
+    (limited(), None), (limited(TRAINING), True), (limited(unseen=None), False),
+])  # fmt: skip
+def test_the_time_is_not_counted_as_idle(state: BoxState, expected: bool | None) -> None:
+    assert alive(state, NOW) is expected
+
+
+def test_the_gate_stays_locked() -> None:
+    assert quiet(limited(unseen=None), NOW).ok is True
+    item = quiet(limited(), NOW)
+    assert (item.ok, "cannot be asked for its processes" in item.text) == (False, True)
+
+
+def test_the_checklist_does_not_pass() -> None:
+    profile = load_profile("vastai")
+    assert all_quiet(view(limited(unseen=None), profile, NOW)).status is CheckStatus.PASSED
+    found = all_quiet(view(limited(), profile, NOW))
+    assert (found.status, "unknown" in found.evidence) == (CheckStatus.WARN, True)
