@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rgt_tui.model import protocol
-from tests.unit.box.harness import Agent, Channel, make_job
+from tests.process.box.harness import Agent, Channel, make_job
 
 
 class Curves:

@@ -19,7 +19,7 @@ import pytest
 
 from tests.contract.agent.trainings import Place, plain_env, watching
 from tests.contract.ssh.conftest import RealSshd
-from tests.unit.box.harness import until
+from tests.process.box.harness import until
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from rgt_tui.model import protocol
 from tests.contract.agent.trainings import Place
 from tests.contract.slurm.cluster import Cluster, running
-from tests.unit.box.harness import Agent
+from tests.process.box.harness import Agent
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, free_port
-from tests.unit.box.harness import make_job
+from tests.process.box.harness import make_job
 
 replace = msgspec.structs.replace
 

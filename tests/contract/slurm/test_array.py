@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.contract.slurm.cluster import Cluster, eventually, running
-from tests.unit.box.harness import Agent, make_job
+from tests.process.box.harness import Agent, make_job
 
 ROOT = Path(__file__).parents[3]
 TRAIN = [

@@ -34,9 +34,7 @@ SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}"
 
 
 def unavailable(why: str) -> None:
-    """End the test: CI must be able to run it, an unprivileged person need not."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(f"CI must be able to make network namespaces: {why}")
+    """End the test: an unprivileged person need not be able to run it (CI must: it lets nothing be skipped)."""
     pytest.skip(f"needs network namespaces: {why}")
 
 

@@ -24,10 +24,10 @@ from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import Deployed, deploy
 from tests.contract.ssh.conftest import RealSshd
+from tests.process.box.harness import make_job
 from tests.torture.agent import writer as writers
 from tests.torture.agent.proxy import Proxy
 from tests.torture.agent.tally import CutSession, Tally
-from tests.unit.box.harness import make_job
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
 CUTS = 500 if FULL else 60

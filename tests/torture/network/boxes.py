@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rgt_tui.model.box import BoxSpec
 from tests.contract.ssh.conftest import keygen, wait_for_banner
+from tests.process.box.harness import make_job
 from tests.torture.network import writer as writers
-from tests.unit.box.harness import make_job
 
 CONFIG = """
 ListenAddress 127.0.0.1

@@ -22,9 +22,9 @@ from rgt_tui.fleet import engine, silence
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.profiles import readings
+from tests.process.box.harness import until
 from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
-from tests.unit.box.harness import until
 
 HOUR = 3600
 

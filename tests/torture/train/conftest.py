@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.train.harness import Zygote, zygote
+from tests.process.train.harness import Zygote, zygote
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
 """The full forms run by `make torture`; else the short ones that CI has time for."""

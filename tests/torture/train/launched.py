@@ -7,7 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from tests.unit.train.harness import ENV, ROOT, TIMEOUT
+from tests.process.train.harness import ENV, ROOT, TIMEOUT
 
 
 class Launched(Protocol):

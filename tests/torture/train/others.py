@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.process.train.frameworks import PYTHON
+from tests.process.train.harness import ENV
 from tests.torture.train.killing import kill
 from tests.torture.train.launched import Launched, Piped
-from tests.unit.train.frameworks import PYTHON
-from tests.unit.train.harness import ENV
 
 SCRIPT = Path(__file__).with_name("contenders.py")
 NAMES = {

@@ -11,11 +11,11 @@ import signal
 import socket
 import sys
 
+from tests.process.train.harness import ROOT, Trainer, Zygote
 from tests.torture.train.launched import Piped
 from tests.torture.train.watched import ENTRY
-from tests.unit.train.harness import ROOT, Trainer, Zygote
 
-SCRIPT = ROOT / "tests/unit/train/parallel/train_worker.py"
+SCRIPT = ROOT / "tests/process/train/parallel/train_worker.py"
 WORLD = 2
 
 

@@ -11,8 +11,8 @@ from rgt_train.loaded import Loaded
 from rgt_train.manifest import NAME, Damaged
 from rgt_train.store import Store, verified
 
+from tests.process.train.harness import Zygote, checkpoint_of
 from tests.torture.train.conftest import FULL
-from tests.unit.train.harness import Zygote, checkpoint_of
 
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4, "background": False}
 NEWEST, BEFORE = 12, 8

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.train.harness import Zygote
 from tests.torture.train import drill, watched
 from tests.torture.train.supervisor import KILL, Call
 from tests.torture.train.syscalls import CHANGING
 from tests.torture.train.watched import Nth, Watched, below
-from tests.unit.train.harness import Zygote
 
 ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EIO)
 FEWEST = 60

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 import pytest
 
+from tests.process.train.harness import Mounts, Zygote, assert_same, events, final_state, losses
 from tests.torture.train import drill, watched
 from tests.torture.train.conftest import FULL
 from tests.torture.train.supervisor import Call
 from tests.torture.train.syscalls import CHANGING
 from tests.torture.train.watched import Watched, below
-from tests.unit.train.harness import Mounts, Zygote, assert_same, events, final_state, losses
 
 FEWEST = 30
 ERRNOS = (errno.ENOSPC, errno.EROFS, errno.EDQUOT, errno.EMFILE, errno.EIO)

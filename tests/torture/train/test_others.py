@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.train import frameworks
+from tests.process.train.harness import Zygote
 from tests.torture.train import others
 from tests.torture.train.conftest import FULL
 from tests.torture.train.launched import Launched
-from tests.unit.train import frameworks
-from tests.unit.train.harness import Zygote
 
 FORMS = {"forked": (["plain", "ours"], others.FEW), "all": (list(others.NAMES), others.KILLS)}
 """Who is compared in CI, without importing anything, and by `make torture`; and how often each is killed."""

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.train.harness import TINY, Zygote, assert_same, final_state, losses
 from tests.torture.train import disk_model, drill, watched
 from tests.torture.train.disk_model import Change, Recorder, Tree
 from tests.torture.train.watched import Watched
-from tests.unit.train.harness import TINY, Zygote, assert_same, final_state, losses
 
 SEED = 20
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4}

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
 from tests.torture.train import killing
 from tests.torture.train.conftest import FULL
 from tests.torture.train.killing import LEAST, Tally, until_finished
 from tests.torture.train.launched import Launched
 from tests.torture.train.ranks import WORLD, Forked, Torchrun, ended_by_us
-from tests.unit.train.harness import Zygote, assert_same, events, final_state, losses
 
 CHAR_LM = {"epochs": 4, "steps_per_epoch": 100, "save_every": 1}
 EPOCHS = 12

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from rgt_train import exits
 
+from tests.process.train.harness import Zygote, assert_same, events, final_state
 from tests.torture.train import watched
 from tests.torture.train.conftest import FULL
 from tests.torture.train.supervisor import Call
 from tests.torture.train.syscalls import ASKING
 from tests.torture.train.watched import Watched, below
-from tests.unit.train.harness import Zygote, assert_same, events, final_state
 
 VALUES = {"epochs": 1, "steps_per_epoch": 12, "save_every": 4, "background": False}
 LAST = 12

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from rgt_train.store import Store, verified
 
+from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.torture.train import watched
 from tests.torture.train.conftest import FULL
 from tests.torture.train.supervisor import KILL, Call
 from tests.torture.train.watched import Watched, below
-from tests.unit.train.harness import Zygote, assert_same, final_state, losses
 
 VALUES = {"epochs": 1, "steps_per_epoch": 40, "save_every": 4, "keep": 1, "pace_ms": 5}
 TEMPORARY = re.compile(r"/\.tmp-(\d+)-1\b")

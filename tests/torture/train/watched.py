@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.process.train.harness import TINY, Trainer, Zygote
 from tests.torture.train import syscalls
 from tests.torture.train.supervisor import Call, Decide, Supervisor
-from tests.unit.train.harness import TINY, Trainer, Zygote
 
 ENTRY = Path(__file__).with_name("entry.py")
 

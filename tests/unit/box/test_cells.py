@@ -13,7 +13,7 @@ from rgt_box import files, lock
 from rgt_box.cells import durable, jobfile, outcome, states
 from rgt_box.cells.jobfile import Job
 
-from tests.unit.box.harness import make_job
+from tests.process.box.harness import make_job
 
 
 def test_queue_lines() -> None:

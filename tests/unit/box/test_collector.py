@@ -7,7 +7,7 @@ import pytest
 from rgt_box.streams import collector
 from rgt_box.streams.collector import Collector
 
-from tests.unit.box.harness import until
+from tests.process.box.harness import until
 
 
 def test_rounds_come_one_after_the_other_and_orders_before_them() -> None:

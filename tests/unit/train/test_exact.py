@@ -17,7 +17,7 @@ from rgt_train.progress import Progress
 from rgt_train.state import Restored, RunState
 from rgt_train.store import Store
 
-from tests.unit.train.harness import assert_same
+from tests.process.train.harness import assert_same
 
 lr_scheduler = torch.optim.lr_scheduler
 

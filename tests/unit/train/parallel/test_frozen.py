@@ -19,7 +19,7 @@ from rgt_train.store import Store
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
-from tests.unit.train.harness import assert_same
+from tests.process.train.harness import assert_same
 
 
 class One(Alone):

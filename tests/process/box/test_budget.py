@@ -1,0 +1,131 @@
+"""Will it fit? Bytes and inodes on real tmpfs mounts, before the launch and before each cell."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.cells import check, weight
+from rgt_box.cells.jobfile import Job
+
+from tests.process.box.harness import Agent, make_job
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 8 MiB and 64 inodes."""
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    options = "size=8m,nr_inodes=64"
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", str(mount)], check=False)
+    if done.returncode:
+        pytest.skip("mounting is not allowed here")
+    yield mount
+    subprocess.run(["umount", str(mount)], check=True)
+
+
+def problems(job: Path, skip: int = 0) -> list[str]:
+    return check.check(Job(str(job)), skip).problems
+
+
+def job_on(disk: Path, folder: Path, cells: str, **settings: Any) -> Path:
+    return make_job(folder, ["true"], list(cells), out=str(disk / "out" / "{name}"), **settings)
+
+
+def test_bytes_that_do_not_fit_are_refused_with_the_whole_sum(disk: Path, tmp_path: Path) -> None:
+    job = job_on(disk, tmp_path / "job", "abc", ckpt_bytes=2 * MIB, ckpt_inodes=1, scratch_bytes=3 * MIB)
+    (text,) = problems(job)
+    assert text.startswith(f"{job}/job.json:1: does not fit")
+    for words in (f"({disk})", "8.0 MiB free", "3 cells × 2.0 MiB + 3.0 MiB scratch", "free 1.0 MiB there"):
+        assert words in text
+    assert problems(job, 1) == []
+
+
+def test_inodes_that_do_not_fit_are_refused(disk: Path, tmp_path: Path) -> None:
+    job = job_on(disk, tmp_path / "job", "ab", ckpt_bytes=0, ckpt_inodes=30, scratch_inodes=10)
+    (text,) = problems(job)
+    assert "63 inodes free, needed are 70 inodes (2 cells × 30 inodes + 10 inodes scratch" in text
+
+
+def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) -> None:
+    sizes = {"ckpt_bytes": 2 * MIB, "ckpt_inodes": 1}
+    both = job_on(disk, tmp_path / "both", "abc", durable=str(disk / "fs" / "{name}"), **sizes)
+    (text,) = problems(both)
+    assert 'disk of "out" and "durable"' in text
+    assert "needed are 12.0 MiB" in text
+    apart = job_on(disk, tmp_path / "apart", "abc", durable=str(tmp_path / "fs" / "{name}"), **sizes)
+    assert problems(apart) == []
+
+
+def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path, tmp_path: Path) -> None:
+    job = job_on(disk, tmp_path / "job", "abcd")
+    found = check.check(Job(str(job)))
+    assert (found.problems, len(found.notes)) == ([], 2)
+    assert "no checkpoint found" in found.notes[0]
+    old, new = disk / "out" / "a" / "checkpoints" / "step-1", disk / "out" / "a" / "checkpoints" / "step-2"
+    for folder, size in ((old, 1), (new, 2 * MIB)):
+        folder.mkdir(parents=True)
+        (folder / "model").write_bytes(bytes(size))
+    os.utime(old, (1, 1))
+    found = check.check(Job(str(job)))
+    assert found.notes == []
+    (text,) = found.problems
+    assert f'the newest checkpoint, {new}; "ckpt_bytes" in job.json overrides it' in text
+    # What a has written already is paid for: three more of 2 MiB do not fit into the 6 MiB less some pages.
+    assert "4 cells × 2.0 MiB less 2.0 MiB that they hold already" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "inodes"),
+    [
+        ("checkpoints/step-7/x", 2),
+        ("checkpoint-500/x", 2),
+        ("weights/best.pt", 1),
+        ("version_0/checkpoints/epoch=3-step=9.ckpt", 1),
+        ("last.safetensors", 1),
+        ("notes.txt", None),
+        ("checkpoints/.tmp-step-9/x", None),
+    ],
+)
+def test_checkpoints_of_many_frameworks_are_known(tmp_path: Path, path: str, inodes: int | None) -> None:
+    (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / path).write_text("12345")
+    found = weight.newest([str(tmp_path)])
+    assert (found[1:] if found else None) == ((5, inodes) if inodes else None)
+
+
+def test_a_cell_that_would_not_fit_is_not_started_and_a_relaunch_goes_on(
+    agent: Agent, disk: Path, tmp_path: Path
+) -> None:
+    fill = f"[ {{name}} != a ] || head -c {5 * MIB} /dev/zero > {disk}/junk"
+    script = f"mkdir -p {{out}}; head -c {MIB} /dev/zero > {{out}}/best; {fill}"
+    job = make_job(tmp_path / "job", ["sh", "-c", script], ["a", "b"], out=str(disk / "{name}"),
+                   ckpt_bytes=3 * MIB, ckpt_inodes=2)  # fmt: skip
+    done = agent.run("queue", "run", "--job", str(job))
+    assert done.returncode == 74, done.stderr
+    cells = {cell["name"]: cell for cell in json.loads((job / "state.json").read_bytes())["cells"]}
+    assert [(cell["state"], cell["attempts"]) for cell in cells.values()] == [("done", 1), ("waiting", 0)]
+    assert cells["b"]["reason"].startswith("not started: ")
+    assert "2.0 MiB free, needed are 3.0 MiB" in cells["b"]["reason"]
+    log = (job / "master.log").read_text().splitlines()
+    assert log[-1].startswith("STOPPED before b: ")
+    assert "QUEUE DONE" not in log
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 2
+    (disk / "junk").unlink()
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert (job / "master.log").read_text().splitlines()[-1] == "QUEUE DONE"
+
+
+def test_a_disk_that_is_full_of_inodes_stops_it_too(agent: Agent, disk: Path, tmp_path: Path) -> None:
+    script = f"cd {disk}; for i in $(seq 60); do : > $i; done"
+    job = make_job(tmp_path / "job", ["sh", "-c", script], ["a", "b"], out=str(disk / "{name}"),
+                   ckpt_bytes=1, ckpt_inodes=5)  # fmt: skip
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 74
+    assert "inodes free, needed are 5 inodes" in (job / "master.log").read_text()

@@ -1,0 +1,250 @@
+"""What the finder makes of real processes: who trains, where it writes, and what may not be looked at."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box import place, procstat
+from rgt_box.found import commands, evidence, finder, outputs
+from rgt_box.found.finder import Finder
+
+from tests.process.box.harness import private_mount, until
+
+REMOTE = Path(__file__).parents[3] / "remote"
+SLEEP = "import time; print('up', flush=True); time.sleep(1000)"
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def exp(tmp_path: Path) -> Path:
+    """A directory of a name that no other test on this machine has."""
+    return tmp_path / f"exp{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def start(exp: Path) -> Iterator[Start]:
+    """Start a script of a name in a directory; it ends with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, code: str, *args: str, **options: Any) -> subprocess.Popen[bytes]:
+        folder = options.get("cwd") or exp
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(code)
+        options = {"cwd": folder, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL} | options
+        words = [*options.pop("prefix", []), options.pop("python", sys.executable), name, *args]
+        started.append(subprocess.Popen(words, start_new_session=True, **options))
+        if started[-1].stdout is not None:
+            assert started[-1].stdout.readline() == b"up\n"
+        return started[-1]
+
+    yield start
+    for process in started:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def pids() -> set[int]:
+    return {int(name) for name in os.listdir("/proc") if name.isdigit()}
+
+
+def look(found: Finder, cells: dict[int, str] | None = None) -> dict[int, dict[str, Any]]:
+    """Look now; returns the live runs by pid."""
+    found._looked = float("-inf")
+    found.rows(pids(), cells or {})
+    return {run["pid"]: run for run in found.report()["runs"] if "ended" not in run}
+
+
+def test_who_holds_a_gpu_trains_but_an_inference_server_or_an_idle_notebook_does_not(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RGT_NVIDIA_DEVICES", str(tmp_path / "nvidia"))
+    (tmp_path / "nvidia0").touch()
+    hold = f"held = open({str(tmp_path / 'nvidia0')!r}, 'rb')\n" + SLEEP
+    holder, idle = start("main.py", hold), start("other.py", SLEEP)
+    server, notebook = start("vllm.py", hold), start("ipykernel_launcher.py", SLEEP)
+    busy_notebook = start("colab_kernel_launcher.py", hold)
+    found = look(Finder(None, {}))
+    assert found[holder.pid]["why"] == "it holds GPU 0"
+    assert found[busy_notebook.pid]["why"] == "it holds GPU 0"
+    assert not {idle.pid, server.pid, notebook.pid} & set(found)
+
+
+def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
+    found = Finder(None, {})
+    assert worker.pid not in look(found)
+    monkeypatch.setattr(evidence, "LONG", 0.3)
+    monkeypatch.setattr(evidence, "BUSY", 0.05)
+
+    def busy() -> dict[str, Any] | None:
+        # With limits as low as these the test's own runner is busy, too, and then the root of the tree.
+        return next((run for run in look(found).values() if worker.pid in run["pids"]), None)
+
+    assert "cores busy" in until(busy, "the busy one")["why"]
+
+
+@pytest.mark.parametrize(("age", "cpu", "busy"), [(120, 70, True), (120, 50, False), (50, 50, False)])
+def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool) -> None:
+    ticks = procstat.CLOCK_TICKS
+    fields = ["S", "1", *["0"] * 9, str(cpu * ticks), "0", *["0"] * 6, "0", "0", "0"]
+    stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
+    words = ["python", "crunch.py"]
+    assert bool(evidence.why(commands.read(words), words, stat, time.time() - age, False)) == busy
+
+
+def test_a_pattern_takes_the_place_of_the_guess(start: Start) -> None:
+    import re
+
+    mine, other = start("train.py", SLEEP, "--mine"), start("train2.py", SLEEP)
+    found = look(Finder(re.compile("--mine"), {}))
+    assert (mine.pid in found, other.pid in found) == (True, False)
+
+
+def test_cells_of_a_queue_are_no_finds(start: Start) -> None:
+    cell = start("train.py", SLEEP)
+    assert cell.pid not in look(Finder(None, {}), {cell.pid: "a"})
+
+
+def test_where_nothing_keeps_the_output_is_said(start: Start, exp: Path) -> None:
+    away = start("train.py", "import time; time.sleep(1000)", stdout=subprocess.DEVNULL)
+    piped = start("train2.py", SLEEP)
+    found = Finder(None, {})
+    runs = until(lambda: {away.pid, piped.pid} <= set(look(found)) and look(found))
+    assert runs[away.pid]["silent"] == "no log file: its output is thrown away (/dev/null)"
+    assert "a program that could not be told" in runs[piped.pid]["silent"]
+    told = [
+        (event["kind"], event["level"])
+        for event in found.events
+        if event["text"].startswith(f"{exp.name}/train:")
+    ]
+    assert told == [("training-found", "info"), ("no-log", "warn")]
+
+
+def test_an_end_that_nobody_saw_lies_between_two_times(start: Start) -> None:
+    process = start("train.py", SLEEP)
+    first = Finder(None, {})
+    assert process.pid in look(first)
+    kept = json.loads(json.dumps(first.report()))
+    process.kill()
+    process.wait()
+    for run in kept["runs"]:
+        run["seen"] -= 1000.0
+    later = Finder(None, kept)
+    assert process.pid not in look(later)
+    (run,) = [run for run in later.report()["runs"] if run["pid"] == process.pid]
+    assert run["ended"] - run["seen"] > 900.0
+    text = next(event["text"] for event in later.events if f"pid {process.pid} has" in event["text"])
+    assert "last seen 10" in text
+    assert "exit status" in text
+
+
+def test_a_reboot_ends_what_ran_before_it(start: Start, exp: Path) -> None:
+    process = start("train.py", SLEEP)
+    first = Finder(None, {})
+    look(first)
+    later = Finder(None, dict(first.report(), boot="another"))
+    (name,) = [run["name"] for run in look(later).values() if run["pid"] == process.pid]
+    assert (
+        name == f"{exp.name}/train"
+    )  # found anew: whether the number means the same process cannot be known
+
+
+def test_what_ran_before_a_reboot_had_ended_when_the_box_began_anew(exp: Path) -> None:
+    """Not when somebody looks for the first time, perhaps a day later."""
+    run = {"name": "exp/t", "key": 1, "pid": 7, "ticks": 5, "started": 1000.0, "seen": 2000.0}
+    began = procstat.boot_time() + (procstat.start_ticks(1) or 0) / procstat.CLOCK_TICKS
+    found = Finder(None, {"boot": "another", "runs": [run]})
+    look(found)
+    (ended,) = [run for run in found.report()["runs"] if run["name"] == "exp/t"]
+    assert ended["ended"] == pytest.approx(began, abs=2.0)
+    assert ended["seen"] == 2000.0
+
+
+def test_ended_runs_are_forgotten_by_number_and_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    old = {"key": 1, "pid": 1, "ticks": 1, "started": 1.0, "seen": 2.0}
+    now = time.time()
+    runs = [dict(old, name=f"r{n}", ended=now - n) for n in range(60)] + [
+        dict(old, name="x", ended=now - 1e6)
+    ]
+    found = Finder(None, {"boot": place.boot_id(), "runs": runs})
+    look(found)
+    names = [run["name"] for run in found.report()["runs"] if run["pid"] == 1]
+    assert sorted(names) == sorted(f"r{n}" for n in range(finder.REMEMBERED))
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A directory into which every user may look, which pytest's own are not."""
+    with tempfile.TemporaryDirectory(prefix="rgt-open-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to be another user")
+def test_what_another_user_runs_is_found_and_what_may_not_be_read_is_said(
+    start: Start, open_folder: Path, tmp_path: Path
+) -> None:
+    mine = start("train.py", SLEEP)
+    user = {"user": 65534, "group": 65534, "extra_groups": [], "python": "/usr/bin/python3"}
+    nobodys = start("train.py", SLEEP, cwd=open_folder, **user)
+    found = look(Finder(None, {}))
+    assert (found[nobodys.pid]["user"], found[nobodys.pid]["cwd"]) == ("nobody", str(open_folder))
+    code = (
+        "import os, sys, json\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
+        f"sys.path.insert(0, {str(REMOTE)!r})\n"
+        "from rgt_box.found.finder import Finder\nfound = Finder(None, {})\n"
+        "found.rows({int(n) for n in os.listdir('/proc') if n.isdigit()}, {})\n"
+        "print(json.dumps(found.report()))"
+    )
+    readable = f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.found.finder, pwd"
+    done = subprocess.run([sys.executable, "-c", readable + "\n" + code], stdout=subprocess.PIPE, check=True)
+    (run,) = [run for run in json.loads(done.stdout)["runs"] if run["pid"] == mine.pid]
+    assert (run["user"], run.get("cwd"), run.get("logs")) == ("root", None, None)
+    assert any("cannot be read" in note for note in run["notes"])
+    assert "another user's" in run["silent"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes root to look into another namespace")
+def test_the_files_of_a_container_are_read_through_its_root(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "hidden").mkdir()
+    inside = private_mount(
+        f"mount -t tmpfs none {tmp_path / 'hidden'}", f"exec > {tmp_path / 'hidden' / 'log'}"
+    )
+    process = start("train.py", SLEEP, prefix=inside, stdout=None)
+    found = Finder(None, {})
+    run = until(lambda: (look(found).get(process.pid) or {}).get("logs") and look(found)[process.pid])
+    assert run["logs"] == [f"/proc/{process.pid}/root{tmp_path}/hidden/log"]
+    until(lambda: Path(run["logs"][0]).read_text() == "up\n", "the line")
+    assert not (tmp_path / "hidden" / "log").exists()
+
+
+def test_looking_again_and_again_reads_little(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [start(f"tool{n}.py", SLEEP) for n in range(3)]
+    process = start("train.py", SLEEP)
+    found = Finder(None, {})
+    for _ in range(4):
+        look(found)
+    asked: list[int] = []
+
+    def counted(pid: int) -> list[outputs.Open] | None:
+        asked.append(pid)
+        return outputs.open_files(pid)
+
+    monkeypatch.setattr(evidence, "open_files", counted)
+    for _ in range(8):
+        assert process.pid in look(found)
+    assert process.pid not in asked
+    assert all(0 < asked.count(other.pid) <= 3 for other in others)

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.cells import kubernetes, lanes, slurm, states
+from rgt_box.cells.jobfile import Job
+
+from tests.process.box.harness import Agent, decode, make_job, until
+
+SLOW = "[ -e ok ] && exit 0; trap 'exit 75' TERM; while :; do sleep 0.02; done"
+
+
+def status(agent: Agent, job: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
+    return found
+
+
+def named(frame: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    return {cell["name"]: (cell["state"], cell["attempts"]) for cell in frame["cells"]}
+
+
+def lane(agent: Agent, job: Path, index: int) -> subprocess.Popen[bytes]:
+    process = agent.start("queue", "cell", "--job", str(job), "--index", str(index))
+    name = "abc"[index]
+    until(lambda: named(status(agent, job))[name][0] == "running", f"{name} to run")
+    return process
+
+
+def end(process: subprocess.Popen[bytes]) -> int:
+    process.communicate()
+    return process.returncode
+
+
+def test_lanes_run_side_by_side_and_the_last_one_closes_the_queue(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b", "c"])
+    first, second = lane(agent, job, 0), lane(agent, job, 1)
+    frame = status(agent, job)
+    assert frame["runner_alive"]
+    assert named(frame) == {"a": ("running", 1), "b": ("running", 1), "c": ("waiting", 0)}
+    for process in (first, second):
+        process.send_signal(signal.SIGTERM)
+        assert end(process) == 128 + signal.SIGTERM
+    assert named(status(agent, job)) == {
+        "a": ("interrupted", 1),
+        "b": ("interrupted", 1),
+        "c": ("waiting", 0),
+    }
+    assert not status(agent, job)["runner_alive"]
+    (job / "ok").touch()
+    master = job / "master.log"
+    for index in (2, 0):
+        assert agent.run("queue", "cell", "--job", str(job), "--index", str(index)).returncode == 0
+        assert "QUEUE DONE" not in master.read_text()
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0
+    assert master.read_text().endswith("QUEUE DONE\n")
+    frame = status(agent, job)
+    assert frame["done"]
+    assert named(frame) == {"a": ("done", 2), "b": ("done", 2), "c": ("done", 1)}
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0
+    assert master.read_text().count("QUEUE DONE") == 1, "done is done"
+
+
+def test_a_killed_lane_is_shown_as_interrupted_and_goes_on(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
+    process = lane(agent, job, 0)
+    state = json.loads((job / "lanes" / "a.json").read_bytes())
+    process.kill()
+    process.communicate()
+    os.killpg(state["cell_pid"], signal.SIGKILL)
+    assert named(status(agent, job))["a"][0] == "interrupted"
+    (job / "ok").touch()
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 0
+    assert named(status(agent, job))["a"] == ("done", 2)
+
+
+def test_nobody_runs_a_cell_twice_at_once(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
+    process = lane(agent, job, 0)
+    again = agent.run("queue", "cell", "--job", str(job), "--index", "0")
+    assert (again.returncode, b"lane is held" in again.stderr) == (3, True)
+    whole = agent.run("queue", "run", "--job", str(job))
+    assert (whole.returncode, b"in lanes of their own: a" in whole.stderr) == (3, True)
+    process.send_signal(signal.SIGTERM)
+    end(process)
+    runner = agent.start("queue", "run", "--job", str(job))
+    until(lambda: named(status(agent, job))["a"] == ("running", 2))
+    other = agent.run("queue", "cell", "--job", str(job), "--index", "1")
+    assert (other.returncode, b"on the whole queue" in other.stderr) == (3, True)
+    runner.send_signal(signal.SIGTERM)
+    end(runner)
+
+
+def test_a_runner_of_the_whole_queue_knows_what_the_lanes_did(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a", "b"])
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    starts = [line for line in (job / "master.log").read_text().splitlines() if line.startswith("START")]
+    assert starts == ["START b attempt=1", "START a attempt=1"]
+
+
+def test_a_failed_cell_that_runs_once_more_closes_the_queue_once_more(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", "[ -e ok ]"], ["a"])
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 1
+    assert status(agent, job)["done"]
+    (job / "ok").touch()
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 0
+    assert named(status(agent, job)) == {"a": ("done", 2)}
+    assert status(agent, job)["done"]
+
+
+@pytest.mark.parametrize("name", ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX"])
+def test_the_engine_says_which_cell(agent: Agent, tmp_path: Path, name: str) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a", "b"])
+    assert agent.run("queue", "cell", "--job", str(job), env={name: "1"}).returncode == 0
+    assert named(status(agent, job)) == {"a": ("waiting", 0), "b": ("done", 1)}
+
+
+@pytest.mark.parametrize("index", ["2", "-1", "x", "auto"])
+def test_a_number_that_is_no_cell_is_refused(agent: Agent, tmp_path: Path, index: str) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a", "b"])
+    done = agent.run("queue", "cell", "--job", str(job), "--index", index)
+    assert done.returncode == 2
+    assert b"the queue has the cells 0 to 1" in done.stderr
+
+
+def test_a_watch_sees_the_cells_of_all_lanes(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", SLOW], ["a", "b"])
+    channel = agent.watch(proto=1, jobs=[str(job)], interval=0.1)
+    process = lane(agent, job, 1)
+    seen = channel.expect(lambda f: getattr(f, "cells", ()) and f.cells[1].state == "running", "b running")
+    assert seen.runner_alive
+    pid = json.loads((job / "lanes" / "b.json").read_bytes())["cell_pid"]
+    sample = channel.expect(lambda f: any(p.pid == pid for p in getattr(f, "procs", ())), "its process")
+    assert next(p.run for p in sample.procs if p.pid == pid) == "b"
+    process.send_signal(signal.SIGTERM)
+    end(process)
+    channel.expect(lambda f: getattr(f, "cells", ()) and f.cells[1].state == "interrupted", "b interrupted")
+    channel.close()
+
+
+def test_of_two_accounts_of_a_cell_the_one_written_last_counts() -> None:
+    old = [{"name": "a", "state": "waiting"}, {"name": "b", "state": "done"}]
+    lane_of_a = {"at": 20.0, "cells": [{"name": "a", "state": "running"}]}
+    assert lanes.lay_over(old, 10.0, {"a": lane_of_a})[0]["state"] == "running"
+    assert lanes.lay_over(old, 30.0, {"a": lane_of_a})[0]["state"] == "waiting"
+    assert lanes.lay_over([], None, {"a": lane_of_a}) == lane_of_a["cells"]
+
+
+def test_a_damaged_lane_is_passed_over(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
+    Path(lanes.folder(job)).mkdir()
+    Path(lanes.state_path(job, "a")).write_text('{"cells": [')
+    assert states.load(job)["cells"] == []
+    Path(lanes.state_path(job, "a")).write_text('{"at": 5, "cells": [3, {"name": "b"}]}')
+    assert states.load(job)["cells"] == []
+
+
+def test_ranges_as_sbatch_takes_them() -> None:
+    assert slurm.ranges([0, 1, 2, 3, 7]) == "0-3,7"
+    assert slurm.ranges([5, 4, 4]) == "4-5"
+    assert slurm.ranges([9]) == "9"
+
+
+def test_the_array_holds_what_is_not_done(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a", "b", "c"], detach="slurm", parallel=2)
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0
+    done = agent.run("detach", "--job", str(job), "--print", "slurm")
+    script = done.stdout.decode()
+    assert "#SBATCH --array=0,2%2\n" in script
+    assert "#SBATCH --requeue\n" in script
+    assert " queue cell --job " in script
+
+
+def test_parallel_needs_an_engine_that_can(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a"], detach="tmux", parallel=4)
+    done = agent.run("queue", "check", "--job", str(job))
+    assert done.returncode == 2
+    assert b'"parallel" needs "detach": "slurm"' in done.stdout
+
+
+def test_an_indexed_job_has_a_pod_for_each_cell(tmp_path: Path) -> None:
+    job = Job(str(make_job(tmp_path / "job", ["true"], ["a", "b", "c"], parallel=2)))
+    spec = kubernetes.fan_out(job)
+    assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 2)
+    actions = [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
+    assert actions == ["FailIndex", "Ignore"]
+    assert "backoffLimit" not in spec
+    text = kubernetes.manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1)
+    assert '  completionMode: "Indexed"' in text
+
+
+def test_the_volumes_of_a_pod(tmp_path: Path) -> None:
+    """One volume for each claim, whatever its name; and shared memory, of which a container has next to none."""
+    job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
+    claims = [f"team.data:{tmp_path}", "team.data:/models", "vol-0:/other/"]
+    text = kubernetes.manifest(job, ["python3"], "image", claims, 0)
+    names = [line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")]
+    assert names[1:] == ["runner", "vol-0", "vol-0", "vol-1", "shm", "vol-0", "vol-1", "shm"]
+    assert text.count('claimName: "team.data"') == text.count('claimName: "vol-0"') == 1
+    assert 'mountPath: "/dev/shm"' in text and 'emptyDir:\n            medium: "Memory"' in text
+    assert "shm" not in kubernetes.manifest(
+        job, ["python3"], "image", [f"a:{tmp_path}", "b:/dev/shm"], 0
+    ).replace("/dev/shm", "")
+
+
+def test_the_names_of_jobs_and_their_pods() -> None:
+    name = kubernetes.job_name
+    assert name("/x/run") != name("/y/run"), "one would replace the other"
+    assert name("/x/run") == name("/x/run")
+    for folder in ("/", "/a/--", "/a/My_Job.é", "/a/" + "x" * 100, "/a/" + "x-" * 40):
+        last = f"{name(folder)}-99999"
+        assert re.fullmatch(r"rgt-[a-z0-9]([-a-z0-9]*[a-z0-9])?", last)
+        assert len(last) <= 63
+
+
+def test_queue_frames_still_decode(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a"])
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "0").returncode == 0
+    frame = decode(agent.run("queue", "status", "--job", str(job)).stdout)
+    assert frame.cells[0].state == "done"

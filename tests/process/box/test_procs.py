@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box import procstat
+from rgt_box.sampling import procs
+from rgt_box.sampling.procs import ProcSampler
+from rgt_box.sampling.words import is_training
+
+from tests.process.box.harness import until
+
+TRAIN = re.compile("rgt_train")
+
+
+@pytest.mark.parametrize(
+    ("words", "training"),
+    [
+        (["python", "-m", "rgt_train", "--config", "a"], True),
+        (["/opt/conda/bin/python3.11", "/x/rgt_train/__main__.py"], True),
+        (["bash", "-c", "python -m rgt_train"], False),
+        (["-bash", "-c", "python -m rgt_train"], False),
+        (["tmux: server", "new-session", "rgt_train"], False),
+        (["tail", "-f", "rgt_train.log"], False),
+        (
+            ["python3", "-I", "-S", "/root/.cache/rgt/rgt-box-0123456789abcdef.pyz", "record", "rgt_train"],
+            False,
+        ),
+        (["python3", "/src/remote/rgt_box", "queue", "run", "--job", "rgt_train"], False),
+        (["python", "train.py"], False),
+        ([], False),
+    ],
+)
+def test_what_is_a_training_process(words: list[str], training: bool) -> None:
+    assert is_training(words, TRAIN) is training
+
+
+def test_a_live_process_is_described_and_its_workers_are_not_counted() -> None:
+    marker = f"pretend_training_{os.getpid()}"
+    code = "import os, sys, time\nif not os.fork():\n  time.sleep(1000)\nprint('up', flush=True)\ntime.sleep(1000)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, marker], stdout=subprocess.PIPE, start_new_session=True, text=True
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        sampler = ProcSampler(marker)
+        (proc,) = sampler.read()
+        assert (proc["pid"], proc["threads"]) == (process.pid, 1)
+        assert proc["state"] in "RSD"
+        assert proc["rss"] > 1 << 20
+        assert marker in proc["cmd"]
+        assert "cpu_pct" not in proc
+        (again,) = sampler.read()
+        assert (again["started"], again["cpu_pct"] >= 0) == (proc["started"], True)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    until(lambda: sampler.read() == [], "the end of the process")
+
+
+def test_a_malformed_pattern_is_an_error() -> None:
+    with pytest.raises(re.error):
+        ProcSampler("(")
+
+
+def test_a_pid_alone_is_never_trusted() -> None:
+    ticks = procstat.start_ticks(os.getpid())
+    assert ticks is not None
+    assert procstat.is_alive(os.getpid(), ticks)
+    assert not procstat.is_alive(os.getpid(), ticks + 1)
+    assert not procstat.is_alive(os.getpid(), None)
+    assert procstat.read_stat(2**22 + 1) is None
+
+
+def test_names_with_brackets_do_not_confuse_the_parser() -> None:
+    text = b"42 (a) b (c) S 1 42 42 0 -1 4194560 1 0 0 0 7 5 0 0 20 0 3 0 999 1000 250 18446744073709551615"
+    stat = procstat.Stat(42, text)
+    assert (stat.state, stat.ppid, stat.cpu, stat.threads, stat.start) == ("S", 1, 12, 3, 999)
+    assert stat.rss == 250 * procstat.PAGE
+
+
+@pytest.fixture
+def cell() -> Iterator[Callable[[list[str]], subprocess.Popen[bytes]]]:
+    """Start what a queue starts: the leader of a session of its own."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(words: list[str]) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        return process
+
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def write_state(folder: Path, pid: int, name: str = "a") -> None:
+    state: dict[str, Any] = {"cells": [{"name": "z", "state": "done"}, {"name": name, "state": "running"}]}
+    state |= {"cell_pid": pid, "cell_ticks": procstat.start_ticks(pid)}
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+Start = Callable[[list[str]], subprocess.Popen[bytes]]
+WAIT = "import sys, time; print('up', flush=True); time.sleep(1000)"
+
+
+def test_a_cell_is_found_by_its_queue_whatever_its_command(tmp_path: Path, cell: Start) -> None:
+    leader = cell([sys.executable, "-c", WAIT])
+    write_state(tmp_path, leader.pid)
+    assert ProcSampler("no such pattern").read() == []
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"], found["run"], found["threads"]) == (leader.pid, "a", 1)
+    assert found["fds"] == len(os.listdir(f"/proc/{leader.pid}/fd"))
+    write_state(tmp_path, 2**22 + 1)  # the pid of a cell that is gone is nobody's
+    assert ProcSampler("no such pattern", [str(tmp_path)]).read() == []
+
+
+def test_a_wrapper_gives_way_to_what_it_started(tmp_path: Path, cell: Start) -> None:
+    script = f'"{sys.executable}" -c "{WAIT}"; true'
+    leader = cell(["sh", "-c", script])
+    write_state(tmp_path, leader.pid, "b")
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"] != leader.pid, found["run"]) == (True, "b")
+    lonely = cell(["sh", "-c", "echo up; read line < /dev/ptmx"])
+    write_state(tmp_path, lonely.pid, "c")
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert (found["pid"], found["run"]) == (lonely.pid, "c")
+
+
+def test_what_a_cell_left_behind_stays_its_run_s(
+    tmp_path: Path, cell: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(procs, "RESCAN", 0.0)
+    code = (
+        "import os, sys, time\n"
+        "if not os.fork(): os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)'])\n"
+        "print('up', flush=True); time.sleep(1000)"
+    )
+    leader = cell([sys.executable, "-c", code])
+    write_state(tmp_path, leader.pid)
+    sampler = ProcSampler("no such pattern", [str(tmp_path)])
+    both = until(lambda: len(found := sampler.read()) == 2 and found, "the child")
+    assert {found["run"] for found in both} == {"a"}
+    leader.kill()
+    leader.wait()
+    (left,) = until(lambda: len(found := sampler.read()) == 1 and found, "the end of the leader")
+    assert (left["pid"] != leader.pid, left["run"]) == (True, "a")
+    (again,) = sampler.read()
+    assert again["pid"] == left["pid"]
+
+
+def test_helpers_of_a_training_are_not_listed(tmp_path: Path, cell: Start) -> None:
+    leader = cell(["sh", "-c", f'"{sys.executable}" -c "{WAIT}" multiprocessing.resource_tracker; true'])
+    write_state(tmp_path, leader.pid)
+    (found,) = ProcSampler("no such pattern", [str(tmp_path)]).read()
+    assert found["pid"] == leader.pid

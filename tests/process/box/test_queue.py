@@ -1,0 +1,334 @@
+"""The cell runner with real processes, real signals and tiny shell commands as cells."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt_tui.model import protocol
+from tests.process.box.harness import Agent, decode, make_job, private_mount, until
+
+
+def state(job: Path) -> dict[str, dict[str, Any]]:
+    cells = json.loads((job / "state.json").read_bytes())["cells"]
+    return {cell["name"]: cell for cell in cells}
+
+
+def master(job: Path) -> list[str]:
+    path = job / "master.log"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def sh(script: str) -> list[str]:
+    return ["sh", "-c", script, "{name}", "{out}"]
+
+
+def queue_frame(agent: Agent, job: Path) -> protocol.QueueState:
+    frame = decode(agent.run("queue", "status", "--job", str(job)).stdout)
+    assert isinstance(frame, protocol.QueueState)
+    return frame
+
+
+def test_cells_run_in_order_and_a_relaunch_has_nothing_to_do(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(
+        tmp_path / "job", sh('echo "cell $0 epochs {epochs} $RGT_CELL $X"'), ["a", "b"], env={"X": "y"}
+    )
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert master(job) == [
+        "START a attempt=1",
+        "FINISHED a exit=0",
+        "START b attempt=1",
+        "FINISHED b exit=0",
+        "QUEUE DONE",
+    ]
+    assert (job / "logs" / "a.log").read_text() == "cell a epochs 20 a y\n"
+    assert [cell["state"] for cell in state(job).values()] == ["done", "done"]
+    again = agent.run("queue", "run", "--job", str(job))
+    assert (again.returncode, b"done already" in again.stdout) == (0, True)
+    frame = queue_frame(agent, job)
+    assert (frame.done, frame.runner_alive, frame.runner_pid, frame.error) == (True, False, None, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "fields", "marker", "reason"),
+    [
+        ("exit 3", {"state": "failed", "exit_code": 3, "signal": None}, 3, "exit 3"),
+        (
+            "kill -9 $$",
+            {"state": "failed", "exit_code": None, "signal": "SIGKILL"},
+            137,
+            "killed by SIGKILL (9)",
+        ),
+        (
+            "kill -11 $$",
+            {"state": "failed", "exit_code": None, "signal": "SIGSEGV"},
+            139,
+            "killed by SIGSEGV (11)",
+        ),
+        (
+            "sh -c 'kill -9 $$'; exit $?",
+            {"state": "failed", "exit_code": 137},
+            137,
+            "a process inside was killed by SIGKILL",
+        ),
+        ("no-such-program", {"state": "failed", "exit_code": 127}, 127, "command not found"),
+    ],
+)
+def test_ends_are_told_apart(
+    agent: Agent, tmp_path: Path, script: str, fields: dict[str, Any], marker: int, reason: str
+) -> None:
+    job = make_job(tmp_path / "job", sh(script), ["a"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 1
+    cell = state(job)["a"]
+    assert {key: cell[key] for key in fields} == fields
+    assert reason in cell["reason"]
+    assert master(job) == ["START a attempt=1", f"FINISHED a exit={marker}", "QUEUE DONE"]
+
+
+def test_a_command_that_does_not_exist(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["/no/such/thing"], ["a"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 1
+    assert state(job)["a"]["reason"] == "exit 127: command not found"
+    assert "No such file" in (job / "logs" / "a.log").read_text()
+
+
+def test_a_failed_cell_does_not_stop_the_others_and_is_tried_again_at_the_next_launch(
+    agent: Agent, tmp_path: Path
+) -> None:
+    job = make_job(tmp_path / "job", sh('[ "$0" != a ] || [ -e ok ]'), ["a", "b"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 1
+    assert {name: cell["state"] for name, cell in state(job).items()} == {"a": "failed", "b": "done"}
+    (job / "ok").touch()
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert master(job)[-3:] == ["START a attempt=2", "FINISHED a exit=0", "QUEUE DONE"]
+    assert state(job)["a"]["reason"] is None
+
+
+def test_retries_use_the_identical_command_and_are_counted(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("echo x >> tries; [ $(wc -l < tries) = 3 ]"), ["a"], retries=5)
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert state(job)["a"]["attempts"] == 3
+
+
+def test_a_preempted_cell_stops_the_queue_with_75(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("[ -e ok ] || exit 75"), ["a", "b"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 75
+    assert (state(job)["a"]["state"], state(job)["b"]["state"]) == ("interrupted", "waiting")
+    assert "preempted" in state(job)["a"]["reason"]
+    assert master(job) == ["START a attempt=1", "FINISHED a exit=75"]
+    (job / "ok").touch()
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+
+
+def test_lines_appended_while_it_runs_are_picked_up(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(
+        tmp_path / "job",
+        sh('[ "$0" = b ] || { touch b.toml; echo "b.toml lm 7 # more" >> queue.txt; }'),
+        ["a"],
+    )
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert (list(state(job)), state(job)["b"]["epochs"]) == (["a", "b"], 7)
+
+
+def test_from_leaves_the_first_cells_alone(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("exit 0"), ["a", "b", "c"])
+    assert agent.run("queue", "run", "--job", str(job), "--from", "2").returncode == 0
+    assert [cell["state"] for cell in state(job).values()] == ["waiting", "waiting", "done"]
+    assert agent.run("queue", "run", "--job", str(job), "--from", "9").returncode == 2
+
+
+def test_all_problems_are_told_at_once(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a"])
+    (job / "queue.txt").write_bytes(
+        b"a.toml lm\r\nsub/a.toml lm\nmissing.toml lm\nlonely\nx.toml lm many\n# only a comment\n"
+    )
+    (job / "job.json").write_text('{"out": "/x", "retries": "many", "keep": ["../.."]}')
+    done = agent.run("queue", "check", "--job", str(job), "--json")
+    problems = "\n".join(json.loads(done.stdout)["problems"])
+    assert done.returncode == 2
+    for words in (
+        "sed -i",
+        "already taken by line 1",
+        "missing.toml does not exist",
+        "1 words",
+        "'many'",
+        "{name}",
+        "retries",
+        "keep",
+    ):
+        assert words in problems
+    run = agent.run("queue", "run", "--job", str(job))
+    assert (run.returncode, len(run.stderr.splitlines())) == (2, len(problems.splitlines()))
+    assert not (job / "state.json").exists()
+    assert agent.run("queue", "check", "--job", str(tmp_path / "nowhere")).returncode == 2
+
+
+def test_there_is_never_a_second_runner(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("read x < go"), ["a"])
+    os.mkfifo(job / "go")
+    runner = agent.start("queue", "run", "--job", str(job))
+    until(lambda: (job / "state.json").exists() and state(job)["a"]["state"] == "running")
+    second = agent.run("queue", "run", "--job", str(job))
+    assert (second.returncode, b"already at work" in second.stderr) == (3, True)
+    frame = queue_frame(agent, job)
+    assert (frame.runner_alive, frame.runner_pid, frame.cells[0].state) == (True, runner.pid, "running")
+    (job / "go").write_text("\n")
+    assert runner.wait(20) == 0
+    assert runner.stdout is not None
+    runner.stdout.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_stopped_runner_lets_the_cell_save(agent: Agent, tmp_path: Path, number: signal.Signals) -> None:
+    script = "trap 'echo saved; exit 0' TERM INT; echo up; while :; do sleep 0.05; done"
+    job = make_job(tmp_path / "job", sh(script), ["a"])
+    runner = agent.start("queue", "run", "--job", str(job))
+    log = job / "logs" / "a.log"
+    until(lambda: log.exists() and "up" in log.read_text())
+    runner.send_signal(number)
+    runner.communicate(timeout=20)
+    cell = state(job)["a"]
+    assert runner.returncode == 128 + number
+    # It ended with 0, so it may well be done: what it left decides.
+    assert cell["state"] == "done"
+    assert log.read_text() == "up\nsaved\n"
+
+
+def test_a_cell_that_dies_of_the_signal_is_interrupted(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("echo up; exec sleep 1000"), ["a", "b"])
+    runner = agent.start("queue", "run", "--job", str(job))
+    until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
+    runner.terminate()
+    runner.communicate(timeout=20)
+    assert runner.returncode == 143
+    cell = state(job)["a"]
+    assert (cell["state"], cell["signal"], state(job)["b"]["state"]) == ("interrupted", "SIGTERM", "waiting")
+    assert master(job) == ["START a attempt=1", "FINISHED a exit=143"]
+
+
+def test_a_cell_that_ignores_the_signal_is_killed_in_the_end(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("trap '' TERM; echo up; while :; do sleep 0.05; done"), ["a"])
+    runner = agent.start("queue", "run", "--job", str(job), env={"RGT_STOP_GRACE": "0.2"})
+    until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
+    runner.terminate()
+    runner.communicate(timeout=20)
+    assert state(job)["a"]["signal"] == "SIGKILL"
+
+
+def test_after_the_runner_is_killed_the_next_one_waits_for_the_orphan_and_goes_on(
+    agent: Agent, tmp_path: Path
+) -> None:
+    job = make_job(tmp_path / "job", sh("echo $$ >> pids; read x < go"), ["a"])
+    os.mkfifo(job / "go")
+    first = agent.start("queue", "run", "--job", str(job))
+    until(lambda: (job / "pids").exists() and (job / "pids").read_text().endswith("\n"))
+    first.kill()
+    first.communicate()
+    frame = queue_frame(agent, job)
+    assert (frame.runner_alive, frame.cells[0].state) == (False, "interrupted")
+    second = agent.start("queue", "run", "--job", str(job))
+    until(lambda: "waiting for it to end" in (state(job)["a"].get("reason") or ""))
+    assert len((job / "pids").read_text().split()) == 1
+    (job / "go").write_text("\n")
+    until(lambda: len((job / "pids").read_text().split()) == 2)
+    (job / "go").write_text("\n")
+    second.communicate(timeout=20)
+    assert second.returncode == 0
+    assert (state(job)["a"]["state"], state(job)["a"]["attempts"]) == ("done", 2)
+
+
+def test_a_runner_killed_together_with_its_cell_is_repaired(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("[ -e ok ] || { touch ok; kill -9 $PPID; kill -9 $$; }"), ["a", "b"])
+    agent.run("queue", "run", "--job", str(job))
+    assert queue_frame(agent, job).cells[0].reason == "the runner is gone; launch it again to go on"
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert [cell["state"] for cell in state(job).values()] == ["done", "done"]
+
+
+def test_the_lock_is_not_inherited_by_cells(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("ls -l /proc/self/fd"), ["a"])
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert "runner.lock" not in (job / "logs" / "a.log").read_text()
+    with (job / "runner.lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+OUTPUTS = (
+    """mkdir -p "$1/best" && echo weights > "$1/best/model.pt" && echo '{"value": 1.5}' > "$1/best.json\""""
+)
+
+
+def test_only_a_verified_copy_makes_a_cell_done(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh(OUTPUTS), ["a"], durable=str(tmp_path / "fs" / "{name}"))
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    cell = state(job)["a"]
+    assert (cell["durable"], cell["durable_path"], cell["best"]) == (
+        "verified",
+        str(tmp_path / "fs" / "a"),
+        1.5,
+    )
+    assert (tmp_path / "fs" / "a" / "best" / "model.pt").read_text() == "weights\n"
+    assert os.listdir(tmp_path / "fs") == ["a"]
+
+
+def test_a_full_durable_storage_fails_the_cell(agent: Agent, tmp_path: Path) -> None:
+    big = 'mkdir -p "$1" && head -c 2000000 /dev/zero > "$1/best"'
+    mount = tmp_path / "fs"
+    mount.mkdir()
+    job = make_job(tmp_path / "job", sh(big), ["a"], durable=str(mount / "{name}"))
+    enter = private_mount(f"mount -t tmpfs -o size=1m none {mount}")
+    done = subprocess.run(
+        enter + agent.command("queue", "run", "--job", str(job)),
+        env=agent.env,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    cell = state(job)["a"]
+    assert (cell["state"], cell["exit_code"], cell["durable"]) == ("failed", 0, "failed")
+    assert "No space left on device" in cell["reason"]
+    assert master(job) == ["START a attempt=1", "FINISHED a exit=1", "QUEUE DONE"]
+
+
+def test_nothing_to_keep_is_no_success(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh("exit 0"), ["a"], durable=str(tmp_path / "fs" / "{name}"))
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 1
+    assert "left nothing to keep" in state(job)["a"]["reason"]
+
+
+def test_the_book_keeping_survives_a_full_disk(agent: Agent, tmp_path: Path) -> None:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    job = mount / "job"
+    script, filler = tmp_path / "script", tmp_path / "filler"
+    filler.write_text(f"cat /dev/zero > fill 2>/dev/null; echo $1 >> {tmp_path}/ran")
+    script.write_text(
+        f"""set -e
+mkdir {job}
+cd {job}
+for c in a b c; do : > $c.toml; echo "$c.toml lm" >> queue.txt; done
+echo '{{"command": ["sh", "{filler}", "{{name}}"], "out": "/x/{{name}}"}}' > job.json
+"$@" || true
+cp state.json master.log {tmp_path}/
+"""
+    )
+    enter = private_mount(f"mount -t tmpfs -o size=200k none {mount}")
+    subprocess.run(
+        [*enter, "sh", str(script), *agent.command("queue", "run", "--job", str(job))],
+        env=agent.env,
+        check=True,
+        timeout=60,
+    )
+    assert (tmp_path / "ran").read_text().split() == ["a", "b", "c"]
+    saved = json.loads((tmp_path / "state.json").read_bytes())
+    assert [cell["state"] for cell in saved["cells"]] == ["done", "done", "done"]
+    assert saved["done"]
+    assert not [path for path in os.listdir(tmp_path) if "tmp-" in path]

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rgt_box.history import layout, watchers
+
+from rgt_tui.model import protocol
+from rgt_tui.ssh.channel import FrameReader
+from tests.process.box.harness import Agent, private_mount, until
+
+
+def status(agent: Agent) -> dict[str, object]:
+    done = agent.run("record", "--status")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+def test_there_is_one_recorder_however_often_it_is_started(agent: Agent) -> None:
+    starts = [
+        subprocess.Popen(agent.command("record"), stdout=subprocess.PIPE, env=agent.env) for _ in range(4)
+    ]
+    pids = {json.loads(process.communicate(timeout=30)[0])["pid"] for process in starts}
+    assert pids == {status(agent)["pid"]}
+    assert agent.start("record", "--foreground").wait(20) == 3
+
+
+def test_it_is_a_daemon_of_its_own_session(agent: Agent) -> None:
+    agent.run("record")
+    pid = agent.recorder_pid()
+    assert pid is not None
+    assert os.getsid(pid) != os.getsid(0)
+    assert os.path.samefile(f"/proc/{pid}/cwd", "/")
+    assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+
+
+def test_stop_ends_it_and_is_no_error_without_one(agent: Agent) -> None:
+    agent.run("record")
+    pid = agent.recorder_pid()
+    assert agent.run("record", "--stop").returncode == 0
+    assert not Path(f"/proc/{pid}").exists() or agent.recorder_pid() is None
+    assert agent.run("record", "--stop").returncode == 0
+    assert agent.run("record", "--status").returncode == 1
+
+
+def other_agent(agent: Agent, folder: Path, version: int = layout.VERSION) -> Agent:
+    """An agent of another build, whose recorder calls itself `version`."""
+    path = folder / f"rgt-box-00000000dead{version:04x}.pyz"
+    with zipfile.ZipFile(agent.path) as packed, zipfile.ZipFile(path, "w") as changed:
+        for name in packed.namelist():
+            text = packed.read(name)
+            if name == "rgt_box/history/layout.py":
+                text = text.replace(b"VERSION = %d" % layout.VERSION, b"VERSION = %d" % version)
+            changed.writestr(name, text)
+    return Agent(path, agent.state)
+
+
+def test_clients_of_different_versions_share_the_newest_recorder(agent: Agent, tmp_path: Path) -> None:
+    agent.run("record")
+    first = agent.recorder_pid()
+    newer = other_agent(agent, tmp_path, layout.VERSION + 1)
+    newer.run("record")
+    pids = []
+    for _ in range(3):
+        channels = {"new": newer.watch(interval=0.05), "old": agent.watch(interval=0.05)}
+        for channel in channels.values():
+            channel.expect(lambda frame: isinstance(frame, protocol.Sample))
+        pids.append(agent.recorder_pid())
+        for channel in channels.values():
+            channel.close()
+    assert len(set(pids)) == 1
+    assert pids[0] != first
+    assert status(agent)["version"] == layout.VERSION + 1
+
+
+def test_a_recorder_of_the_same_version_goes_on(agent: Agent, tmp_path: Path) -> None:
+    agent.run("record")
+    first = agent.recorder_pid()
+    channel = other_agent(agent, tmp_path).watch(interval=0.05)
+    assert channel.expect(lambda frame: isinstance(frame, protocol.Sample))
+    assert agent.recorder_pid() == first
+    channel.close()
+
+
+def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
+    channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, delta=True)]
+    found: list[dict[int, protocol.Sample]] = []
+    for channel in channels:
+        reader, samples = FrameReader(), {}
+        for line in channel.lines():
+            frame = reader.read(line)
+            if isinstance(frame, protocol.Sample):
+                samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
+            if len(samples) == 40:
+                break
+        found.append(samples)
+    shared = found[0].keys() & found[1].keys()
+    assert len(shared) > 10
+    assert all(found[0][seq] == found[1][seq] for seq in shared)
+    for channel in channels:
+        channel.close()
+
+
+def test_a_stale_lock_file_with_a_foreign_pid_harms_nobody(agent: Agent) -> None:
+    bystander = subprocess.Popen(["sleep", "1000"])
+    try:
+        agent.state.mkdir()
+        (agent.state / layout.LOCK).write_text(json.dumps({"pid": bystander.pid, "ticks": 1}))
+        agent.run("record")
+        agent.stop()
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_it_ends_by_itself_when_nobody_watches(agent: Agent) -> None:
+    agent.run("record", "--idle-hours", "0.00001")
+    until(lambda: agent.run("record", "--status").returncode == 1, "the end")
+
+
+def test_what_no_longer_watches_is_forgotten(agent: Agent) -> None:
+    channel = agent.watch(interval=0.05)
+    channel.sync()
+    assert len(list(agent.state.glob("watch-*.json"))) == 1
+    channel.process.send_signal(signal.SIGKILL)
+    channel.kill()
+    until(lambda: not list(agent.state.glob("watch-*.json")))
+
+
+REFUSALS = [("size=40k", "No space left on device"), ("size=1m,ro", "Read-only file system")]
+
+
+def run_in(agent: Agent, options: str, folder: Path, memory: Path) -> list[dict[str, Any]]:
+    """Watch for a moment with a state directory on a file system of its own; returns the frames."""
+    folder.mkdir()
+    found = folder.parent / "frames"
+    found.touch()
+    feed = f"""echo '{{"interval": 0.05}}'; while [ $(wc -l < {found}) -lt 8 ]; do sleep 0.02; done"""
+    script = f'({feed}) | "$@" watch > {found}; "$@" record --stop; true'
+    enter = private_mount(f"mount -t tmpfs -o {options} none {folder}")
+    env = agent.env | {"RGT_STATE_DIR": str(folder), "RGT_RAM_DIR": str(memory)}
+    subprocess.run(
+        [*enter, "sh", "-c", script, "sh", *agent.command()],
+        env=env,
+        timeout=60,
+        check=True,
+    )
+    return [json.loads(line) for line in found.read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSALS)
+def test_without_room_on_disk_the_history_is_kept_in_memory(
+    agent: Agent, tmp_path: Path, options: str, why: str
+) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    frames = run_in(agent, options, tmp_path / "state", memory)
+    (event,) = [frame for frame in frames if frame.get("kind") == "history-in-memory"]
+    assert why in event["text"]
+    numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
+    assert len(numbers) > 3
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert list(memory.glob("rgt-*/ring/*.seg"))
+
+
+@pytest.mark.parametrize(("options", "why"), REFUSALS)
+def test_without_any_room_the_watch_samples_by_itself_and_says_so(
+    agent: Agent, tmp_path: Path, options: str, why: str
+) -> None:
+    frames = run_in(agent, options, tmp_path / "state", tmp_path / "nowhere")
+    (event,) = [frame for frame in frames if frame["t"] == "event"]
+    assert (event["kind"], why in event["text"]) == ("no-recorder", True)
+    numbers = [frame["seq"] for frame in frames if frame["t"] == "sample"]
+    assert len(numbers) > 3
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert any("no recorder" in text for text in frames[0]["limited"])
+
+
+def test_a_disk_that_fills_up_does_not_stop_the_recorder(agent: Agent, tmp_path: Path) -> None:
+    mount = tmp_path / "state"
+    mount.mkdir()
+    config = json.dumps({"interval": 0.05, "mounts": [str(mount)]})
+    wait = "while [ $(wc -l < ../frames) -lt %d ]; do sleep 0.02; done"
+    (tmp_path / "frames").touch()
+    feed = f"(echo '{config}'; {wait % 10}; cat /dev/zero > fill; {wait % 30}) 2>/dev/null"
+    script = feed + ' | "$@" watch > ../frames; "$@" record --stop; true'
+    enter = private_mount(f"mount -t tmpfs -o size=3m none {mount}", f"cd {mount}")
+    env = agent.env | {"RGT_STATE_DIR": str(mount), "RGT_RAM_DIR": str(tmp_path)}
+    subprocess.run([*enter, "sh", "-c", script, "sh", *agent.command()], env=env, timeout=60, check=True)
+    frames = [json.loads(line) for line in (tmp_path / "frames").read_bytes().splitlines()]
+    numbers = [frame["seq"] for frame in frames if frame["t"] in ("sample", "event")]
+    assert numbers == list(range(1, len(numbers) + 1))
+    disks = [disk for frame in frames for disk in frame.get("disks", []) if disk["mount"] == str(mount)]
+    assert len([disk for disk in disks if disk["bytes_free"] == 0]) > 5
+
+
+def test_configurations_of_all_watchers_are_merged() -> None:
+    entries = [
+        {
+            "config": {
+                "interval": 5,
+                "mounts": ["/a"],
+                "jobs": [],
+                "pattern": "x",
+                "gpu_trace": "t",
+                "find": True,
+            }
+        },
+        {
+            "config": {
+                "interval": 0.001,
+                "mounts": ["/b", "/a"],
+                "jobs": ["j"],
+                "pattern": "y",
+                "gpu_trace": None,
+            }
+        },
+    ]
+    assert watchers.merge(entries, {}) == {
+        "interval": watchers.MIN_INTERVAL,
+        "mounts": ["/a", "/b"],
+        "jobs": ["j"],
+        "pattern": "y",
+        "gpu_trace": "t",
+        "find": True,
+    }
+    assert watchers.merge([], {"interval": 3}) == {"interval": 3}
+
+
+@pytest.mark.parametrize(
+    ("due", "interval", "now", "expected"),
+    [(10, 1, 10.2, 11), (10, 1, 13.5, 14), (10, 1, 4.0, 5.0), (10, 1, 11, 11)],
+)
+def test_ticks_keep_their_grid_and_missed_ones_are_left_out(
+    due: float, interval: float, now: float, expected: float
+) -> None:
+    assert layout.next_tick(due, interval, now) == expected

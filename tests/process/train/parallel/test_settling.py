@@ -1,0 +1,55 @@
+"""The interpreter is not taken down while a thread of torch's still needs it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from tests.process.train.parallel.launching import ROOT
+
+SCRIPT = """
+import ctypes, threading
+from rgt_train.parallel.settling import settle, strangers
+
+api = ctypes.PyDLL(None)
+api.PyInterpreterState_Main.restype = api.PyThreadState_New.restype = ctypes.c_void_p
+
+
+def come():  # as a thread of torch's does while it frees its work: `threading` knows nothing of it
+    return ctypes.c_void_p(api.PyThreadState_New(ctypes.c_void_p(api.PyInterpreterState_Main())))
+
+
+def leave(state):
+    api.PyThreadState_Clear(state)
+    api.PyThreadState_Delete(state)
+
+
+assert strangers() == 0
+state, go = come(), threading.Event()
+known = threading.Thread(target=go.wait)
+known.start()
+assert strangers() == 1, "a thread of Python's is none"
+go.set()
+known.join()
+settle(0.0, 0.05)
+assert strangers() == 1, "given up"
+ended = threading.Event()
+waiting = threading.Thread(target=lambda: (settle(0.0, 600.0), ended.set()))
+waiting.start()
+assert not ended.wait(0.2), "it is still there"
+leave(state)
+waiting.join()
+assert ended.is_set() and strangers() == 0
+print("settled")
+"""
+
+
+def test_it_waits_for_threads_that_python_does_not_know_and_not_for_ever() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(ROOT / "remote")},
+    )
+    assert (done.stdout, done.returncode) == ("settled\n", 0), done.stderr

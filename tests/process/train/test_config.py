@@ -1,0 +1,184 @@
+"""The config: small YAML files, the command line above them, mistakes told with file, line and nearest name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rgt_train import cli, exits
+from rgt_train.config.fields import COMMON, TASKS, Field, fields_of
+from rgt_train.config.merge import merge
+from rgt_train.config.reader import SHIPPED, read
+from rgt_train.config.table import tables
+from rgt_train.exits import UsageError
+
+from tests.process.train.harness import ENV, ROOT, TIMEOUT
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "c.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_reads_scalars_quotes_and_comments(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "---\n# a comment\n\nlr: 1e-3   # why\nname: 'it''s # no comment'\nother: \"a\\tb\" # yes\nempty:\nurl: http://x#y\n"
+        "flow: [a, 'b', c]  # three\nlist:\n- x\n- y # z\nnone: []\n",
+    )
+    found = {key: scalar.text for key, scalar in read(path).items()}
+    assert found == {
+        "lr": "1e-3",
+        "name": "it's # no comment",
+        "other": "a\tb",
+        "empty": "",
+        "url": "http://x#y",
+        "flow": "a,b,c",
+        "list": "x,y",
+        "none": "",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("lr: 1\n  nested: 2\n", r":2: expected 'key: value'"),
+        ("a:\n  b:\n    c: 1\n", r":3: expected 'key: value'"),
+        ("a:\n  b: 1\n   c: 1\n", r":3: expected 'key: value'"),
+        ("a:\n\tb: 1\n", r":2: a line is indented by something other than spaces"),
+        ("save:\n  keep: 1\nkeep: 2\n", r":3: 'keep' is given twice, first at .*:2"),
+        ("a: {b: 1}\n", r":1: only plain values"),
+        ("a: &x 1\n", r":1: only plain values"),
+        ("a: |\n  text\n", r":1: only plain values"),
+        ("a: b: c\n", r":1: only plain values"),
+        ("a: [b, [c]]\n", r":1: "),
+        ("a:\n- b: c\n", r":2: only plain values"),
+        ('a: "\\q"\n', r":1: the escape"),
+        ("- a\n", r":1: expected 'key: value'"),
+        ("lr: 1\nlr: 2\n", r":2: 'lr' is given twice, first at .*:1"),
+        ('name: "open\n', r":1: the quotes"),
+        ("lr:1\n", r":1: expected"),
+    ],
+)
+def test_refuses_what_it_would_have_to_guess(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        read(write(tmp_path, text))
+
+
+def test_the_command_line_beats_the_file(tmp_path: Path) -> None:
+    config = merge([write(tmp_path, "epochs: 3\nlr: 0.5\n")], {"epochs": "7", "seed": None})
+    assert (config.int("epochs"), config.float("lr"), config.int("seed")) == (7, 0.5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: 1\nepoch: 3\n", r"c\.yaml:2: unknown key 'epoch' for task char_lm; did you mean 'epochs'\?"),
+        (
+            "Learning: 3\n",
+            r"c\.yaml:1: unknown key 'Learning' for task char_lm; known are accumulate, batch, ",
+        ),
+        ("noise: 3\n", r"unknown key 'noise' for task char_lm"),
+        ("task: char_ml\n", r"c\.yaml:1: unknown task 'char_ml'; did you mean 'char_lm'\?"),
+        ("epochs: 2.5\n", r"c\.yaml:1: epochs must be a whole number, not '2\.5'"),
+        ("epochs: '2'\n", r"epochs must be a whole number"),
+        ("batch: 0\n", r"batch must be at least 1, not 0"),
+        ("lr: nan\n", r"lr must be at least 0"),
+        ("lr: [1, 2]\n", r"c\.yaml:1: lr takes one value, not a list"),
+        ("optimiser:\n  lr: 1\n", r"c\.yaml:2: unknown section 'optimiser'; did you mean 'optimizer'\?"),
+        ("save:\n  lr: 1\n", r"c\.yaml:2: lr belongs to the section 'optimizer', not 'save'"),
+        ("guard:\n  spike: wran\n", r"c\.yaml:2: spike cannot be 'wran'; did you mean 'warn'\?"),
+        ("task: image_classifier\nbalance: yes\n", r"c\.yaml:2: balance must be true or false, not 'yes'"),
+    ],
+)
+def test_mistakes(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        merge([write(tmp_path, text)], {})
+
+
+def test_sections_lists_and_several_files(tmp_path: Path) -> None:
+    first = write(
+        tmp_path,
+        "task: diffusion\nsave:\n  keep: 7\n  save_every: 3\nlog:\n  loggers: [tensorboard, wandb]\n",
+    )
+    second = tmp_path / "d.yaml"
+    second.write_text("save_every: 9\n")
+    config = merge(["prod", first, second], {"batch": "64"})
+    assert (config.int("keep"), config.int("save_every")) == (7, 9)
+    assert config.names("loggers") == ("tensorboard", "wandb")
+    assert config.str("spike") == "rollback"
+    assert config.given["batch"] == 64
+    assert "lr" not in config.given
+    assert config.float("lr") == 2e-3  # the task's own default
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("task", TASKS)
+def test_the_shipped_configs_fit_every_task(name: str, task: str) -> None:
+    config = merge([name], {"task": task})
+    assert set(config.given) > {"task", "save_every", "spike"}
+    assert set(config.values) == set(fields_of(task))
+
+
+def test_a_file_that_is_not_there_names_the_shipped_ones() -> None:
+    with pytest.raises(UsageError, match=r"shipped are dev and prod"):
+        read("pord")
+
+
+def test_fields_of_a_task_of_ones_own() -> None:
+    own = Field("wings", "int", 2, "wings")
+    config = merge([], {"task": "birds:Task", "wings": "4"}, lambda name: [own])
+    assert config.int("wings") == 4
+    with pytest.raises(UsageError, match="unknown key 'wing' for task birds:Task; did you mean 'wings'"):
+        merge([], {"task": "birds:Task", "wing": "4"}, lambda name: [own])
+
+
+def test_fields_have_a_section_and_a_help() -> None:
+    for field in (*COMMON, *(field for fields in TASKS.values() for field in fields)):
+        assert field.help and field.section and not field.help.endswith("."), field.name
+        assert field.kind in ("int", "float", "bool", "str", "names")
+
+
+def test_mistakes_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for argv, message in (
+        (["--epochs", "x"], "--epochs: epochs must be a whole number, not 'x'"),
+        (["--set", "lr"], "--set lr: expected KEY=VALUE"),
+        (["--set", "widht=3"], "did you mean 'width'?"),
+        ([], "--out DIR is missing"),
+        (["--config", "/nowhere.yaml"], "cannot read the config /nowhere.yaml"),
+        (
+            ["--set", "loggers=tensorbord"],
+            "unknown logger 'tensorbord'; known are tensorboard, wandb, trackio",
+        ),
+        (["--task", "nomodule:Task"], "cannot import 'nomodule'"),
+        (["--task", "json:JSONDecoder"], "JSONDecoder has no method model, loss, validation"),
+        (["--task", "json:Nothing"], "has no 'Nothing'"),
+    ):
+        assert cli.main(argv) == exits.USAGE
+        assert message in capsys.readouterr().err
+
+
+def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: cannot open')\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "rgt_train", "--out", str(tmp_path / "run")],
+        env={**ENV, "PYTHONPATH": f"{tmp_path}:{ENV['PYTHONPATH']}"},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+    )
+    assert done.returncode == exits.USAGE
+    assert (
+        f"torch is not importable by {sys.executable}: ImportError: libcudart.so.12: cannot open"
+        in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_key_is_documented() -> None:
+    page = (ROOT / "docs" / "trainer.md").read_text()
+    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config.table"

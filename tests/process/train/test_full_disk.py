@@ -1,0 +1,210 @@
+"""Real file systems that run out of inodes, of bytes, or turn read-only while a real trainer saves."""
+
+from __future__ import annotations
+
+import errno
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from rgt_train import exits
+
+from tests.process.train.harness import (
+    Mounts,
+    Trainer,
+    Zygote,
+    assert_same,
+    events,
+    final_state,
+    losses,
+    steps_kept,
+)
+
+VALUES = {"epochs": 1, "steps_per_epoch": 120, "save_every": 5, "pace_ms": 20}
+LAST = 120
+
+
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounts]:
+    made = Mounts(
+        tmp_path_factory.mktemp("mounts"),
+        {
+            "inodes": "size=64m,nr_inodes=128",
+            "bytes": "size=4m",
+            "hold": "size=64m,nr_inodes=128",
+            "readonly": "size=16m",
+        },
+    )
+    if made.zygote is None:
+        pytest.skip("no mount namespace can be made here")
+    yield made
+    made.zygote.close()
+
+
+@pytest.fixture(scope="module")
+def reference(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("reference") / "run"
+    assert trainers.launch(out, {**VALUES, "pace_ms": 0}).wait() == 0
+    return out
+
+
+def fill_inodes(place: Path) -> list[Path]:
+    filler: list[Path] = []
+    for number in range(100_000):
+        path = place / f"fill{number}"
+        try:
+            path.touch()
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+            return filler
+        filler.append(path)
+    raise AssertionError("never full")
+
+
+def fill_bytes(place: Path) -> list[Path]:
+    path = place / "fill"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError as error:
+            assert error.errno == errno.ENOSPC
+    return [path]
+
+
+def failure(trainer: Trainer) -> tuple[str, str]:
+    """Return the two lines of the first failed save."""
+    second = trainer.wait_line("checkpoint save failed")
+    return trainer.lines[trainer.lines.index(second) - 1], second
+
+
+def assert_recovered(trainer: Trainer, out: Path, reference: Path) -> None:
+    trainer.wait_line(r"^checkpoint saved again at step \d+$")
+    assert trainer.wait() == 0, trainer.text()
+    assert events(out, "checkpoint-recovered")
+    assert losses(out) == losses(reference)
+    assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
+    assert not list((out / "checkpoints").glob(".*"))
+
+
+def test_no_inodes(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    out, place = mounts.outside("inodes") / "run", mounts.outside("inodes")
+    trainer = mounts.zygote.launch(mounts.inside("inodes") + "/run", {**VALUES, "max_unsaved": 1000})
+    trainer.wait_line(r"^checkpoint \d", count=2)
+    filler = fill_inodes(place)
+    raw, told = failure(trainer)
+    inside = mounts.inside("inodes")
+    assert re.fullmatch(
+        rf"OSError: \[Errno 28\] No space left on device: '{inside}/run/checkpoints/\.tmp-\d+-1(/\S+)?'", raw
+    )
+    assert re.fullmatch(
+        rf"checkpoint save failed at step \d+: no inodes left on {inside} "
+        r"\(\d+ of 128 used; bytes \d+ %\); last good checkpoint is step \d+",
+        told,
+    )
+    good = int(told.rsplit(" ", 1)[1])
+    trainer.wait_line(rf"^step {good + 12} ")  # it goes on training
+    assert steps_kept(out)[-1] == good
+    for path in filler:
+        path.unlink()
+    assert_recovered(trainer, out, reference)
+    event = events(out, "checkpoint-failed")[0]
+    assert (event["resource"], event["mount"], event["error"]) == ("inodes", inside, raw)
+
+
+def test_no_bytes(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    out, place = mounts.outside("bytes") / "run", mounts.outside("bytes")
+    trainer = mounts.zygote.launch(mounts.inside("bytes") + "/run", {**VALUES, "max_unsaved": 1000})
+    trainer.wait_line(r"^checkpoint \d", count=2)
+    filler = fill_bytes(place)
+    raw, told = failure(trainer)
+    assert raw.startswith("OSError: [Errno 28] No space left on device: '")
+    assert f"no bytes left on {mounts.inside('bytes')} (needs " in told
+    good = int(told.rsplit(" ", 1)[1])
+    trainer.wait_line(rf"^step {good + 12} ")
+    for path in filler:
+        path.unlink()
+    assert_recovered(trainer, out, reference)  # losses that did not fit into metrics.jsonl are there now
+    assert events(out, "checkpoint-failed")[0]["resource"] == "bytes"
+
+
+def test_read_only(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    out = mounts.outside("readonly") / "run"
+    trainer = mounts.zygote.launch(mounts.inside("readonly") + "/run", {**VALUES, "max_unsaved": 1000})
+    trainer.wait_line(r"^checkpoint \d", count=2)
+    # A mount with open writers cannot be remounted, so its directory gets a read-only cover.
+    mounts.cover(out / "checkpoints", read_only=True)
+    raw, told = failure(trainer)
+    assert raw.startswith("OSError: [Errno 30] Read-only file system: '")
+    assert "is read-only; last good checkpoint is step " in told
+    mounts.cover(out / "checkpoints", read_only=False)
+    assert_recovered(trainer, out, reference)
+    assert events(out, "checkpoint-failed")[0]["resource"] == "read-only"
+
+
+def test_holding(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    out, place = mounts.outside("hold") / "run", mounts.outside("hold")
+    inside = mounts.inside("hold") + "/run"
+    values = {**VALUES, "max_unsaved": 8, "hold_limit": 2, "keep": 1}
+    first = mounts.zygote.launch(inside, values)
+    first.wait_line(r"^checkpoint \d")
+    filler = fill_inodes(place)
+    line = first.wait_line(
+        r"^holding at step \d+: \d+ steps are not saved \(limit 8\); waiting up to 2 s until "
+    )
+    held = int(line.split(":")[0].rsplit(" ", 1)[1])
+    assert first.wait() == exits.NO_SPACE
+    assert max(losses(out)) == held, "no step was made that could not be kept"
+    good = steps_kept(out)[-1]
+    assert f"last good checkpoint is step {good}, {held - good} steps are lost" in first.text()
+    # Launched again on the full disk it resumes, works up to the limit, holds, and obeys a signal.
+    second = mounts.zygote.launch(inside, {**values, "hold_limit": 600})
+    second.wait_line("^holding at step ")
+    second.signal(signal.SIGTERM)
+    assert second.wait() == exits.PREEMPTED
+    third = mounts.zygote.launch(inside, {**values, "hold_limit": 600})
+    third.wait_line("^holding at step ")
+    for path in filler:
+        path.unlink()
+    assert_recovered(third, out, reference)
+    assert [event["reason"] for event in events(out, "resume")] == ["hold-limit", "SIGTERM"]
+
+
+def test_older_checkpoints_are_given_up_before_it_holds(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    place = mounts.outside("hold")
+    out, inside = place / "tight", mounts.inside("hold") + "/tight"
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 12, "keep": 3, "hold_limit": 60})
+    trainer.wait_line(r"^checkpoint \d", count=3)
+    filler = fill_inodes(place)
+    trainer.wait_line("checkpoint save failed")
+    trainer.wait_line(r"^no room for step \d+: gave up step-\d+-a1$")
+    trainer.wait_line(r"^checkpoint saved again at step \d+$")
+    assert "holding" not in trainer.text()
+    for path in filler:
+        path.unlink()
+    assert trainer.wait() == 0, trainer.text()
+    assert losses(out) == losses(reference)
+    assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
+
+
+def test_the_result_waits_for_the_disk_too(mounts: Mounts, reference: Path) -> None:
+    assert mounts.zygote is not None
+    place = mounts.outside("hold")
+    out, inside = place / "end", mounts.inside("hold") + "/end"
+    trainer = mounts.zygote.launch(inside, {**VALUES, "max_unsaved": 1000, "keep": 1})
+    trainer.wait_line(r"^checkpoint \d", count=2)
+    filler = fill_inodes(place)
+    trainer.wait_line(r"^holding at step 120: ")
+    assert not (out / "result.json").exists()
+    for path in filler:
+        path.unlink()
+    assert_recovered(trainer, out, reference)
+    assert (out / "result.json").exists()
+    assert (out / "best.json").read_text() == (reference / "best.json").read_text()

@@ -1,0 +1,287 @@
+"""Metrics beside metrics.jsonl: event files read by the agent and by TensorBoard, services behind a guard, run.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import subprocess
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_train import record
+from rgt_train.exits import UsageError
+from rgt_train.logs import sinks
+from rgt_train.logs.crc32c import Patched, crc32c, masked
+from rgt_train.logs.event_file import EventFile
+from rgt_train.logs.sinks import Guarded, Launch, Tracker, open_sinks
+from rgt_train.report import Report
+
+from tests.process.train import frameworks
+from tests.process.train.harness import Zygote, metrics
+
+
+class TestChecksum:
+    @pytest.mark.parametrize(
+        ("data", "crc"),
+        [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],
+    )
+    def test_known_values(self, data: bytes, crc: int) -> None:
+        """The check value of the CRC catalogue and the vectors of RFC 3720."""
+        assert crc32c(data) == crc
+        assert crc32c(data) != zlib.crc32(data) or not data
+
+    def test_the_mask_of_tfrecord(self) -> None:
+        crc = 0x12345678
+        assert masked(crc) == (((crc >> 15) | (crc << 17) & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
+
+    def test_patched_is_the_crc_of_the_whole(self) -> None:
+        draw = random.Random(1)
+        for size in (1, 9, 200):
+            places = sorted(draw.sample(range(size), draw.randint(1, size)))
+            template = bytearray(draw.randbytes(size))
+            for place in places:
+                template[place] = 0
+            patched = Patched(bytes(template), places)
+            for _ in range(5):
+                changing = draw.randbytes(len(places))
+                for place, byte in zip(places, changing, strict=True):
+                    template[place] = byte
+                assert patched.crc(changing) == crc32c(bytes(template))
+
+
+VALUES = {"loss": 1.25, "lr": 3e-4, "grad_norm": 0.5, "val_acc": 0.75}
+
+
+def write_events(folder: Path) -> None:
+    first = EventFile(folder)
+    for step in range(1, 301):
+        first.point(step, 1000.0 + step, {**VALUES, "loss": step / 4})
+    first.close()
+    second = EventFile(folder, step=200)  # resumed at 200: the last hundred come again
+    for step in range(201, 231):
+        second.point(step, 2000.0 + step, {**VALUES, "loss": -float(step)})
+    second.point(20_000, 3000.0, {"loss": math.nan, "huge": 1e300, "ünï": -math.inf})
+    second.close()
+
+
+def test_the_agent_reads_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rgt_box.metrics.command import main
+
+    write_events(tmp_path / "tensorboard")
+    assert main([str(tmp_path / "tensorboard"), "--json"]) == 0
+    series = {line["tag"]: line for line in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert set(series) == {"loss", "lr", "grad_norm", "val_acc", "huge", "ünï"}
+    assert {line["source"] for line in series.values()} == {"tensorboard"}
+    assert (series["loss"]["points"], series["loss"]["nonfinite"]) == (231, 1)  # what came again counts once
+    assert (series["lr"]["points"], series["lr"]["last"]) == (230, [230, pytest.approx(3e-4)])
+
+
+TENSORBOARD = """
+import sys, json
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+read = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0}); read.Reload()
+print(json.dumps({tag: [(e.step, e.value, e.wall_time) for e in read.Scalars(tag)] for tag in read.Tags()["scalars"]}))
+"""
+
+
+def test_tensorboard_reads_them_and_forgets_what_comes_again(tmp_path: Path) -> None:
+    write_events(tmp_path / "events")
+    read = json.loads(frameworks.run(TENSORBOARD, tmp_path, "events").stdout)
+    assert set(read) == {"loss", "lr", "grad_norm", "val_acc", "huge", "ünï"}
+    loss = {step: value for step, value, _ in read["loss"]}
+    assert len(read["loss"]) == 231
+    assert [loss[step] for step in range(1, 201)] == [step / 4 for step in range(1, 201)]
+    assert [loss[step] for step in range(201, 231)] == [-float(step) for step in range(201, 231)]
+    assert math.isnan(loss[20_000])
+    assert read["huge"][0][1] == pytest.approx(3.4028234e38)
+    assert read["lr"][0] == [1, pytest.approx(3e-4), 1001.0]
+    assert read["ünï"][0][1] == -math.inf
+
+
+class Collect:
+    def __init__(self) -> None:
+        self.points: list[tuple[int, Mapping[str, float]]] = []
+        self.closed = False
+
+    def point(self, step: int, seconds: float, values: Mapping[str, float]) -> None:
+        if step == 3:
+            raise ConnectionError("the service is gone")
+        self.points.append((step, values))
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_sink_that_fails_is_switched_off_and_told_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    bad, good = Collect(), Collect()
+    report = Report(tmp_path)
+    report.add([Guarded("bad", bad, said.append)])
+    for step in (1, 2, 3, 4, 5):
+        report.point(step, 0.1, loss=1.0)
+    report.close()
+    assert [step for step, _ in bad.points] == [1, 2]
+    assert said == [
+        "logger bad failed and is switched off for this launch: ConnectionError: the service is gone"
+    ]
+    assert not bad.closed
+    assert len(metrics(tmp_path)) == 5
+    report = Report(tmp_path)
+    report.add([Guarded("good", good, said.append)])
+    report.close()
+    assert good.closed
+
+
+def test_values_that_are_not_finite_stay_json(tmp_path: Path) -> None:
+    report = Report(tmp_path)
+    report.point(1, 0.5, loss=math.nan, lr=1.0)
+    report.event("odd", 2, values=[math.inf, {"a": -math.inf}])
+    report.close()
+    first, second = metrics(tmp_path)
+    assert (first["loss"], first["lr"]) == ("nan", 1.0)
+    assert second["values"] == ["inf", {"a": "-inf"}]
+
+
+class FakeService:
+    """Has the calls of trackio, whose own package is not among the test's libraries."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any]] = []
+
+    def init(self, **arguments: Any) -> FakeService:
+        self.calls.append(("init", arguments))
+        return self
+
+    def log(self, values: dict[str, float]) -> None:
+        self.calls.append(("log", values))
+
+    def finish(self) -> None:
+        self.calls.append(("finish", None))
+
+
+def test_a_service_gets_one_identity_per_run_and_the_step_as_a_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = FakeService()
+    monkeypatch.setitem(__import__("sys").modules, "trackio", service)
+    launch = Launch(str(tmp_path / "run"), 40, {"lr": 0.1}, "birds")
+    (sink,) = open_sinks(["trackio"], launch, print)
+    sink.point(41, 0.0, {"loss": 1.0})
+    sink.close()
+    assert service.calls == [
+        ("init", {"project": "birds", "name": launch.identity, "config": {"lr": 0.1}, "resume": "allow"}),
+        ("log", {"train_step": 41, "loss": 1.0}),
+        ("finish", None),
+    ]
+    assert launch.identity == Launch(f"{tmp_path}/x/../run", 0, {}, "").identity
+
+
+def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = Launch(str(tmp_path), 0, {}, "p")
+    with pytest.raises(UsageError, match="unknown logger 'tb'"):
+        open_sinks(["tb"], launch, print)
+    monkeypatch.setitem(__import__("sys").modules, "wandb", None)
+    with pytest.raises(UsageError, match="logger wandb was asked for, but it is not installed here"):
+        open_sinks(["wandb"], launch, print)
+    said: list[str] = []
+    monkeypatch.setitem(sinks.SINKS, "tensorboard", lambda launch: Tracker(object(), launch, {}))
+    assert open_sinks(["tensorboard"], launch, said.append) == []
+    assert "could not be opened and is left out: AttributeError" in said[0]
+
+
+WANDB = """
+import sys
+from rgt_train.logs.sinks import Launch, open_sinks
+for start in (0, 3):
+    (sink,) = open_sinks(["wandb"], Launch(sys.argv[1], start, {"lr": 0.1, "task": "birds"}, "birds"), print)
+    for step in range(start + 1, start + 6):
+        sink.point(step, 0.0, {"loss": 1.0 / step})
+    sink.close()
+"""
+
+
+def test_the_real_wandb_offline(tmp_path: Path) -> None:
+    done = frameworks.run(WANDB, tmp_path, str(tmp_path / "run"))
+    assert "failed" not in done.stdout and "left out" not in done.stdout, done.stdout
+    kept = sorted((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(kept) == 2
+    assert all(b"train_step" in path.read_bytes() for path in kept)
+    identity = Launch(str(tmp_path / "run"), 0, {}, "").identity
+    assert {path.name for path in kept} == {f"run-{identity}.wandb"}
+
+
+def test_a_run_with_tensorboard_that_is_killed(trainers: Zygote, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    values = {"loggers": "tensorboard", "save_every": 10, "pace_ms": 15}
+    died = trainers.launch(out, values)
+    died.wait_line(r"^step 34 ")
+    died.kill()
+    again = trainers.launch(out, values)
+    assert again.wait() == 0, again.text()
+    files = sorted((out / "tensorboard").iterdir())
+    assert len(files) == 2
+    read = json.loads(frameworks.run(TENSORBOARD, tmp_path, str(out / "tensorboard")).stdout)
+    steps = [step for step, _, _ in read["loss"]]
+    assert steps == list(range(1, 81))  # each once: what was lost and came again is not there twice
+    assert [step for step, _, _ in read["val_loss"]] == [40, 80]
+
+
+class TestRecord:
+    def git(self, folder: Path, *words: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
+
+    def test_the_state_of_the_work_tree(self, tmp_path: Path) -> None:
+        assert record.git_state(str(tmp_path)) is None
+        self.git(tmp_path, "init", "-b", "main")
+        (tmp_path / "a.py").write_text("1\n")
+        self.git(tmp_path, "add", ".")
+        self.git(tmp_path, "commit", "-m", "x")
+        clean = record.git_state(str(tmp_path))
+        assert clean is not None
+        assert (clean["branch"], clean["dirty"], clean["diff_sha256"], clean["untracked"]) == (
+            "main",
+            False,
+            None,
+            0,
+        )
+        assert len(clean["commit"]) == 40
+        (tmp_path / "a.py").write_text("2\n")
+        (tmp_path / "b.py").write_text("3\n")
+        dirty = record.git_state(str(tmp_path))
+        assert dirty is not None
+        assert (dirty["dirty"], dirty["untracked"], dirty["commit"]) == (True, 1, clean["commit"])
+        (tmp_path / "a.py").write_text("4\n")
+        other = record.git_state(str(tmp_path))
+        assert other is not None
+        assert other["diff_sha256"] != dirty["diff_sha256"]
+
+    def test_the_first_launch_stays(self, tmp_path: Path) -> None:
+        record.write(tmp_path, {"attempt": 1})
+        record.write(tmp_path, {"attempt": 2})
+        (tmp_path / "run.json").write_text((tmp_path / "run.json").read_text())
+        record.write(tmp_path, {"attempt": 3})
+        body = json.loads((tmp_path / "run.json").read_text())
+        assert (body["first"]["attempt"], body["last"]["attempt"]) == (1, 3)
+        (tmp_path / "run.json").write_text("{ torn")
+        record.write(tmp_path, {"attempt": 4})
+        assert json.loads((tmp_path / "run.json").read_text())["first"]["attempt"] == 4
+
+    def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
+        assert "could not be written" in (record.write(tmp_path / "nowhere", {}) or "")
+
+    def test_what_a_launch_records(self, trainers: Zygote, tmp_path: Path) -> None:
+        out = tmp_path / "run"
+        assert (
+            trainers.launch(out, {"epochs": 1, "steps_per_epoch": 4, "accumulate": 2, "seed": 9}).wait() == 0
+        )
+        last = json.loads((out / "run.json").read_text())["last"]
+        assert (last["seed"], last["world_size"], last["batch"], last["effective_batch"]) == (9, 1, 2, 4)
+        assert last["overrides"]["accumulate"] == 2
+        assert "lr" not in last["overrides"] and last["settings"]["lr"] == 0.003
+        assert last["versions"]["torch"]
+        assert last["git"]["commit"]

@@ -1,0 +1,421 @@
+"""A snapshot is the state of its step, whatever the training does while it is being copied and written."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rgt_train import Options, Run, copying
+from rgt_train.arena_persister import ArenaPersister
+from rgt_train.assembling import counted
+from rgt_train.copying import PARANOID, Torn
+from rgt_train.exits import UsageError
+from rgt_train.hooks import Hooks
+from rgt_train.persister import STEP, Outcome, Request
+from rgt_train.progress import Progress
+from rgt_train.state import RunState
+from rgt_train.store import Store
+
+from tests.process.train.harness import TIMEOUT, assert_same
+
+Build = Callable[..., "Bench"]
+
+
+class Bench:
+    """A small model with everything, a persister, and the state at the last `begin`."""
+
+    def __init__(self, out: Path, *, hooked: bool = True, background: bool = True) -> None:
+        torch.manual_seed(0)
+        nn = torch.nn
+        self.first, self.norm, last = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 1)
+        last.weight.requires_grad_(False)
+        self.model = nn.Sequential(self.first, self.norm, last)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.1)
+        self.ema = torch.optim.swa_utils.AveragedModel(self.model)
+        self.state = RunState(
+            {"model": self.model}, {"optimizer": self.optimizer, "ema": self.ema}, Progress(), {}, {}
+        )
+        self.state.steady, self.state.hooked = {"optimizer", "ema"}, hooked
+        out.mkdir(exist_ok=True)
+        self.pids: list[int] = []
+        self.persister = ArenaPersister(Store(out, 1), started=self.pids.append, background=background)
+        if hooked:
+            self.hooks = Hooks([self.optimizer], self.persister.before_change)
+            assert self.hooks.complete
+        self.at_begin: dict[str, Any] = {}
+        self.steps = 0
+        self.train()
+
+    def train(self) -> None:
+        """One step."""
+        self.optimizer.zero_grad()
+        self.model(torch.randn(8, 64)).square().mean().backward()
+        self.optimizer.step()
+        self.ema.update_parameters(self.model)
+        self.steps += 1
+
+    def whole(self) -> dict[str, Any]:
+        """A copy of all tensors of the state."""
+        parts = self.state.collect([]).parts
+        return {f"{part.spec.file}:{part.spec.key}": part.tensor.clone() for part in parts}
+
+    def begin(self) -> None:
+        """Begin a save."""
+        self.at_begin = self.whole()
+        self.persister.begin(Request(STEP, self.steps), self.state)
+
+    def end(self) -> Outcome:
+        """Wait for its end."""
+        outcome = self.persister.wait()
+        assert outcome is not None
+        return outcome
+
+    def check(self, outcome: Outcome) -> None:
+        """Assert that what is on the disk is the state at `begin`."""
+        from rgt_train.loaded import Loaded
+
+        assert outcome.error is None, outcome.error
+        assert outcome.checkpoint is not None
+        loaded = Loaded(outcome.checkpoint.path)
+        files = [name for name in loaded.manifest["files"] if name.endswith(".safetensors")]
+        found = {f"{file}:{key}": t.clone() for file in files for key, t in loaded.tensors(file).items()}
+        loaded.close()
+        assert_same({key: found[key] for key in self.at_begin}, self.at_begin)
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Iterator[Build]:
+    made: list[Bench] = []
+
+    def make(**options: bool) -> Bench:
+        made.append(Bench(tmp_path / "run", **options))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.persister.close()
+
+
+class Gate:
+    """Holds the copying thread until it is opened."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+        real = copying.copy_all
+
+        def held(pairs: Any) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                self.reached.set()
+                assert self.opened.wait(TIMEOUT)
+            real(pairs)
+
+        monkeypatch.setattr(copying, "copy_all", held)
+
+
+@pytest.mark.parametrize("paranoid", ["0", "1"])
+def test_training_goes_on_and_the_snapshot_does_not_change(
+    build: Build, monkeypatch: pytest.MonkeyPatch, paranoid: str
+) -> None:
+    monkeypatch.setenv(PARANOID, paranoid)
+    bench = build()
+    for _ in range(4):  # the same memory again and again: nothing of the save before may be left in it
+        bench.begin()
+        for _ in range(3):
+            bench.train()
+        bench.check(bench.end())
+
+
+def test_the_step_waits_for_the_copy_and_buffers_are_copied_at_once(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    mean = bench.norm.running_mean
+    assert mean is not None
+    before = mean.clone()
+    bench.begin()
+    assert gate.reached.wait(TIMEOUT)
+    bench.optimizer.zero_grad()
+    bench.model(torch.randn(8, 64)).square().mean().backward()  # forward and backward are free
+    assert not torch.equal(before, mean)
+    weight = bench.first.weight.detach().clone()
+    stepped = threading.Event()
+
+    def step() -> None:
+        bench.optimizer.step()
+        stepped.set()
+
+    thread = threading.Thread(target=step)
+    thread.start()
+    assert not stepped.wait(0.05)
+    assert torch.equal(weight, bench.first.weight)
+    gate.opened.set()
+    thread.join(TIMEOUT)
+    assert not torch.equal(weight, bench.first.weight)
+    outcome = bench.end()
+    bench.check(outcome)
+    assert outcome.waited_s > 0
+    assert outcome.stall_s > outcome.waited_s
+
+
+def test_a_change_behind_the_optimizers_back_is_noticed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.01, 0.01)
+    gate.opened.set()
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert torn.error.names == ["0.weight"]
+    (note,) = torn.notes
+    assert note.startswith(
+        "0.weight changed between run.step and the next optimizer.step(): that save is dropped. "
+        "A resume would leave such a change out: make it before run.step."
+    )
+    bench.begin()
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.001, 0.001)
+    bench.check(bench.end())
+
+
+def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    assert gate.reached.wait(TIMEOUT)
+    bench.first.weight.data.add_(1)  # not counted: an operation that still goes on
+    gate.opened.set()
+    flight = bench.persister._flight
+    assert flight is not None
+    assert flight.submitted.wait(TIMEOUT)
+    with torch.no_grad():
+        bench.first.weight.add_(0)  # its end
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert os.listdir(os.path.join(bench.persister._store.root)) == [], "the writer has published nothing"
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_a_save_that_failed_before_it_was_judged_is_no_trouble_for_the_next(
+    build: Build, tmp_path: Path
+) -> None:
+    bench = build()
+    blocked = tmp_path / "run" / "checkpoints"
+    blocked.write_text("in the way")
+    bench.begin()
+    helper = bench.persister._client._helper
+    assert helper is not None
+    select.select([helper.sock], [], [], TIMEOUT)  # the writer has told that it failed
+    assert isinstance(bench.end().error, OSError)
+    blocked.unlink()
+    for _ in range(2):
+        bench.begin()
+        bench.train()
+        bench.check(bench.end())
+
+
+def test_a_missing_hook_would_be_noticed_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    bench.hooks.close()
+    bench.begin()
+    bench.train()
+    gate.opened.set()
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert {"0.weight", "optimizer/state/0/exp_avg", "ema/module.0.weight"} <= set(torn.error.names)
+
+
+def test_without_hooks_everything_is_copied_at_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = build(hooked=False), Gate(monkeypatch)
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+    assert not gate.reached.is_set(), "no thread copies anything"
+
+
+def test_the_trainer_itself_writes_where_it_is_told_to(build: Build) -> None:
+    bench = build(background=False)
+    bench.begin()
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_state_of_another_shape_gets_new_memory(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    bench.check(bench.end())
+    bench.first.register_buffer("late", torch.arange(5000))
+    bench.begin()
+    bench.check(bench.end())
+    assert "model.safetensors:0.late" in bench.at_begin
+
+
+def test_a_writer_that_dies_is_replaced_and_at_last_done_without(build: Build, tmp_path: Path) -> None:
+    bench = build()
+    bench.begin()
+    bench.check(bench.end())
+    for number in (1, 2):
+        bench.persister._client.start()
+        os.kill(bench.pids[-1], signal.SIGSTOP)  # in the middle of what it gets next
+        bench.begin()
+        bench.persister.before_change()
+        os.kill(bench.pids[-1], signal.SIGKILL)
+        outcome = bench.end()
+        assert "the writer process died (SIGKILL)" in str(outcome.error)
+        assert len(bench.pids) == number
+        bench.train()
+        assert (number == 1) == (outcome.notes == ())
+    assert "it died 2 times in a row" in outcome.notes[0]
+    bench.begin()
+    bench.check(bench.end())
+    assert len(bench.pids) == 2
+
+
+def test_a_writer_that_died_between_two_saves_is_replaced(build: Build) -> None:
+    bench = build()
+    for _ in range(3):
+        bench.begin()
+        bench.train()
+        bench.check(bench.end())
+        helper = bench.persister._client._helper
+        assert helper is not None
+        helper.process.kill()
+        helper.process.wait()
+    assert len(set(bench.pids)) == 3
+
+
+def test_a_snapshot_can_be_written_again(build: Build, tmp_path: Path) -> None:
+    bench = build()
+    blocked = tmp_path / "run" / "checkpoints"
+    blocked.write_text("in the way")
+    bench.begin()
+    bench.train()
+    failed = bench.end()
+    assert isinstance(failed.error, OSError)
+    assert failed.error.errno is not None
+    blocked.unlink()
+    bench.persister.again(give_up=False)
+    bench.train()
+    bench.check(bench.end())
+
+
+def test_what_cannot_be_stored_is_told_by_its_name(build: Build) -> None:
+    bench = build()
+    bench.model.register_buffer("sparse", torch.eye(3).to_sparse())
+    with pytest.raises(UsageError, match=r"sparse is a torch\.sparse_coo tensor"):
+        bench.begin()
+    assert not bench.persister.busy
+
+
+class Average:
+    """Averaged weights as many keep them: changed by ``.data``, which torch does not count."""
+
+    def __init__(self) -> None:
+        self.weights = torch.zeros(64)
+
+    def update(self) -> None:
+        """Take in a step."""
+        self.weights.data.add_(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return them."""
+        return {"weights": self.weights}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Put them back."""
+        self.weights.copy_(state["weights"])
+
+
+def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rgt_train.loaded import Loaded
+
+    model, ema, gate = torch.nn.Linear(4, 1), Average(), Gate(monkeypatch)
+    run = Run(
+        tmp_path, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), ema=ema, samples=4,
+        epochs=1, options=Options(save_every=2, log_every=0),
+    )  # fmt: skip
+    with run:
+        for _ in range(2):
+            ema.update()
+            run.step(1.0)
+        assert gate.reached.wait(TIMEOUT)
+        ema.update()  # of step 3
+        gate.opened.set()
+    loaded = Loaded(os.path.join(tmp_path, "checkpoints", "step-00000002-a1"))
+    assert loaded.tensors("trainer.safetensors")["ema/weights"].tolist() == [2.0] * 64
+    loaded.close()
+
+
+def test_which_averaged_weights_are_known_to_be_counted() -> None:
+    from rgt_train.tasks.ema import Ema
+
+    model = torch.nn.Linear(2, 1)
+    parts: dict[str, Any] = {
+        "ours": Ema(model, 0.9), "torch": torch.optim.swa_utils.AveragedModel(model), "own": Average(),
+    }  # fmt: skip
+    assert counted(parts) == {"ours", "torch"}
+    before = [t._version for t in parts["ours"].module.parameters()]
+    parts["ours"].update()
+    assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
+
+
+def copied(bench: Bench) -> copying.Copy:
+    """Wait until the copying thread has ended; nobody has judged the copy yet."""
+    flight = bench.persister._flight
+    assert flight is not None and flight.copy is not None
+    assert flight.copy._over.wait(TIMEOUT)
+    assert not flight.copy.settled
+    return flight.copy
+
+
+def backward(bench: Bench) -> None:
+    bench.optimizer.zero_grad()
+    bench.model(torch.randn(8, 64)).square().mean().backward()
+
+
+def hooks_of(bench: Bench) -> int:
+    parameters: list[Any] = list(bench.model.parameters())
+    return sum(len(parameter._post_accumulate_grad_hooks or ()) for parameter in parameters)
+
+
+def test_a_backward_pass_is_enough_to_publish(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    copy = copied(bench)
+    assert hooks_of(bench) == 5, "of all that get gradients, where they are few"
+    backward(bench)
+    assert copy.settled
+    bench.optimizer.step()
+    assert hooks_of(bench) == 0
+    bench.check(bench.end())
+
+
+def test_a_change_before_the_backward_pass_is_seen_in_it(build: Build) -> None:
+    bench = build()
+    bench.begin()
+    copy = copied(bench)
+    with torch.no_grad():
+        bench.first.weight.clamp_(-0.01, 0.01)
+    backward(bench)
+    assert copy.settled
+    outcome = bench.end()
+    assert isinstance(outcome.error, Torn)
+    assert hooks_of(bench) == 5, "until the next step or save"
+    bench.begin()
+    bench.check(bench.end())
+    bench.persister.close()
+    assert hooks_of(bench) == 0
