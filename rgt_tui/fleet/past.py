@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from rgt_tui.model.box import Past
 from rgt_tui.model.protocol import History, HistoryRequest, Sample
@@ -18,8 +19,14 @@ WIDTHS = (60.0, 120.0, 240.0, 480.0)
 LONGEST_SECONDS = 86400.0
 STRETCHES = 240
 """How many are kept, unless said otherwise."""
+MOST_NAMES = 128
+"""Figures that are kept of a box; a box has a handful, and two for each mount."""
+EARLIEST, LATEST = -6e10, 6e10
+"""Client clock, epoch seconds: what lies beyond is no time, and the grid is not reckoned there."""
 LONG_GAP_SECONDS = 120.0
 """After so long an absence the recorder's summary is asked for; the agent then leaves out old samples."""
+NARROWEST, WIDEST = 1.0, 3600.0
+"""Seconds of a recorder's row."""
 HALF = 0.5
 """A stretch counts as seen when so much of it was."""
 
@@ -106,9 +113,10 @@ class Stretch:
     def _done(self) -> Past | None:
         if self._place is None or not self._sums:
             return None
-        means = tuple(tenths(total / count) for total, count in self._sums.values())
+        sums = dict(islice(self._sums.items(), MOST_NAMES))
+        means = tuple(tenths(total / count) for total, count in sums.values())
         at = (self._place + 1) * self._width
-        return Past(names=tuple(self._sums), at=(at,), values=(means,), width=self._width)
+        return Past(names=tuple(sums), at=(at,), values=(means,), width=self._width)
 
 
 _NONE = (0.0, 0)
@@ -138,24 +146,26 @@ def from_history(frame: History, skew: float) -> Past:
     """Return what the recorder saw, on the client's clock.
 
     The rows are cut by a clock of the box that does not jump, and carry one that may: a row whose time does not fit
-    its place among the others is put where its place says.
+    its place among the others is put where its place says. Of more rows than a day has, the newest count.
 
     Args:
         frame: The frame.
         skew: Box clock minus client clock, seconds.
     """
     newest = next((place for place in range(len(frame.rows) - 1, -1, -1) if frame.rows[place].count), None)
-    if newest is None or not (math.isfinite(frame.width) and frame.width > 0):
+    if newest is None or not NARROWEST <= frame.width <= WIDEST:
         return Past()
     kept = []
-    for place, row in enumerate(frame.rows):
+    first = max(0, len(frame.rows) - 1 - math.ceil(LONGEST_SECONDS / frame.width))
+    for place, row in enumerate(frame.rows[first:], first):
         by_place = frame.rows[newest].at + (place - newest) * frame.width
         at = row.at if abs(row.at - by_place) <= 1.5 * frame.width else by_place
-        means = tuple(tenths(value[1]) if value is not None else None for value in row.values)
-        if row.count and len(means) == len(frame.names) and math.isfinite(at):
+        means = tuple(tenths(value[1]) if value is not None else None for value in row.values[:MOST_NAMES])
+        fits = len(row.values) == len(frame.names) and EARLIEST < at - skew < LATEST
+        if row.count and fits:
             kept.append((at - skew, means))
     return Past(
-        names=frame.names,
+        names=frame.names[:MOST_NAMES],
         at=tuple(at for at, _ in kept),
         values=tuple(means for _, means in kept),
         width=frame.width,
@@ -175,7 +185,7 @@ def merged(old: Past, new: Past, stretches: int = STRETCHES) -> Past:
     if len(new.at) == 1 and _follows(old, new) and len(old.at) < stretches:
         return Past(names=old.names, at=old.at + new.at, values=old.values + new.values, width=old.width)
     end = max(old.at[-1:] + new.at[-1:])
-    names = tuple(dict.fromkeys((*old.names, *new.names)))
+    names = tuple(dict.fromkeys((*old.names, *new.names)))[:MOST_NAMES]
     # Once wide, what is lost does not come back.
     least = min(old.width, WIDTHS[-1]) if old.at else WIDTHS[0]
     for width in (width for width in WIDTHS if width >= least):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -32,7 +32,8 @@ from rgt_tui.profiles.readings import memory_pct
 
 RING = 120
 EVENTS = 100
-MOST_RUNS = 2000
+MOST_RUNS = 4000
+MOST_FOUND = 1000
 MOST_QUEUES = 256
 MOST_LOGS = 256
 """Of one box; then the one gives way that was silent for longest: trainings come and go for as long as rgt runs."""
@@ -118,13 +119,15 @@ def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LI
 
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
-    run = next((run for run in state.runs if run.name == frame.run), None)
-    if run is None:
-        run = _standing(RunState(name=frame.run), state.found)
+    known = next((run for run in state.runs if run.name == frame.run), None)
+    run = known if known is not None else _standing((RunState(name=frame.run),), state.found)[0]
     run = rewound(run, frame, run.cursors.get(frame.source))
     folded = fold(run, frame, now, state.clock_skew or 0.0)
-    runs = _put(state.runs, folded, lambda item: item.name, MOST_RUNS, lambda item: item.last_at)
-    return replace(state, runs=_in_queue_order(state, runs))
+    if known is not None:
+        return replace(state, runs=tuple(folded if run is known else run for run in state.runs))
+    runs = _newest(state.runs, (folded,))
+    queued = any(cell.name == frame.run for queue in state.queues for cell in queue.cells)
+    return replace(state, runs=_in_queue_order(state, runs) if queued else runs)
 
 
 def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
@@ -154,14 +157,21 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
 
 
 def _found(state: BoxState, frame: Found, now: float) -> BoxState:
-    found = tuple(_plain(run) for run in frame.runs)
-    runs = state.runs
-    for told in found:
-        if all(run.name != told.name for run in runs):
-            new = RunState(name=told.name)
-            runs = _put(runs, new, lambda item: item.name, MOST_RUNS, lambda item: item.last_at)
-    runs = tuple(_standing(run, found) for run in runs)
+    found = tuple(_plain(run) for run in frame.runs[-MOST_FOUND:])
+    names = {run.name for run in state.runs}
+    new = tuple(RunState(name=name) for name in dict.fromkeys(run.name for run in found) if name not in names)
+    runs = _standing(_newest(state.runs, new), found)
     return replace(state, found=found, runs=_in_queue_order(state, runs))
+
+
+def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunState, ...]:
+    """Return the runs with new ones behind them; of too many, those go that were silent for longest."""
+    over = len(runs) + len(new) - MOST_RUNS
+    if over > 0:
+        silent = sorted(range(len(runs)), key=lambda place: runs[place].last_at or 0.0)[:over]
+        kept = set(range(len(runs))).difference(silent)
+        runs = tuple(run for place, run in enumerate(runs) if place in kept)
+    return (*runs, *new)[-MOST_RUNS:]
 
 
 def _plain(run: FoundRun) -> FoundRun:
@@ -177,11 +187,22 @@ def _plain(run: FoundRun) -> FoundRun:
     )
 
 
-def _standing(run: RunState, found: tuple[FoundRun, ...]) -> RunState:
-    """Say of a run whether its processes live; ``NAME/SUB`` are several runs of one training."""
-    told = next(
-        (each for each in found if run.name == each.name or run.name.startswith(each.name + "/")), None
-    )
+def _standing(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
+    """Say of runs whether their processes live; ``NAME/SUB`` are several runs of one training."""
+    told = {run.name: run for run in reversed(found)}
+    longest = max(map(len, told), default=0)
+    return tuple(_stands(run, _owner(run.name, told, longest)) for run in runs)
+
+
+def _owner(name: str, told: Mapping[str, FoundRun], longest: int) -> FoundRun | None:
+    """Return the training that a run is of: the one of its name, or of the longest beginning of it."""
+    owner, end = told.get(name), min(len(name), longest + 1)
+    while owner is None and (end := name.rfind("/", 0, end)) >= 0:
+        owner = told.get(name[:end])
+    return owner
+
+
+def _stands(run: RunState, told: FoundRun | None) -> RunState:
     if told is None or (run.alive, run.ended) == (told.alive, told.ended):
         return run
     return replace(run, alive=told.alive, ended=told.ended)

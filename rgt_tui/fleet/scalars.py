@@ -27,6 +27,7 @@ TOTAL = "total_steps"
 MANY_STEPS = 1e15
 MOST_SERIES = 10_000
 """Curves of one run; more names are no metrics."""
+MOST_SOURCES = 10_000
 
 
 def number(value: float | str | None) -> float | None:
@@ -49,7 +50,9 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
         known: Where this source stood; None = never seen.
     """
     if known is None:
-        moved = bool(run.cursors) and not any(place(source) == place(frame.source) for source in run.cursors)
+        # The sources of one place stand together, the newest at the end.
+        here = place(frame.source)
+        moved = bool(run.cursors) and not any(place(source) == here for source in reversed(run.cursors))
         return _anew(run) if moved else run
     if frame.start >= known.offset and (frame.inode == known.inode or "#" in frame.source):
         return run
@@ -105,10 +108,18 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         resumes=run.resumes + _resumes(run, frame),
         best=_best(run.best, new.get(BEST_OF, ())),
         total_steps=total,
-        cursors={**run.cursors, frame.source: Cursor(frame.inode, frame.end)},
+        cursors=_cursors(run.cursors, frame),
         **changes,
         **_progress(run, frame.points, now, skew),
     )
+
+
+def _cursors(known: dict[str, Cursor], frame: Scalars) -> dict[str, Cursor]:
+    """Return how far the sources are; of too many the oldest is forgotten, and comes anew after a reconnect."""
+    cursors = {**known, frame.source: Cursor(frame.inode, frame.end)}
+    if len(cursors) > MOST_SOURCES:
+        del cursors[next(iter(cursors))]
+    return cursors
 
 
 def _best(best: float | None, points: Iterable[tuple[int, float]]) -> float | None:

@@ -32,23 +32,24 @@ class LineSplitter:
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.oversized = 0
         self._limit = limit
-        self._rest = b""
+        self._rest = bytearray()
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes, without their line feeds."""
-        *lines, rest = (self._rest + data).split(b"\n")
-        if self._skipping and lines:
-            lines = lines[1:]
+        """Return the lines that `data` completes, without their line feeds; what waits for its end is not looked at."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])
+            self._rest.clear()
             self._skipping = False
         kept = [line for line in lines if line and len(line) <= self._limit]
         self.oversized += sum(len(line) > self._limit for line in lines)
-        if self._skipping or len(rest) > self._limit:
-            if not self._skipping:
-                self.oversized += 1
+        if not self._skipping and len(self._rest) + len(rest) > self._limit:
             self._skipping = True
-            rest = b""
-        self._rest = rest
+            self.oversized += 1
+            self._rest.clear()
+        elif not self._skipping:
+            self._rest += rest
         return kept
 
 

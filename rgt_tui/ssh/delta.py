@@ -11,10 +11,13 @@ from typing import Any
 import msgspec
 
 from rgt_tui.model.protocol import Sample, SampleDelta
-from rgt_tui.ssh.places import Path, Places, fields, places, row
+from rgt_tui.ssh.places import Places, fields, places, row
 
 _INT = {int}
 APART = frozenset(("t", "boot", "seq", "at", "skipped"))
+
+Changes = dict[Any, Any]
+"""Attribute or position → its new value, or what changes in the struct that stands there."""
 
 replace = msgspec.structs.replace
 _checked = msgspec.convert
@@ -47,13 +50,7 @@ class Rebuilder:
             self._look_into(self._line)
             self._line = None
         new: dict[str, Any] = {"seq": delta.seq, "at": delta.at, "skipped": delta.skipped}
-        for holder, values in self._changes(delta.v).items():
-            if not holder:
-                new.update(values)
-                continue
-            key = str(holder[0])
-            old = new[key] if key in new else getattr(base, key)
-            new[key] = replace(old, **values) if len(holder) == 1 else _with(old, holder[1:], values)
+        new.update(_changed(base, self._changes(delta.v)))
         if delta.put:
             new.update(self._put(delta.put))
         self._sample = replace(base, **new)
@@ -71,26 +68,25 @@ class Rebuilder:
     def _number(self) -> None:
         self._row = row(tuple(self._layout.values()))
 
-    def _changes(self, changes: tuple[Any, ...]) -> dict[Path, dict[str, Any]]:
-        """Return per struct that changes, by where it is, its new values."""
+    def _changes(self, changes: tuple[Any, ...]) -> Changes:
+        """Return the new values, by where they are."""
         numbers, known = changes[::2], self._row.all
         if len(changes) % 2:
             raise ValueError("a place without a value")
         if numbers and (set(map(type, numbers)) != _INT or min(numbers) < 0 or max(numbers) >= len(known)):
             raise ValueError("a place that the sample before does not have")
-        found: dict[Path, dict[str, Any]] = {}
+        found: Changes = {}
         for number, value in zip(numbers, changes[1::2], strict=True):
             place = known[number]
-            holder = place.holder
-            if holder is None:
+            if place.holder is None:
                 continue
             kind = type(value)
             if kind is not place.plain:
                 value = float(value) if kind is int and place.plain is float else _checked(value, place.hint)
-            if holder in found:
-                found[holder][place.name] = value
-            else:
-                found[holder] = {place.name: value}
+            into = found
+            for step in place.holder:
+                into = into.setdefault(step, {})
+            into[place.name] = value
         return found
 
     def _put(self, put: dict[str, Any]) -> dict[str, Any]:
@@ -112,13 +108,19 @@ class Rebuilder:
 _DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(Sample) if field.name not in APART}
 
 
-def _with(old: Any, path: Path, values: dict[str, Any]) -> Any:
-    """Return a struct, or a tuple of such, with other values in the struct that stands at `path` below it."""
-    if not path:
-        return replace(old, **values)
-    step, rest = path[0], path[1:]
-    if isinstance(step, str):
-        return replace(old, **{step: _with(getattr(old, step), rest, values)})
+def _changed(old: Any, changes: Changes) -> dict[str, Any]:
+    """Return of a struct the attributes that are other ones; every list is gone through once, however much changes."""
+    return {
+        name: _with(getattr(old, name), change) if type(change) is dict else change
+        for name, change in changes.items()
+    }
+
+
+def _with(old: Any, changes: Changes) -> Any:
+    """Return a struct, or a tuple of such, with its changes."""
+    if not isinstance(old, tuple):
+        return replace(old, **_changed(old, changes))
     items = list(old)
-    items[step] = _with(items[step], rest, values) if rest else replace(items[step], **values)
+    for index, change in changes.items():
+        items[index] = _with(items[index], change)
     return tuple(items)

@@ -78,10 +78,12 @@ class Pipe(asyncssh.SSHClientSession[bytes]):
             EOFError: it has none, and none will come; or it is longer than any that is expected.
             asyncssh.Error: the connection was lost.
         """
-        while (end := self._data.find(b"\n")) < 0:
-            if len(self._data) > LONGEST_LINE:
+        searched = 0
+        while (end := self._data.find(b"\n", searched)) < 0:
+            searched = len(self._data)
+            if searched > LONGEST_LINE:
                 raise EOFError("a line without an end")
-            await self._more(len(self._data))
+            await self._more(searched)
         line = bytes(memoryview(self._data)[: end + 1])
         self._drop(len(line))
         return line

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 MIN_SPAN = 8.0
 """The closest zoom, in steps."""
+FINEST = 1e-12
+"""The same, as a share of the steps themselves: some count nanoseconds since 1970, and a float has 16 digits."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,14 @@ class View:
     def window(self, extent: tuple[float, float]) -> tuple[float, float]:
         """Return the first and the last step on screen, given those of the data. Never of zero width."""
         first, last = extent
-        if last <= first:
-            last = first + 1.0
+        finest = FINEST * max(abs(first), abs(last))
+        if not last - first > finest:
+            last = first + max(1.0, finest)
         if self.span is None or self.span >= last - first:
             return first, last
-        right = last if self.right is None else min(max(self.right, first + self.span), last)
-        return right - self.span, right
+        span = max(self.span, finest)
+        right = last if self.right is None else min(max(self.right, first + span), last)
+        return right - span, right
 
     def zoom(self, factor: float, about: float | None, extent: tuple[float, float]) -> View:
         """Scale the window by `factor` (below 1 = closer); the step `about` (or the middle) stays."""

@@ -1,0 +1,227 @@
+"""Frames of a hostile or odd box: none costs more than its bytes are worth, and none freezes the client."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
+from rgt_tui.fleet.reduce import MOST_FOUND, MOST_RUNS
+from rgt_tui.fleet.scalars import MOST_SERIES
+from rgt_tui.model.box import BoxSpec, BoxState, Past
+from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.channel import FrameReader, LineSplitter
+from rgt_tui.ssh.pipe import LONGEST_LINE, Pipe
+from rgt_tui.ui.plot.board import Board
+from rgt_tui.ui.plot.settings import Settings
+from rgt_tui.ui.plot.view import View
+from tests.security.costs import LINEAR_AT_MOST, growth
+
+SPEC = BoxSpec(name="a", host="h")
+NOW = 1_700_000_000.0
+HUGE = 10**17
+
+
+def lines(frames: Sequence[dict[str, Any]]) -> list[bytes]:
+    return [json.dumps(frame).encode() for frame in frames]
+
+
+def taken(sent: list[bytes], state: BoxState | None = None) -> BoxState:
+    """Return the state of a box after lines that are all frames."""
+    intake, reader = Intake(SPEC, load_profile("generic-ssh")), FrameReader()
+    state = state or BoxState(spec=SPEC)
+    for line in sent:
+        assert len(line) <= MAX_FRAME_BYTES
+        state = intake.take(state, reader.read(line), NOW)
+    return state
+
+
+def found(count: int) -> list[bytes]:
+    runs = [{"name": f"run{n}/s", "pid": n, "started": 1, "command": ""} for n in range(count)]
+    return lines([{"t": "found", "boot": "b", "at": 1, "runs": runs}])
+
+
+def points(run: str, source: str) -> dict[str, Any]:
+    return {
+        "t": "scalar", "run": run, "source": source, "inode": 1, "start": 0, "end": 9,
+        "points": [[1, None, None, {source[-8:]: 1.0}]],
+    }  # fmt: skip
+
+
+def sources_of_one_run(count: int) -> list[bytes]:
+    return lines([points("r", f"/d/m#{n:07d}") for n in range(count)])
+
+
+def runs_with_a_source(count: int) -> list[bytes]:
+    return lines([points(f"r{n}", f"/d{n}/metrics.jsonl") for n in range(count)])
+
+
+def processes(count: int) -> list[bytes]:
+    procs = [{"pid": 1, "started": 1, "cmd": ""} for _ in range(count)]
+    changed = [value for n in range(count) for value in (3 * n, 2)]
+    return lines([
+        {"t": "sample", "boot": "b", "seq": 1, "at": 1, "procs": procs},
+        {"t": "delta", "seq": 2, "at": 2, "v": changed},
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("make", "size"),
+    [(found, 2500), (processes, 2000)],
+    ids=["found", "processes"],
+)
+def test_four_times_as_much_costs_about_four_times_as_much(make: Any, size: int) -> None:
+    assert growth(make, taken, size) < LINEAR_AT_MOST
+
+
+def more_runs(count: int) -> list[bytes]:
+    return lines([points(f"more{n}", f"/m{n}") for n in range(count)])
+
+
+def more_sources(count: int) -> list[bytes]:
+    return lines([points("r", f"/more{n}#{n:07d}") for n in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("full", "more"),
+    [(runs_with_a_source(MOST_RUNS), more_runs), (sources_of_one_run(MOST_SERIES), more_sources)],
+    ids=["runs", "sources"],
+)
+def test_a_frame_more_costs_no_more_in_a_box_that_is_full(
+    full: list[bytes], more: Callable[[int], list[bytes]]
+) -> None:
+    state = taken(full)
+    assert growth(more, lambda sent: taken(sent, state), 100) < LINEAR_AT_MOST
+    after = taken(more(9), state)
+    assert len(after.runs) == len(state.runs) in {1, MOST_RUNS}
+    assert max(len(run.cursors) for run in after.runs) <= MOST_SERIES
+
+
+def test_an_honest_sweep_is_all_there() -> None:
+    """28 runs of 1,000 curves, and 3,500 sources of as many runs beside 3,500 of one."""
+    sweep = taken(lines([points(f"r{n}", f"/d{n}#m{m:06d}") for m in range(1000) for n in range(28)]))
+    assert [len(run.series) for run in sweep.runs] == [1000] * 28
+    assert all(len(run.cursors) == 1000 for run in sweep.runs)
+    wide = taken([*runs_with_a_source(3500), *sources_of_one_run(3500)])
+    assert len(wide.runs) == 3501 < MOST_RUNS
+    assert len(wide.runs[-1].series) == len(wide.runs[-1].cursors) == 3500
+
+
+def test_of_too_many_found_trainings_the_newest_are_kept() -> None:
+    state = taken(found(MOST_FOUND + 500))
+    assert [run.name for run in (state.found[0], state.found[-1])] == ["run500/s", "run1499/s"]
+    assert len(state.found) == len(state.runs) == MOST_FOUND
+
+
+def test_a_run_below_two_trainings_is_the_nearer_one_s() -> None:
+    runs = [
+        {"name": name, "pid": 1, "started": 1, "command": "", "alive": alive}
+        for name, alive in (("a", True), ("a/b", False), ("a", False))
+    ]
+    frames = [points("a/b/c", "/x"), points("a/x", "/y"), points("ab", "/z")]
+    state = taken(lines([*frames, {"t": "found", "boot": "b", "at": 1, "runs": runs}]))
+    alive = {run.name: run.alive for run in state.runs}
+    assert alive == {"a/b/c": False, "a/x": True, "ab": None, "a": True, "a/b": False}
+
+
+def feed(chunks: list[bytes]) -> LineSplitter:
+    splitter = LineSplitter()
+    for chunk in chunks:
+        splitter.feed(chunk)
+    return splitter
+
+
+def test_single_bytes_against_a_long_rest_cost_what_they_weigh() -> None:
+    def chunks(count: int) -> list[bytes]:
+        return [b"x" * (MAX_FRAME_BYTES // 2), *[b"y"] * count]
+
+    assert growth(chunks, feed, 10_000) < LINEAR_AT_MOST
+    assert feed(chunks(9)).feed(b"\n") == [b"x" * (MAX_FRAME_BYTES // 2) + b"y" * 9]
+
+
+def test_a_pipe_searches_each_byte_once() -> None:
+    class Counted(bytearray):
+        searched = 0
+
+        def find(self, sub: Any, start: Any = None, end: Any = None) -> int:
+            Counted.searched += len(self) - (start or 0)
+            return super().find(sub, start or 0)
+
+    async def read() -> bytes:
+        pipe = Pipe()
+        pipe._data = Counted()
+        reading = asyncio.ensure_future(pipe.readline())
+        for _ in range(5000):
+            pipe.data_received(b"x", None)
+            await asyncio.sleep(0)
+        pipe.data_received(b"\n", None)
+        return await reading
+
+    assert asyncio.run(read()) == b"x" * 5000 + b"\n"
+    assert Counted.searched < 3 * 5001 < LONGEST_LINE
+
+
+def history(rows: Sequence[HistoryRow], width: float, names: tuple[str, ...] = ("util",)) -> History:
+    return History(boot="b", seq=9, width=width, names=names, rows=tuple(rows))
+
+
+@pytest.mark.parametrize("width", [1e12, 1e300, 86_400.0, 0.0, -60.0, 1e-9, math.nan, math.inf])
+def test_a_history_of_rows_that_no_recorder_writes_is_nothing(width: float) -> None:
+    assert from_history(history([HistoryRow(NOW, 1, ((1.0, 2.0, 3.0),))], width), 0.0) == Past()
+
+
+@pytest.mark.parametrize("at", [1e300, -1e300, 1e17, 6e10, math.nan, math.inf])
+@pytest.mark.parametrize("skew", [0.0, 1e299])
+def test_a_history_of_no_time_is_nothing(at: float, skew: float) -> None:
+    made = from_history(history([HistoryRow(at, 1, ((1.0, 2.0, 3.0),))], 60.0), skew)
+    assert merged(Past(), made).at == ()
+
+
+def test_of_a_history_the_last_day_is_looked_at() -> None:
+    rows = [HistoryRow(NOW + n, 1, ((1.0, 2.0, 3.0),)) for n in range(100_000)]
+    made = from_history(history(rows, 1.0), 0.0)
+    assert (made.at[-1], len(made.at)) == (NOW + 99_999, LONGEST_SECONDS + 1)
+
+
+def test_the_figures_of_a_box_are_limited_in_number() -> None:
+    names = tuple(f"disk:/{n}" for n in range(MOST_NAMES + 9))
+    made = from_history(
+        history([HistoryRow(NOW, 1, tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names), 0.0
+    )
+    assert made.names == names[:MOST_NAMES]
+    assert [len(values) for values in made.values] == [MOST_NAMES]
+    other = msgspec.structs.replace(made, names=tuple(f"x{name}" for name in made.names))
+    assert len(merged(made, other).names) == MOST_NAMES
+    stretch = Stretch()
+    stretch.add(NOW, dict.fromkeys(names, 1.0), 60.0)
+    done = stretch.add(NOW + 60, {}, 60.0)
+    assert done is not None
+    assert done.names == made.names
+
+
+STEPS = (0, 1, -1, HUGE, HUGE + 1, HUGE + 40, 2**63 - 1, -(2**63), 2**64 - 1, 1_700_000_000_000_000_000)
+VALUES = (0.0, 1e308, -1e308, 5e-324, math.nan, math.inf, -math.inf)
+
+
+@pytest.mark.parametrize("first", STEPS)
+@pytest.mark.parametrize("second", [None, *STEPS])
+def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None:
+    steps = [first] if second is None else [first, second]
+    for value in VALUES:
+        board = Board()
+        run = RunState("r", series={"loss": Series().extended([(step, value) for step in steps])})
+        for settings in (Settings(), Settings(pinned=float(first), view=View(8.0))):
+            board.update((run,), settings, "r")
+            frame = board.frame((80, 20))
+            assert frame is not None
+            assert frame.window[0] < frame.window[1]
+            assert 0 <= frame.column_of(frame.window[0]) <= frame.column_of(frame.window[1]) < frame.columns
