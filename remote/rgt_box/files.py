@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 
 from rgt_box import jsonline
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
-_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_LINKS = 40
+"""Of one path, as for the kernel."""
+_ROOT = re.compile(r"/proc/\d+/root(?=/)")
+_DESCRIPTOR = re.compile(r"/proc/(?:\d+|self)/fd/\d+")
+"""Links of the kernel that lead to the very directory or file that a process has."""
 
 
 def open_regular(path: str, follow_links: bool = True) -> int:
@@ -22,40 +28,21 @@ def open_regular(path: str, follow_links: bool = True) -> int:
 
     Args:
         path: The file.
-        follow_links: False where somebody else may have chosen the path, or may write to a directory in it: then
-            no part of it may be a symbolic link. What ``/proc/PID/fd`` names has none in it.
+        follow_links: Follow every symbolic link in the path. False where somebody else may have chosen it, or may
+            write to a directory in it: then only links of root, of this user and of the file's own owner are
+            followed, so that nobody can hand us a file that is not theirs as one that is.
 
     Raises:
-        OSError: when it cannot be opened, is no regular file, or a link stands in its path (``ELOOP``).
+        OSError: when it cannot be opened, is no regular file, or such a link stands in its path (``ELOOP``).
     """
-    if follow_links:
-        return _open_regular(path, path, None, _FLAGS)
-    folder, name = os.path.split(path)
-    at = os.open("/" if path.startswith("/") else ".", _FOLDER)
-    try:
-        for part in folder.split("/"):
-            if part in ("", "."):
-                continue
-            try:
-                below = os.open(part, _FOLDER, dir_fd=at)
-            except NotADirectoryError:
-                if stat.S_ISLNK(os.stat(part, dir_fd=at, follow_symlinks=False).st_mode):
-                    raise _is_link(path) from None
-                raise
-            os.close(at)
-            at = below
-        return _open_regular(name, path, at, _FLAGS | os.O_NOFOLLOW)
-    finally:
-        os.close(at)
-
-
-def _open_regular(name: str, path: str, folder: int | None, flags: int) -> int:
-    follow = not flags & os.O_NOFOLLOW
+    if not follow_links and not _DESCRIPTOR.fullmatch(path):
+        return _walk_to(path)
     # Looked at before: to open a pipe, and leave again, ends who writes to it; to open a device may do anything.
-    mode = os.stat(name, dir_fd=folder, follow_symlinks=follow).st_mode
-    if stat.S_ISLNK(mode):
-        raise _is_link(path)
-    if stat.S_ISREG(mode):
+    return _open_if_regular(path, path, None, os.stat(path), _FLAGS)
+
+
+def _open_if_regular(name: str, path: str, folder: int | None, seen: os.stat_result, flags: int) -> int:
+    if stat.S_ISREG(seen.st_mode):
         fd = os.open(name, flags, dir_fd=folder)
         if stat.S_ISREG(os.fstat(fd).st_mode):
             return fd
@@ -63,8 +50,53 @@ def _open_regular(name: str, path: str, folder: int | None, flags: int) -> int:
     raise OSError(errno.EINVAL, "not a regular file", path)
 
 
-def _is_link(path: str) -> OSError:
-    return OSError(errno.ELOOP, "a symbolic link stands in its path", path)
+def _walk_to(path: str) -> int:
+    inside = _ROOT.match(path)
+    start = inside.group() + "/" if inside else "/" if path.startswith("/") else "."
+    parts = path[inside.end() if inside else 0 :].split("/")[::-1]
+    made_by: set[int] = set()
+    links = 0
+    at = os.open(start, _LOOK & ~os.O_NOFOLLOW)
+    try:
+        while parts:
+            name = parts.pop()
+            if name in ("", ".") or (name == ".." and _is_same(at, start)):
+                continue
+            fd = os.open(name, _LOOK, dir_fd=at)
+            try:
+                seen = os.fstat(fd)
+                if stat.S_ISLNK(seen.st_mode):
+                    made_by.add(seen.st_uid)
+                    links += 1
+                    target = os.readlink("", dir_fd=fd)
+                    parts += target.split("/")[::-1]
+                    if links > _MOST_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                    if target.startswith("/"):
+                        at = _instead(at, os.open(start if inside else "/", _LOOK & ~os.O_NOFOLLOW))
+                elif stat.S_ISDIR(seen.st_mode) and any(parts):
+                    at, fd = fd, at
+                elif made_by - {0, os.geteuid(), seen.st_uid}:
+                    raise OSError(errno.ELOOP, "another user's symbolic link stands in its path", path)
+                elif any(parts):
+                    raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+                else:
+                    return _open_if_regular(name, path, at, seen, _FLAGS | os.O_NOFOLLOW)
+            finally:
+                os.close(fd)
+    finally:
+        os.close(at)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
+def _is_same(folder: int, path: str) -> bool:
+    """Tell whether it is that directory: nothing of a container leads out of it upwards."""
+    return os.path.samestat(os.fstat(folder), os.stat(path))
+
+
+def _instead(old: int, new: int) -> int:
+    os.close(old)
+    return new
 
 
 def write_all(fd: int, data: bytes) -> None:

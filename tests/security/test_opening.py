@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import socket
 import threading
 from collections.abc import Callable
@@ -12,6 +13,11 @@ from typing import Any
 
 import pytest
 from rgt_box import files
+
+from tests.unit.box.harness import until
+
+NOBODY = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user")
 
 
 def content(path: str, follow_links: bool = True) -> bytes:
@@ -72,17 +78,112 @@ def test_who_writes_to_a_pipe_never_sees_a_reader(tmp_path: Path, follow_links: 
         writer.join()
 
 
-def test_a_link_anywhere_in_a_path_is_followed_only_where_the_path_is_our_own(tmp_path: Path) -> None:
+def given_to_nobody(*paths: Path) -> None:
+    for path in paths:
+        os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+
+
+@needs_root
+def test_links_of_ones_own_of_root_and_of_the_owner_of_the_file_are_followed(tmp_path: Path) -> None:
+    """``/workspace → /mnt/x`` is root's, ``~/out → /data/out`` a colleague's whose file it leads to."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "log").write_bytes(b"x")
     (tmp_path / "folder").symlink_to("real")
-    (tmp_path / "real" / "link").symlink_to("log")
-    (tmp_path / "real" / "loop").symlink_to("loop")
-    for path in ["folder/log", "real/link", "real/loop", "folder/link", "folder/../real/log"]:
-        with pytest.raises(OSError, match="symbolic link") as raised:
+    (tmp_path / "whole").symlink_to(tmp_path / "real")
+    (tmp_path / "real" / "link").symlink_to("../folder/log")
+    paths = ["folder/log", "real/link", "folder/link", "folder/../real/log", "whole/../folder/./link"]
+    for path in paths:
+        assert content(str(tmp_path / path), follow_links=False) == b"x"
+    given_to_nobody(*tmp_path.rglob("*"))
+    for path in paths:
+        assert content(str(tmp_path / path), follow_links=False) == b"x"
+
+
+@needs_root
+def test_a_link_of_another_user_does_not_lead_to_a_file_that_is_not_theirs(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "log").write_bytes(b"secret")
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    (evil / "log").symlink_to(tmp_path / "secret")
+    (evil / "near").symlink_to("../secret")
+    (evil / "out").symlink_to(tmp_path / "secrets")
+    (evil / "hop").symlink_to("log")
+    given_to_nobody(evil, *evil.iterdir())
+    (tmp_path / "own").symlink_to("evil/log")  # one of ours that leads on through one of theirs
+    for path in ["evil/log", "evil/near", "evil/out/log", "evil/hop", "own"]:
+        with pytest.raises(OSError, match="another user's symbolic link") as raised:
             files.open_regular(str(tmp_path / path), follow_links=False)
         assert raised.value.errno == errno.ELOOP
-    assert content(str(tmp_path / "folder" / "link")) == b"x"
+        assert content(str(tmp_path / path)) == b"secret"
+
+
+def test_links_that_lead_nowhere_end(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    (tmp_path / "here").symlink_to(".")
+    (tmp_path / "log").write_bytes(b"x")
+    for path in ["loop", "one", "loop/log"]:
+        with pytest.raises(OSError, match="Too many levels") as raised:
+            files.open_regular(str(tmp_path / path), follow_links=False)
+        assert raised.value.errno == errno.ELOOP
+    assert content(str(tmp_path / "/".join(["here"] * 40 + ["log"])), follow_links=False) == b"x"
+    with pytest.raises(OSError, match="Too many levels"):
+        files.open_regular(str(tmp_path / "/".join(["here"] * 41 + ["log"])), follow_links=False)
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    (tmp_path / "here").symlink_to(tmp_path)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "log").write_bytes(b"x")
+    before = os.listdir("/proc/self/fd")
+    for name in ["here/here/log", "here/loop", "here", "log/x", "here/none"]:
+        try:
+            os.close(files.open_regular(str(tmp_path / name), follow_links=False))
+        except OSError:
+            continue
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_that_only_a_process_still_has_is_opened_by_its_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with path.open("w+b") as file:
+        file.write(b"x")
+        file.flush()
+        path.unlink()
+        for process in (os.getpid(), "self"):
+            assert content(f"/proc/{process}/fd/{file.fileno()}", follow_links=False) == b"x"
+    reader, writer = os.pipe()
+    with pytest.raises(OSError, match="not a regular file"):
+        files.open_regular(f"/proc/self/fd/{reader}", follow_links=False)
+    os.close(reader)
+    os.close(writer)
+
+
+@needs_root
+def test_links_inside_of_a_container_stay_inside(tmp_path: Path) -> None:
+    """A process of another root: ``/proc/PID/root`` leads to its files, and its links mean its own tree."""
+    inside = tmp_path / "inside"
+    (inside / "data").mkdir(parents=True)
+    (inside / "data" / "log").write_bytes(b"inside")
+    (inside / "absolute").symlink_to("/data/log")
+    (inside / "upwards").symlink_to("../../../../data/log")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "log").write_bytes(b"outside")
+    child = os.fork()
+    if not child:
+        os.chroot(inside)
+        signal.pause()
+        os._exit(0)
+    try:
+        until(lambda: os.readlink(f"/proc/{child}/root") == str(inside))
+        for name in ["data/log", "absolute", "upwards", "../data/log", "data/../../data/log"]:
+            assert content(f"/proc/{child}/root/{name}", follow_links=False) == b"inside"
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_a_path_that_is_swapped_between_look_and_opening_leads_nowhere_else(
@@ -93,11 +194,11 @@ def test_a_path_that_is_swapped_between_look_and_opening_leads_nowhere_else(
     path, real = tmp_path / "log", os.open
 
     def swapping(make: Callable[[], None]) -> Callable[..., int]:
-        def opened(name: str, *rest: int, **more: Any) -> int:
-            if os.path.basename(name) == "log":
+        def opened(name: str, flags: int, **more: Any) -> int:
+            if name == "log" and not flags & os.O_PATH:
                 path.unlink()
                 make()
-            return real(name, *rest, **more)
+            return real(name, flags, **more)
 
         return opened
 
