@@ -23,7 +23,7 @@ _DESCRIPTOR = re.compile(r"/proc/(?:\d+|self)/fd/\d+")
 """Links of the kernel that lead to the very directory or file that a process has."""
 
 
-def open_regular(path: str, follow_links: bool = True) -> int:
+def open_regular(path: str, follow_links: bool = False) -> int:
     """Open a regular file for reading. A pipe or a device is not even opened, and nothing is waited for.
 
     Args:

@@ -76,3 +76,13 @@ def resident(pid: int) -> int:
     """Return the resident bytes of a process, 0 when it is gone."""
     fields = (read_bytes("/proc/%d/statm" % pid, 256) or b"").split()
     return int(fields[1]) * PAGE if len(fields) > 1 else 0
+
+
+def root_of(pid: int) -> str:
+    """Return what leads to the files as a process sees them; "" where it sees them as we do."""
+    try:
+        if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
+            return "/proc/%d/root" % pid
+    except OSError:
+        pass
+    return ""

@@ -6,7 +6,7 @@ import os
 import re
 import time
 
-from rgt_box import masking, place, procstat
+from rgt_box import masking, ownership, place, procstat
 from rgt_box.found import naming, session, slurm, trees, writing
 from rgt_box.found.panes import Panes
 from rgt_box.found.run import Run, load, summary
@@ -147,12 +147,11 @@ class Finder:
         run = Run(name, naming.key(known.command, cwd), root, known.stat.start, round(started, 2))
         run.command = " ".join(masking.masked(known.words))[:MAX_COMMAND]
         run.why, run.cwd = known.why or other.why, cwd
-        run.user = _user(root)
+        run.user = ownership.user_of(root)
         if cwd is None:
             run.notes.append("its directory cannot be read: it is %s's" % (run.user or "another user"))
         lives = session.look(root, _chain(root, nodes))
-        run.session, run.place, run.socket = lives.kind, lives.place, lives.socket
-        run.pane = lives.place if lives.kind == "tmux" else None
+        run.session, run.place, run.socket, run.pane = lives
         return run
 
     def _update(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
@@ -221,16 +220,3 @@ def _chain(pid: int, nodes: Mapping[int, Node]) -> list[list[str]]:
         found.append(nodes[at].words)
         at = nodes[at].ppid
     return found
-
-
-def _user(pid: int) -> str | None:
-    try:
-        uid = os.stat("/proc/%d" % pid).st_uid
-    except OSError:
-        return None
-    try:
-        import pwd
-
-        return pwd.getpwuid(uid).pw_name
-    except (ImportError, KeyError):
-        return str(uid)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_box import ownership
 from rgt_box.background import Background
 from rgt_box.found import outputs
 from rgt_box.sampling import programs
@@ -30,9 +31,19 @@ TIMEOUT, FIRST = 5.0, 0.5
 FORMAT = "#{pane_id} #{pane_pipe} #{session_name}:#{window_index}.#{pane_index}"
 
 
-def command(socket: str | None, *words: str) -> list[str]:
-    """Return the command line of a tmux command for the server behind a socket."""
-    return ["tmux", *(["-S", socket] if socket else []), *words]
+def ask(socket: str | None, words: list[str], timeout: float) -> str:
+    """Return what the tmux server behind a socket answers; "" where it is not this user's own, or fails.
+
+    Args:
+        socket: None for the usual one, of which tmux itself sees to it that it is this user's.
+        words: The command.
+        timeout: Seconds; see `programs.attempt` for what it raises.
+    """
+    if socket is not None:
+        socket = ownership.own_socket(socket)
+        if socket is None:
+            return ""
+    return programs.run(["tmux", *(["-S", socket] if socket else []), *words], timeout)
 
 
 def parse(text: str) -> dict[str, Pane]:
@@ -62,9 +73,9 @@ class Panes:
             return
         asked = run.socket in self._servers
         if not asked:
-            words = command(run.socket, "list-panes", "-a", "-F", FORMAT)
-            self._servers[run.socket] = Background(
-                lambda: parse(programs.run(words, TIMEOUT)), self._seconds, TIMEOUT * 2
+            socket, words = run.socket, ["list-panes", "-a", "-F", FORMAT]
+            self._servers[socket] = Background(
+                lambda: parse(ask(socket, words, TIMEOUT)), self._seconds, TIMEOUT * 2
             )
         panes, _ = self._servers[run.socket].poll(0.0 if asked else FIRST)
         mine = (panes or {}).get(run.pane)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from rgt_box import procstat
+from rgt_box import ownership, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,13 +18,16 @@ if TYPE_CHECKING:
         """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
         place: "Optional[str]"
         """Pane id, job id, container, unit or terminal."""
-        socket: "Optional[str]"
+        socket: "Optional[str]" = None
         """tmux's socket."""
+        pane: "Optional[str]" = None
+        """A pane that may be asked for: of this user's own tmux."""
 else:
     from collections import namedtuple
 
-    Life = namedtuple("Life", "kind place socket")
+    Life = namedtuple("Life", "kind place socket pane", defaults=(None, None))
 
+_PANE, _NUMBER = re.compile(r"%\d{1,9}"), re.compile(r"\d{1,18}")
 _JOB = re.compile(r"/job_(\d+)")
 _CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio|containerd|kubepods)[^\n]*?([0-9a-f]{64})")
 _SERVICE = re.compile(r"/([\w@.\-\\:]+)\.service(?:/|$)")
@@ -61,18 +64,29 @@ def look(pid: int, chain: list[list[str]]) -> Life:
     above = [os.path.basename(words[0]).split(":")[0] if words else "" for words in chain]
     job = _JOB.search(groups)
     if "slurmstepd" in above or job:
-        return Life("slurm", own.get("SLURM_JOB_ID") or (job.group(1) if job else None), None)
+        # The control group is the daemon's word, the environment the process's own, which may be anything.
+        said = _NUMBER.fullmatch(own.get("SLURM_JOB_ID", ""))
+        return Life("slurm", job.group(1) if job else said.group() if said else None)
     if "tmux" in above:
-        return Life("tmux", own.get("TMUX_PANE"), own.get("TMUX", "").split(",")[0] or None)
+        return _in_tmux(pid, own)
     if "SCREEN" in above or "screen" in above:
-        return Life("screen", own.get("STY"), None)
+        return Life("screen", own.get("STY"))
     container = _CONTAINER.search(groups)
     if container and container.group(1) not in mine:
-        return Life("container", container.group(1)[:12], None)
+        return Life("container", container.group(1)[:12])
     service = _SERVICE.search(groups)
     if service and groups != mine and not service.group(1).startswith(_OWN_SERVICES):
-        return Life("service", service.group(1), None)
+        return Life("service", service.group(1))
     return _plain(pid)
+
+
+def _in_tmux(pid: int, own: dict[str, str]) -> Life:
+    """Return what a process in a pane lives in; of another user's tmux, or a container's, nothing is asked."""
+    found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
+    pane = found.group() if found else None
+    if not ownership.is_own_process(pid) or procstat.root_of(pid):
+        return Life("tmux", pane)
+    return Life("tmux", pane, own.get("TMUX", "").split(",")[0] or None, pane)
 
 
 def _plain(pid: int) -> Life:
@@ -82,10 +96,10 @@ def _plain(pid: int) -> Life:
     try:
         terminal = int(text[text.rindex(b")") + 2 :].split()[4])
     except (ValueError, IndexError):
-        return Life("unknown", None, None)
+        return Life("unknown", None)
     if ignored and int(ignored.group(1), 16) & HUP:
-        return Life("nohup", None, None)
-    return Life("shell", _terminal(terminal), None) if terminal else Life("detached", None, None)
+        return Life("nohup", None)
+    return Life("shell", _terminal(terminal)) if terminal else Life("detached", None)
 
 
 def _terminal(number: int) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rgt_box import ownership, procstat
 from rgt_box.found import arguments, outputs
 from rgt_box.found.trees import Node
 
@@ -35,7 +36,7 @@ def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, 
         return
     near = _near(run, table, nodes, below)
     streams = outputs.follow_streams(run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near})
-    inside = _namespace(run.pid)
+    inside = procstat.root_of(run.pid)
     logs = [
         inside + path if path.startswith("/") and path not in streams.deleted else path
         for path in streams.logs
@@ -62,16 +63,6 @@ def _near(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int,
         found += below.get(at, [])
         at = nodes[at].ppid
     return [pid for pid in dict.fromkeys(found) if pid != run.pid][:64]
-
-
-def _namespace(pid: int) -> str:
-    """Return what leads to the files as the process sees them; "" where it sees them as we do."""
-    try:
-        if os.stat("/proc/%d/ns/mnt" % pid).st_ino != os.stat("/proc/self/ns/mnt").st_ino:
-            return "/proc/%d/root" % pid
-    except OSError:
-        pass
-    return ""
 
 
 def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
@@ -106,6 +97,12 @@ def _silence(run: Run, streams: Streams) -> str:
         return (
             "no log file; it prints to tmux pane %s, whose screen is shown as far as tmux keeps it: use tmux pipe-pane "
             "-t %s 'cat >> FILE' to keep every line" % (run.place or run.pane, run.pane)
+        )
+    if run.session == "tmux":
+        whose = ownership.user_of(run.pid) or "another user"
+        return (
+            "no log file; it prints to tmux of %s, which is not asked: 2>&1 | tee FILE would keep its lines"
+            % whose
         )
     how = "C-a H logs a screen window" if run.session == "screen" else "2>&1 | tee FILE would keep its lines"
     return "no log file: it prints to the terminal %s, which cannot be read; %s" % (streams.terminal[5:], how)

@@ -11,8 +11,7 @@ import os
 import time
 
 from rgt_box.background import Background
-from rgt_box.found.panes import command
-from rgt_box.sampling import programs
+from rgt_box.found.panes import ask
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -45,9 +44,9 @@ class PaneLog:
     """
 
     def __init__(self, socket: str | None, pane: str) -> None:
-        words = command(socket, "capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % HISTORY)
+        words = ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % HISTORY]
         self._asking = Background(
-            lambda: (time.monotonic(), programs.run(words, TIMEOUT)), PERIOD, TIMEOUT * 2
+            lambda: (time.monotonic(), ask(socket, words, TIMEOUT)), PERIOD, TIMEOUT * 2
         )
         self._seen: list[str] = []
         self._taken = 0.0
