@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from rgt_box import files
 
-from tests.unit.box.harness import until
+from tests.process.box.harness import until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user")
