@@ -1,0 +1,184 @@
+"""What one version of Python, torch or rgt has written, another one reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path, PurePosixPath
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from rgt_train.export import export
+from rgt_train.layout import read
+from rgt_train.parallel import fingerprint, safe_reader
+from torch.distributed._shard.sharded_tensor import metadata as old_metadata
+from torch.distributed.checkpoint import metadata as new_metadata
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+
+from tests.process.train.harness import ENV, ROOT, Zygote
+from tests.process.train.parallel import train_worker
+from tests.process.train.parallel.forked import forked, free_port, variables
+
+WRITTEN = ROOT / "tests" / "fixtures" / "checkpoints"
+WORDS = ("--width", "8", "--epochs", "1")
+
+
+def unpacked(name: str, place: Path) -> Path:
+    out = place / name
+    with tarfile.open(WRITTEN / f"{name}.tar.gz") as archive:
+        archive.extractall(out, filter="data")
+    return out
+
+
+def kind_of(name: str) -> tuple[int, str]:
+    return (2, "fsdp") if name.startswith("fsdp2") else (1, "none")
+
+
+def state(out: Path, name: str) -> Any:
+    return json.loads((out / f"{name}-0.json").read_text())
+
+
+@pytest.mark.parametrize("name", sorted(path.name[: -len(".tar.gz")] for path in WRITTEN.glob("*.tar.gz")))
+def test_a_run_of_another_version_goes_on(trainers: Zygote, tmp_path: Path, name: str) -> None:
+    out = unpacked(name, tmp_path)
+    left = state(out, "left")
+    assert left["step"] > 0
+    world, kind = kind_of(name)
+    ranks = forked(trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8")
+    assert ranks.wait() == [0] * world, ranks.text()
+    came = state(out, "came")
+    assert (came["step"], came["state"]) == (left["step"], left["state"]), "loaded is what was left"
+
+
+@pytest.mark.parametrize("name", ["fsdp2-python3.11.2", "fsdp2-python3.11.7"])
+def test_weights_of_another_version_are_exported(tmp_path: Path, name: str) -> None:
+    out = unpacked(name, tmp_path)
+    export(str(out), str(tmp_path / "w.safetensors"))
+    found = read(memoryview((tmp_path / "w.safetensors").read_bytes()))
+    left = state(out, "left")["state"]
+    assert {f"model/{key}": fingerprint.of_tensor(tensor) for key, tensor in found.items()} == {
+        key: value for key, value in left.items() if key.startswith("model/")
+    }
+
+
+def other_python() -> str:
+    """Return a Python of this minor and another patch version: what is compiled for one runs on the other.
+
+    Where there is none it is this one: the archives are of two versions in any case.
+    """
+    name = f"python3.{sys.version_info.minor}"
+    for folder in ("/usr/bin", "/usr/local/bin", "/opt/python/bin"):
+        found = shutil.which(name, path=folder)
+        if found is None:
+            continue
+        version = subprocess.run([found, "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
+        if version != sys.version.split()[0]:
+            return found
+    return sys.executable
+
+
+def launch(python: str, out: Path, *words: str) -> list[subprocess.Popen[bytes]]:
+    """Start two ranks under another interpreter, with the packages of this one."""
+    port = free_port()
+    path = os.pathsep.join([ENV["PYTHONPATH"], str(ROOT), str(Path(torch.__file__).parents[1])])
+    command = [python, "-W", "ignore", train_worker.__file__, str(out), "--parallel", "fsdp", *WORDS, *words]
+    return [
+        subprocess.Popen(
+            command, env=ENV | variables(rank, 2, port) | {"PYTHONPATH": path, "RGT_TRAIN_BACKGROUND": "0"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+
+
+def ended(processes: list[subprocess.Popen[bytes]]) -> tuple[list[int], str]:
+    texts = [process.communicate(timeout=300)[0].decode() for process in processes]
+    return [process.returncode for process in processes], "\n".join(texts)
+
+
+@pytest.fixture(scope="module")
+def whole(trainers: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """How a run ends that nobody interrupts."""
+    out = tmp_path_factory.mktemp("whole") / "run"
+    ranks = forked(trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", *WORDS)
+    assert ranks.wait() == [0, 0], ranks.text()
+    return state(out, "final")
+
+
+@pytest.mark.parametrize("first", ["other", "this"])
+def test_a_killed_sharded_run_goes_on_under_another_patch_version(
+    tmp_path: Path, whole: Any, first: str
+) -> None:
+    """Debian 12 has Python 3.11.2, which pickles enums otherwise than 3.11.7: every such run began anew."""
+    order = [other_python(), sys.executable]
+    if first == "this":
+        order.reverse()
+    codes, text = ended(launch(order[0], tmp_path, "--die-once", "12"))
+    assert codes[1] == -9, text
+    codes, text = ended(launch(order[1], tmp_path))
+    assert codes == [0, 0], text
+    assert "resume: at step 10 of 23 from" in text
+    assert state(tmp_path, "final") == whole
+
+
+class TestSpellings:
+    """How versions that are not at hand write the same metadata file."""
+
+    @pytest.fixture
+    def written(self, tmp_path: Path) -> Path:
+        tensors = {
+            "flat": torch.ones(3),
+            "wide": torch.ones(1, 2, 2, 2).to(memory_format=torch.channels_last),
+        }
+        save_sharded(tensors, checkpoint_id=str(tmp_path / "sharded"), no_dist=True)
+        return tmp_path / "sharded"
+
+    def plain(self, written: Path) -> Any:
+        return pickle.loads((written / ".metadata").read_bytes())
+
+    def test_as_this_one(self, written: Path) -> None:
+        found = safe_reader.parse((written / ".metadata").read_bytes())
+        theirs = self.plain(written)
+        assert found.state_dict_metadata == theirs.state_dict_metadata
+        assert found.storage_data == theirs.storage_data
+        assert found.version == theirs.version
+
+    @pytest.mark.parametrize("member", list(new_metadata._MEM_FORMAT_ENCODING))
+    def test_enums_by_name(self, written: Path, monkeypatch: pytest.MonkeyPatch, member: Any) -> None:
+        enum = new_metadata._MEM_FORMAT_ENCODING
+        theirs = self.plain(written)
+        formats = [torch.contiguous_format, torch.channels_last, torch.preserve_format]
+        theirs.state_dict_metadata["flat"].properties.memory_format = formats[member.value]
+        monkeypatch.setattr(enum, "__reduce_ex__", lambda self, _: (getattr, (enum, self.name)))
+        data = pickle.dumps(theirs)
+        assert b"getattr" in data
+        assert safe_reader.parse(data).state_dict_metadata == theirs.state_dict_metadata
+
+    def test_paths_of_python_3_13(self, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        module = ModuleType("pathlib._local")
+        kind: Any = type("PosixPath", (PurePosixPath,), {"__module__": "pathlib._local"})
+        module.PosixPath = kind  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "pathlib._local", module)
+        theirs = self.plain(written)
+        theirs.storage_meta.checkpoint_id = kind("run/x")
+        data = pickle.dumps(theirs)
+        assert b"pathlib._local" in data
+        assert safe_reader.parse(data).storage_data == theirs.storage_data
+
+    def test_properties_of_older_torch(self, written: Path) -> None:
+        theirs = self.plain(written)
+        theirs.storage_meta = None
+        for entry in theirs.state_dict_metadata.values():
+            entry.properties = old_metadata.TensorProperties(dtype=torch.bfloat16)
+        del theirs.version
+        data = pickle.dumps(theirs)
+        assert b"torch.distributed._shard.sharded_tensor.metadata" in data
+        found: dict[str, Any] = dict(safe_reader.parse(data).state_dict_metadata)
+        assert {entry.properties.dtype for entry in found.values()} == {torch.bfloat16}
