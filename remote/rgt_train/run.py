@@ -38,7 +38,7 @@ from rgt_train.progress import Progress
 from rgt_train.ranks import Ranks
 from rgt_train.report import Report, last_seen, say
 from rgt_train.retention import Policy
-from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
+from rgt_train.sampler import BatchPlan, EpochSampler, SampleIndex, mix, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
 from rgt_train.standing import Standing
@@ -151,9 +151,10 @@ class Run:
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._course = Course(
-            self.sampler, self.progress, streamed, self._ranks.rank, self._ranks.world, self.restore_rng
+            self.sampler, self.progress, streamed, self._ranks.rank, self._ranks.world, self._begin_batches
         )
         self._reseed: Optional[int] = None
+        self._looked: Optional[Tuple[Tuple[int, int, int], Optional[Dict[str, Any]], Optional[int]]] = None
         # The gradients of several ranks differ before they are reduced: no rank's stand for all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._models)
         self._restored: Optional[Restored] = None
@@ -176,6 +177,9 @@ class Run:
             Stop: A signal asked for the end before the first step (exit code 75).
         """
         if not self.finished:
+            self._course.entered = True
+            if self._looked is not None:
+                _, self._rng, self._reseed = self._looked
             self._course.pass_over(self._report)
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
@@ -187,7 +191,10 @@ class Run:
         self.restore_rng()  # nobody asked for a batch where the checkpoint is of the very end
 
     def batches(self, *, pad: bool = True) -> BatchPlan:
-        """Return what is left of this epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
+        """Return what is left of the epoch as a batch sampler: it yields lists of sample indices, this rank's alone.
+
+        A loader of it may be made for each epoch, or once for all of them: where the run stands is looked up each time
+        it is iterated.
 
         Args:
             pad: Whether all ranks get as many samples of each batch, some of them twice where it cannot be shared
@@ -220,7 +227,13 @@ class Run:
         return self._course.streamed()
 
     def sample_seed(self, index: int) -> int:
-        """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers."""
+        """Return the seed for augmenting sample `index` in this epoch, whatever the number of workers.
+
+        Args:
+            index: As the data set was given it: in workers that outlive an epoch it says which one it is of.
+        """
+        if isinstance(index, SampleIndex):
+            return index.seed
         return sample_seed(self.sampler.seed, self.progress.epoch, index)
 
     def restore_rng(self) -> None:
@@ -563,6 +576,16 @@ class Run:
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
             )
         return {"attempt": self._ledger.attempt, "progress": p.state()}
+
+    def _begin_batches(self) -> None:
+        """Put the random state back; again, where a batch was only looked at since and no step was made of it."""
+        p = self.progress
+        here = p.epoch, p.step, p.micro
+        if self._rng is not None or self._reseed is not None:
+            self._looked = here, self._rng, self._reseed
+        elif self._looked and self._looked[0] == here and p.done_steps < self.sampler.steps_per_epoch:
+            _, self._rng, self._reseed = self._looked
+        self.restore_rng()
 
     def _boundary(self, step: int, agreed: int) -> None:
         """Let the writer save, if any of this needs the other ranks or there are none."""

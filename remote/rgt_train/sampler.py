@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import AbstractSet, Any, Callable, Container, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -110,8 +111,58 @@ class EpochSampler:
         }
 
 
+class SampleIndex(int):
+    """The index of a sample that knows its epoch, and so the seed for making it.
+
+    It travels with the index, so that workers that outlive an epoch need not be told which one it is.
+
+    Args:
+        index: The index.
+        seed: Seed of the data order.
+        epoch: The epoch, from 0.
+    """
+
+    def __new__(cls, index: int, seed: int, epoch: int) -> "SampleIndex":
+        """Return `index` with the two."""
+        made = super().__new__(cls, index)
+        made._of = seed, epoch
+        return made
+
+    _of: Tuple[int, int]
+
+    @property
+    def seed(self) -> int:
+        """63 bits from (seed, epoch, index)."""
+        return sample_seed(*self._of, int(self))
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return SampleIndex, (int(self), *self._of)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands in its data.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        done_steps: Steps of it that are done.
+        skip: Batches of the next step that are done: it was left in the middle of its accumulation.
+        left_out: Steps of the epoch, from 0, that are not trained on.
+        seeded: Whether the indices must carry the seeds of their samples.
+    """
+
+    epoch: int
+    done_steps: int = 0
+    skip: int = 0
+    left_out: AbstractSet[int] = frozenset()
+    seeded: bool = False
+
+
 class BatchPlan:
-    """What is left of one epoch, as a batch sampler for `torch.utils.data.DataLoader` or a plain loop.
+    """What is left of the epoch, as a batch sampler for `torch.utils.data.DataLoader` or a plain loop.
+
+    Where the run stands is looked up each time it is iterated, so that a loader which is made once serves every epoch.
+    While it is iterated, and until the next epoch, its length and what it says of a batch are of that iteration.
 
     With several ranks each takes its slice of every batch: the order, and so the position in it, does not depend on
     how many there are. A batch that cannot be shared evenly is padded: the ranks that are short repeat samples of the
@@ -122,61 +173,67 @@ class BatchPlan:
 
     Args:
         sampler: Where the order comes from.
-        epoch: The epoch, from 0.
-        done_steps: Steps of it that are done.
+        where: Says where the run stands.
         before_first: Called when the first batch is asked for. A `DataLoader` draws a random number when it is
             iterated; random state that is put back earlier would be one draw off.
-        left_out: Steps of the epoch, from 0, that are not trained on.
         rank: Number of this rank.
         world: How many ranks there are.
         pad: Whether all ranks get the same number of samples.
-        seeded: Whether the indices carry the seeds of their samples (`SampleIndex`).
-        skip: Batches of the next step that are done: it was left in the middle of its accumulation.
     """
 
     def __init__(
         self,
         sampler: EpochSampler,
-        epoch: int,
-        done_steps: int,
+        where: Callable[[], Position],
         before_first: Callable[[], Any],
-        left_out: AbstractSet[int] = frozenset(),
         *,
         rank: int = 0,
         world: int = 1,
         pad: bool = True,
-        seeded: bool = False,
-        skip: int = 0,
     ) -> None:
-        self._sampler, self._epoch, self._done = sampler, epoch, done_steps
-        self._before_first, self._seeded = before_first, seeded
-        self._left_out = {step for step in left_out if done_steps <= step < sampler.steps_per_epoch}
+        self._sampler, self._where, self._before_first = sampler, where, before_first
         self._rank, self._world, self._pad = rank, world, pad
-        self._numbers = sampler.numbers(done_steps, self._left_out)[skip:]
+        self._begun = False
+        self._look(where())
 
     def __len__(self) -> int:
-        """Return the number of batches left."""
+        """Return the number of batches left, or that were left when the epoch's iteration began."""
+        now = self._where()
+        if now.epoch != self._at.epoch:
+            self._look(now)
         if self._pad or self._world == 1:
             return len(self._numbers)
         return sum(self._sizes(position)[0] > 0 for position in range(len(self._numbers)))
 
     def __iter__(self) -> Iterator[List[int]]:
-        """Yield lists of sample indices."""
-        order = self._sampler.order(self._epoch)
-        self._before_first()
-        for number in self._numbers:
-            mine = self._slice(self._sampler.cut(order, number))
-            if mine:
-                yield [self._sample(index) for index in mine] if self._seeded else mine
+        """Return an iterator of lists of sample indices, from where the run stands now."""
+        self._look(self._where())
+        # Workers that were started in an earlier epoch know no other: from the second time on their indices say it.
+        told = self._at.seeded or self._begun
+        self._begun = True
+        return self._batches(self._at.epoch, self._numbers, told=told)
 
     def real(self, position: int) -> int:
-        """Return how many samples of the batch at `position` (from 0, of this plan) are no padding."""
+        """Return how many samples of the batch at `position` (from 0, of the iteration) are no padding."""
         return self._sizes(position)[0]
 
     def share(self, position: int) -> float:
         """Return the factor for this rank's mean loss over the real samples of the batch at `position`."""
         mine, whole = self._sizes(position)
         return mine * self._world / whole
+
+    def _look(self, at: Position) -> None:
+        self._at = at
+        left_out = {step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch}
+        self._numbers = self._sampler.numbers(at.done_steps, left_out)[at.skip :]
+
+    def _batches(self, epoch: int, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
+        order = self._sampler.order(epoch)
+        self._before_first()
+        for number in numbers:
+            mine = self._slice(self._sampler.cut(order, number))
+            if mine:
+                yield [SampleIndex(index, self._sampler.seed, epoch) for index in mine] if told else mine
 
     def _sizes(self, position: int) -> Tuple[int, int]:
         whole = self._sampler.size(self._numbers[position])
@@ -190,8 +247,3 @@ class BatchPlan:
             longest = -(-len(batch) // self._world)
             mine += batch[: longest - len(mine)]
         return mine
-
-    def _sample(self, index: int) -> int:
-        from rgt_train.data.seeded import SampleIndex
-
-        return SampleIndex(index, sample_seed(self._sampler.seed, self._epoch, index))

@@ -11,7 +11,7 @@ from rgt_train.data.stream import Stream
 from rgt_train.guard import is_left_out
 from rgt_train.progress import Progress
 from rgt_train.report import Report
-from rgt_train.sampler import BatchPlan, EpochSampler
+from rgt_train.sampler import BatchPlan, EpochSampler, Position
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,10 @@ class Course:
         rank: Number of this rank.
         world: How many there are.
         restore_rng: Puts the random state back; called before the first fetch.
+
+    Attributes:
+        entered: Whether the loop over the epochs has begun. What is looked at before, where the checkpoint is of the
+            end of an epoch, is a batch of the next.
     """
 
     def __init__(
@@ -50,23 +54,24 @@ class Course:
     ) -> None:
         self.sampler, self.stream = sampler, stream
         self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
+        self.entered = False
         self._seeded = False
         self._plan: Optional[BatchPlan] = None
 
     def batches(self, pad: bool) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler."""
-        p = self._progress
         self._plan = BatchPlan(
-            self.sampler, p.epoch, p.done_steps, self._restore_rng, self._left_out(), seeded=self._seeded,
-            skip=p.micro, rank=self._rank, world=self._world, pad=pad,
-        )  # fmt: skip
+            self.sampler, self._position, self._restore_rng, rank=self._rank, world=self._world, pad=pad
+        )
         return self._plan
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of `loader` with what this rank's part of it counts."""
+        own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
+        plan = own if isinstance(own, BatchPlan) else self._plan
         for position, batch in enumerate(loader):
-            assert self._plan is not None, "the loader has run.batches()"
-            yield batch, Part(max(1, self._plan.real(position)), self._plan.share(position))
+            assert plan is not None, "the loader has run.batches()"
+            yield batch, Part(max(1, plan.real(position)), plan.share(position))
 
     def seed(self, dataset: Any) -> Seeded:
         """Return `dataset` with random state of its own for every sample."""
@@ -94,6 +99,12 @@ class Course:
                 self.stream.pass_over(self.sampler.accumulate)
             report.say(f"step {p.step} is left out")
             report.event("left-out", p.step)
+
+    def _position(self) -> Position:
+        p = self._progress
+        if not self.entered and p.done_steps >= self.sampler.steps_per_epoch:
+            return Position(p.epoch + 1, seeded=self._seeded)
+        return Position(p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded)
 
     def _left_out(self) -> Set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""

@@ -15,26 +15,7 @@ from typing import Any, Iterator, Tuple
 import torch
 from torch.utils.data import Dataset, get_worker_info
 
-
-class SampleIndex(int):
-    """The index of a sample, with the seed for making it in this epoch.
-
-    It travels with the index, so that workers that outlive an epoch need not be told which one it is.
-
-    Attributes:
-        seed: 63 bits from (seed, epoch, index).
-    """
-
-    seed: int
-
-    def __new__(cls, index: int, seed: int) -> "SampleIndex":
-        """Return `index` with `seed`."""
-        made = super().__new__(cls, index)
-        made.seed = seed
-        return made
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return SampleIndex, (int(self), self.seed)
+from rgt_train.sampler import SampleIndex
 
 
 @contextmanager
@@ -94,4 +75,4 @@ class Seeded(Dataset[Any]):
                 f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
             )
         with random_state_of(index.seed, put_back=get_worker_info() is None):
-            return self.dataset[int(index)]
+            return self.dataset[index]

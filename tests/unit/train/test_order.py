@@ -7,14 +7,15 @@ import pickle
 
 import pytest
 import torch
-from rgt_train.data.seeded import SampleIndex, Seeded, random_state_of
-from rgt_train.sampler import BatchPlan, EpochSampler, sample_seed
+from rgt_train.data.seeded import Seeded, random_state_of
+from rgt_train.sampler import BatchPlan, EpochSampler, Position, SampleIndex, sample_seed
 
 
 def plan(
     sampler: EpochSampler, done: int, rank: int, world: int, *, pad: bool = True, seeded: bool = False
 ) -> BatchPlan:
-    return BatchPlan(sampler, 1, done, lambda: None, rank=rank, world=world, pad=pad, seeded=seeded)
+    at = Position(1, done, seeded=seeded)
+    return BatchPlan(sampler, lambda: at, lambda: None, rank=rank, world=world, pad=pad)
 
 
 def seen(sampler: EpochSampler, done: int, world: int) -> list[list[int]]:
@@ -80,15 +81,15 @@ def test_the_share_gives_the_gradient_of_the_whole_batch() -> None:
 def test_left_out_steps_are_in_no_batch() -> None:
     sampler = EpochSampler(48, 4, seed=2, accumulate=2)
     whole = list(sampler.batches(1))
-    left = BatchPlan(sampler, 1, 1, lambda: None, frozenset({0, 2, 5, 77}))
+    left = BatchPlan(sampler, lambda: Position(1, 1, left_out={0, 2, 5, 77}), lambda: None)
     assert list(left) == [whole[n] for n in (2, 3, 6, 7, 8, 9)]
     assert len(left) == 6
 
 
 class TestSeeded:
     def test_the_seed_travels_with_the_index(self) -> None:
-        index = pickle.loads(pickle.dumps(SampleIndex(7, 123)))
-        assert (index, index.seed, type(index)) == (7, 123, SampleIndex)
+        index = pickle.loads(pickle.dumps(SampleIndex(7, 3, 1)))
+        assert (index, index.seed, type(index)) == (7, sample_seed(3, 1, 7), SampleIndex)
         batch = next(iter(plan(EpochSampler(9, 4, seed=3), 0, 0, 1, seeded=True)))
         assert [getattr(i, "seed", None) for i in batch] == [sample_seed(3, 1, i) for i in batch]
         assert torch.arange(20)[batch].tolist() == batch

@@ -15,7 +15,7 @@ import pytest
 from rgt_train import Run, durable, space
 from rgt_train.jsonl import Appender
 from rgt_train.report import Report, last_seen
-from rgt_train.sampler import BatchPlan, EpochSampler, mix, sample_seed
+from rgt_train.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
 from rgt_train.signals import StopRequest
 
 
@@ -51,7 +51,7 @@ class TestOrder:
 
     def test_the_random_state_returns_before_the_first_batch_even_of_none(self) -> None:
         seen: list[int] = []
-        plan = BatchPlan(EpochSampler(8, 2, 0), 0, 4, lambda: seen.append(1))
+        plan = BatchPlan(EpochSampler(8, 2, 0), lambda: Position(0, 4), lambda: seen.append(1))
         iterator = iter(plan)
         assert (len(plan), seen) == (0, [])
         assert list(iterator) == []
