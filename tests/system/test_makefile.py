@@ -401,3 +401,48 @@ def test_a_failure_in_the_first_pass_still_runs_the_second(tmp_path: Path) -> No
     done = run_passes(tmp_path, one=FAILS, two=SERIAL)
     assert done.returncode == 1
     assert done.stdout.splitlines()[-1] == "total: 1 passed, 1 failed, 0 skipped"
+
+
+LOOKS = """
+import os, pathlib
+def commands():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            yield pathlib.Path("/proc", pid, "cmdline").read_bytes()
+        except OSError:
+            pass
+def test_what_is_seen():
+    assert any(b"pytest" in command for command in commands())
+    assert not any(b"{mark}" in command for command in commands())
+"""
+ORPHANS = """
+import os, subprocess, sys, time
+def test_an_orphan_is_waited_for():
+    orphan = int(subprocess.run(["sh", "-c", "sleep 0.1 >/dev/null 2>&1 & echo $!"], capture_output=True).stdout)
+    while os.path.exists(f"/proc/{orphan}"):
+        time.sleep(0.01)
+    code = "import time; time.sleep(600)"
+    subprocess.Popen([sys.executable, "-c", code, "{mark}"], start_new_session=True, stdout=2)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a process namespace")
+def test_the_tests_see_no_other_process_and_leave_none(tmp_path: Path) -> None:
+    mark = f"somebody-elses-{os.getpid()}"
+    other = subprocess.Popen([sys.executable, "-c", "input()", mark], stdin=subprocess.PIPE)
+    try:
+        done = run_passes(
+            tmp_path, looks=LOOKS.replace("{mark}", mark), orphans=ORPHANS.replace("{mark}", "left-" + mark)
+        )
+    finally:
+        other.communicate(b"\n")
+    assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped", done.stdout
+    left = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if names(pid, "left-" + mark)]
+    assert not left
+
+
+def names(pid: str, word: str) -> bool:
+    try:
+        return word.encode() in Path("/proc", pid, "cmdline").read_bytes()
+    except OSError:
+        return False
