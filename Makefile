@@ -34,6 +34,7 @@ demo: ready ## watch three boxes really train on this machine (ARGS="--headless 
 test: ready ## run every test; fails when a system part is missing (ARGS="tests/unit -k name")
 	@bash scripts/system_parts.sh check >&2
 	@bash scripts/frameworks.sh >&2
+	@bash scripts/interpreters.sh >&2
 	@exec .venv/bin/python scripts/run_tests.py $(ARGS)
 
 torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="-k syscall")
@@ -58,4 +59,4 @@ clean: ## remove caches and build outputs
 	@find . -path ./.venv -prune -o -path ./.git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean ## remove .venv as well
-	@rm -rf .venv .venv-frameworks
+	@rm -rf .venv .venv-frameworks .interpreters

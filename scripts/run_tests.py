@@ -1,9 +1,9 @@
 """Runs the tests in two passes: those that may share the machine, then the serial ones.
 
 Both passes run even when the first fails, and the last line is one total for a person and for CI. Arguments
-go to pytest in both passes. Where the right is there (root on Linux), the tests run in a process namespace of their own:
-the agent looks for trainings in all of /proc and must find those of the tests alone, not another's on this machine, and
-nothing that a test has started outlives the run.
+go to pytest in both passes. Where the right is there (root on Linux), the tests run in a process namespace of their
+own: the agent looks for trainings in all of /proc and must find those of the tests alone, not another's on this
+machine, and nothing that a test has started outlives the run.
 """
 
 from __future__ import annotations

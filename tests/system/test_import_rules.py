@@ -6,18 +6,16 @@ import ast
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterable, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import grimp
 import pytest
 
+from tests.process.box.harness import pythons
 from tests.system.tree import PACKAGES, ROOT, modules_of, parse, product_files, shown
 
 UI_TOOLKITS = ("textual", "rich")
@@ -137,38 +135,15 @@ for name, module in sorted(sys.modules.items()):
 """Imports the agent's modules and prints every loaded module that is neither ours nor the library's."""
 
 
-@cache
-def interpreters() -> Mapping[tuple[int, int], str]:
-    """One interpreter per Python version found on PATH and among pyenv's."""
-    found: dict[tuple[int, int], str] = {(sys.version_info[0], sys.version_info[1]): sys.executable}
-    on_path = [shutil.which(f"python3.{minor}") for minor in range(OLDEST[1], 20)]
-    candidates = [path for path in on_path if path]
-    root = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser()
-    candidates += [str(path) for path in sorted(root.glob("versions/3.*/bin/python3"))]
-    ask = "import sys; print(sys.version_info[0], sys.version_info[1])"
-    for candidate in candidates:
-        # A shim may stand for a version that is not installed: only one that answers counts.
-        done = subprocess.run([candidate, "-I", "-c", ask], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            major, minor = (int(part) for part in done.stdout.split())
-            if (major, minor) >= OLDEST:
-                found.setdefault((major, minor), candidate)
-    return found
-
-
-def test_the_agent_imports_on_every_python_with_nothing_installed() -> None:
-    assert interpreters()
-    failures = []
-    for version, path in sorted(interpreters().items()):
-        done = subprocess.run(
-            [path, "-S", "-E", "-I", "-B", "-c", BARE_IMPORT, str(ROOT / "remote"), *modules_of("rgt_box")],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode or done.stdout:
-            failures.append(f"Python {version[0]}.{version[1]}: {done.stdout}{done.stderr}")
-    assert not failures, "\n".join(failures)
+@pytest.mark.parametrize("python", pythons())
+def test_the_agent_imports_on_every_python_with_nothing_installed(python: str) -> None:
+    done = subprocess.run(
+        [python, "-S", "-E", "-I", "-B", "-c", BARE_IMPORT, str(ROOT / "remote"), *modules_of("rgt_box")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
 # Cycles.

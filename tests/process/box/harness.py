@@ -20,8 +20,24 @@ from rgt_box.sampling import cgroup
 
 from rgt_tui.model import protocol
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds after which something that was awaited counts as never coming."""
+
+INTERPRETERS = Path(__file__).parents[3] / ".interpreters"
+"""Where set-up puts a Python of every version that the agent supports."""
+
+
+def pythons(*wanted: int) -> list[Any]:
+    """Return the interpreters 3.8 to 3.13 (or of these minors) as parameters; one that is absent skips its test."""
+    paths = [INTERPRETERS / f"python3.{minor}" for minor in wanted or range(8, 14)]
+    return [
+        pytest.param(
+            str(path),
+            id=path.name,
+            marks=() if path.exists() else pytest.mark.skip(f"no {path.name}: see scripts/interpreters.sh"),
+        )
+        for path in paths
+    ]
 
 
 def decode(line: bytes) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,24 +14,7 @@ import pytest
 
 from rgt_tui.model import protocol
 from rgt_tui.ssh import bundle
-from tests.process.box.harness import Agent, decode, make_job
-
-MINORS = range(8, 14)
-
-
-def interpreters() -> list[str]:
-    found = {}
-    for minor in MINORS:
-        candidates = [shutil.which(f"python3.{minor}")]
-        candidates += sorted(map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")))
-        working = [path for path in candidates if path and runs(path)]
-        if working:
-            found[minor] = working[0]
-    return list(found.values())
-
-
-def runs(path: str) -> bool:
-    return subprocess.run([path, "-c", "pass"], capture_output=True, check=False).returncode == 0
+from tests.process.box.harness import Agent, decode, make_job, pythons
 
 
 def test_the_same_source_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -67,7 +49,7 @@ def test_the_agent_imports_only_the_standard_library_and_itself() -> None:
             assert {name.split(".")[0] for name in names} <= allowed, path
 
 
-@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("python", pythons())
 def test_every_python(agent_file: Path, tmp_path: Path, python: str) -> None:
     agent = Agent(agent_file, tmp_path / "state", python)
     try:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from rgt_box.verbs import gpu_health
 
-from tests.process.box.harness import Agent
+from tests.process.box.harness import Agent, pythons
 from tests.process.box.nvml_driver import build_driver
-from tests.process.box.test_bundle import interpreters
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +100,7 @@ def test_memory_of_nobody_is_trouble_only_where_everybody_is_listed(
     assert (row["ok"], row["text"].startswith("7.0 GiB are held by nobody")) == (ok, True)
 
 
-@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("python", pythons())
 def test_the_verbs_run_under_every_python(
     agent_file: Path, tmp_path: Path, driver: Path, python: str
 ) -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent, decode
+from tests.process.box.harness import Agent, decode, pythons
 from tests.process.box.nvml_driver import Hold, build_driver, holding, make_devices
-from tests.process.box.test_bundle import interpreters
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +230,7 @@ def test_a_kernel_log_that_cannot_be_read_is_told(agent: Agent, driver: Path, tm
     assert frame.gpus[0].xid == 48
 
 
-@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("python", pythons())
 def test_the_recorder_reads_it_under_every_python(
     agent_file: Path, tmp_path: Path, driver: Path, python: str
 ) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.process.box.harness import Agent, make_job
-from tests.process.box.test_bundle import interpreters
+from tests.process.box.harness import Agent, make_job, pythons
 
 SCRIPT = "mkdir -p {out}; echo 1 > {out}/best; [ {name} != a ] || kill -9 $$"
 
@@ -20,7 +19,7 @@ def last(agent: Agent, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.parametrize("python", interpreters())
+@pytest.mark.parametrize("python", pythons())
 def test_every_verb_works(agent_file: Path, tmp_path: Path, python: str) -> None:
     agent = Agent(agent_file, tmp_path / "state", python)
     job = make_job(

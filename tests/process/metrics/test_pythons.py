@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 from rgt_box.metrics.kinds import open_reader
 from rgt_box.metrics.segments import read_all
 
+from tests.process.box.harness import pythons
 from tests.unit.metrics.test_samples import SAMPLES, ready
 
 REMOTE = Path(__file__).parents[3] / "remote"
@@ -27,18 +27,6 @@ for kind, path in json.load(sys.stdin):
     assert not problems, problems
 print(json.dumps(found))
 """
-
-
-def pythons() -> list[str]:
-    found = {}
-    for minor in range(8, 15):
-        candidates = [shutil.which(f"python3.{minor}")]
-        candidates += sorted(map(str, Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")))
-        for path in candidates:
-            if path and subprocess.run([path, "-c", "import sqlite3"], capture_output=True).returncode == 0:
-                found[minor] = path
-                break
-    return list(found.values())
 
 
 @pytest.fixture(scope="module")
