@@ -20,7 +20,8 @@ ANSWER = 2.0
 def uids(pid: int) -> tuple[int, ...]:
     """Return a process's real, effective, saved and file system uid; () when it is gone.
 
-    The owner of ``/proc/PID`` would not do: any process can make that root (prctl(2), ``PR_SET_DUMPABLE``).
+    The owner of ``/proc/PID`` would not do: it is the effective one, and of a set-user-ID program another user has
+    chosen arguments and environment.
     """
     found = re.search(rb"^Uid:\s+([\d\s]+)$", procstat.read_bytes("/proc/%d/status" % pid, 8192) or b"", re.M)
     return tuple(map(int, found.group(1).split())) if found else ()
@@ -32,9 +33,9 @@ def is_own_process(pid: int) -> bool:
 
 
 def user_of(pid: int) -> str | None:
-    """Return the name of a process's user; None when it is gone."""
+    """Return the name of who started a process; None when it is gone."""
     found = uids(pid)
-    return user_name(found[1]) if found else None
+    return user_name(found[0]) if found else None
 
 
 def user_name(uid: int) -> str:

@@ -84,9 +84,12 @@ def _in_tmux(pid: int, own: dict[str, str]) -> Life:
     """Return what a process in a pane lives in; of another user's tmux, or a container's, nothing is asked."""
     found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
     pane = found.group() if found else None
+    socket = own.get("TMUX", "").split(",")[0] or None
     if not ownership.is_own_process(pid) or procstat.root_of(pid):
         return Life("tmux", pane)
-    return Life("tmux", pane, own.get("TMUX", "").split(",")[0] or None, pane)
+    if socket is not None and ownership.own_socket(socket) is None:
+        return Life("tmux", pane)
+    return Life("tmux", pane, socket, pane)
 
 
 def _plain(pid: int) -> Life:

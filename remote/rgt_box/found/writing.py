@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import ownership, procstat
+from rgt_box import procstat
 from rgt_box.found import arguments, outputs
 from rgt_box.found.trees import Node
 
@@ -99,10 +99,9 @@ def _silence(run: Run, streams: Streams) -> str:
             "-t %s 'cat >> FILE' to keep every line" % (run.place or run.pane, run.pane)
         )
     if run.session == "tmux":
-        whose = ownership.user_of(run.pid) or "another user"
         return (
-            "no log file; it prints to tmux of %s, which is not asked: 2>&1 | tee FILE would keep its lines"
-            % whose
+            "no log file; it prints to a tmux that is not asked, because it is another user's or a container's: "
+            "2>&1 | tee FILE would keep its lines"
         )
     how = "C-a H logs a screen window" if run.session == "screen" else "2>&1 | tee FILE would keep its lines"
     return "no log file: it prints to the terminal %s, which cannot be read; %s" % (streams.terminal[5:], how)

@@ -1,0 +1,4 @@
+from __future__ import annotations
+
+from tests.process.box.conftest import agent as agent
+from tests.process.box.conftest import agent_file as agent_file
