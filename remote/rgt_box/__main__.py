@@ -49,6 +49,10 @@ def main(argv: list[str] | None = None) -> int:
         print("unknown verb: %s\n\n%s" % (words[0], usage()), file=sys.stderr)
         return 2
     name = VERBS[words[0]][0]
+    if "TMUX" in os.environ:
+        from rgt_box import ownership
+
+        ownership.forget_foreign_tmux()
     try:
         module = __import__(name, fromlist=["main"])
     except ModuleNotFoundError as error:

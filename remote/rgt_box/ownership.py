@@ -74,6 +74,12 @@ def own_socket(path: str) -> str | None:
     return real if struct.unpack("3i", said)[1] == os.geteuid() else None
 
 
+def forget_foreign_tmux() -> None:
+    """Take another user's tmux out of the environment, where ``su`` left it: every tmux command would go there."""
+    if own_socket(os.environ["TMUX"].split(",")[0]) is None:
+        del os.environ["TMUX"]
+
+
 def why_unsafe(folder: str, top: str = "/", only_replaced: bool = False) -> str:
     """Say why what stands in a directory may be somebody else's; "" when only this user and root can put it there.
 

@@ -6,6 +6,7 @@ Real second users, real sockets, real tmux, and the real agent as root.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ from rgt_box import ownership
 from rgt_box.found import panes, session
 
 from rgt_tui.model import protocol
-from tests.process.box.harness import Agent, until
+from tests.process.box.harness import Agent, make_job, until
 
 NOBODY = 65534
 READY, LOCK, PROTOCOL = 207, 206, 8
@@ -240,6 +241,23 @@ def test_a_server_of_another_user_behind_a_socket_given_to_us_is_not_used(
     assert ownership.own_socket(str(mine / "default")) is None
     assert panes.ask(str(mine / "default"), ["list-panes", "-a"], 20) == ""
     assert not evil.mark.exists()
+
+
+def test_nor_is_the_tmux_that_su_left_in_the_environment(
+    agent: Agent, evil: EvilServer, own_tmux: str, tmp_path: Path
+) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", "read x < go"], ["a"])
+    os.mkfifo(job / "go")
+    foreign = {"TMUX": f"{evil.path},1,0", "TMUX_TMPDIR": str(tmp_path)}
+    sample = json.loads(agent.run("sample", env=foreign).stdout)
+    assert sample["session"].get("tmux", []) == []
+    started = agent.run("detach", "--job", str(job), env=foreign)
+    assert json.loads(started.stdout)["how"] == "tmux", started.stderr
+    (job / "go").write_text("\n")
+    until(lambda: (job / "master.log").read_text().endswith("QUEUE DONE\n"), "the end of the queue")
+    assert (evil.connections, evil.mark.exists()) == (0, False)
+    own = json.loads(agent.run("sample", env={"TMUX": f"{own_tmux},1,0"}).stdout)
+    assert own["session"]["tmux"] == ["secret"]
 
 
 def test_no_socket_no_answer(tmp_path: Path) -> None:
