@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import ClassVar, cast
 
-from textual import work
+from textual import events, work
 from textual.app import App
 from textual.binding import Binding
 from textual.screen import Screen
@@ -17,6 +17,7 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
 from rgt_tui.ui.format import clean
+from rgt_tui.ui.key_turns import KeyTurns
 from rgt_tui.ui.screens.base import StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.themes import DEFAULT, THEMES
@@ -85,12 +86,20 @@ class RgtApp(App[None]):
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
         self._asked: set[int] = set()
+        self._keys = KeyTurns(self)
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DEFAULT
         if keymap:
             self.set_keymap(keymap)
+
+    async def on_event(self, event: events.Event) -> None:
+        """Let a key or a paste through when all that was typed before it has done what it does."""
+        if not isinstance(event, (events.Key, events.Paste)) or event.is_forwarded:
+            await super().on_event(event)
+        elif self._keys.has_turn(event):
+            await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
         """The fleet screen is the first one; it can draw itself without a fleet."""
@@ -175,7 +184,7 @@ class RgtApp(App[None]):
         from rgt_tui.ui.screens.question import QuestionScreen
 
         self._asked.add(waiting[0].id)
-        self.push_screen(QuestionScreen(self.fleet, waiting[0]))
+        self.push_screen(QuestionScreen(self.fleet, waiting[0], unasked=not again))
         return True
 
     def open_screen(self, place: str, box_name: str | None) -> None:

@@ -5,6 +5,7 @@ import pytest
 from textual.widgets import Input
 
 from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.ui.app import RgtApp
 from rgt_tui.ui.screens.question import QuestionScreen, question_lines
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, demo_state
@@ -27,8 +28,15 @@ def asking(*questions: Question) -> FakeFleet:
     return FakeFleet(msgspec.structs.replace(demo_state(), questions=questions))
 
 
+def read(app: RgtApp) -> None:
+    """Let the time pass in which a person reads a question that came up by itself."""
+    assert isinstance(app.fleet, FakeFleet)
+    app.fleet.advance(1.0)
+
+
 async def test_a_question_comes_up_and_yes_accepts_the_key() -> None:
     async with running(lambda: asking(KEY)) as (app, pilot, _):
+        read(app)
         assert isinstance(app.screen, QuestionScreen)
         text = screen_text(app)
         assert "SHA256:abc" in text
@@ -46,6 +54,7 @@ async def test_a_question_comes_up_and_yes_accepts_the_key() -> None:
 @pytest.mark.parametrize("typed", ["no", "y", "", "yes please"])
 async def test_anything_but_yes_refuses_a_key(typed: str) -> None:
     async with running(lambda: asking(KEY)) as (app, pilot, _):
+        read(app)
         app.screen.query_one(Input).value = typed
         await pilot.press("enter")
         assert isinstance(app.fleet, FakeFleet)
@@ -54,6 +63,7 @@ async def test_anything_but_yes_refuses_a_key(typed: str) -> None:
 
 async def test_a_secret_is_never_on_the_screen() -> None:
     async with running(lambda: asking(SECRET)) as (app, pilot, _):
+        read(app)
         await pilot.press(*"hunter2")
         await pilot.pause()
         assert "hunter2" not in screen_text(app)
@@ -65,6 +75,7 @@ async def test_a_secret_is_never_on_the_screen() -> None:
 
 async def test_later_leaves_it_open_and_it_can_be_opened_again() -> None:
     async with running(lambda: asking(KEY)) as (app, pilot, _):
+        read(app)
         await pilot.press("escape")
         await settle(pilot)
         assert not isinstance(app.screen, QuestionScreen)
@@ -77,6 +88,7 @@ async def test_later_leaves_it_open_and_it_can_be_opened_again() -> None:
 
 async def test_it_closes_when_nobody_waits_any_more() -> None:
     async with running(lambda: asking(KEY)) as (app, pilot, _):
+        read(app)
         fleet = app.fleet
         assert isinstance(fleet, FakeFleet)
         fleet.push(msgspec.structs.replace(fleet.state, questions=()))
@@ -90,6 +102,7 @@ async def test_it_does_not_come_between_a_person_and_what_they_type() -> None:
         await settle(pilot)
         assert not isinstance(app.screen, QuestionScreen)
         await pilot.press("escape")
+        await settle(pilot)
         await settle(pilot)
         assert isinstance(app.screen, QuestionScreen)
 

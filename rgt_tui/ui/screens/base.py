@@ -204,6 +204,11 @@ class FleetAwareScreen(Screen[None]):
         if not self.query(EntryLine):
             self.mount(EntryLine(label, text), before="#event")
 
+    @property
+    def takes_keys(self) -> bool:
+        """False while an entry line is being put up or taken away: keys wait for it."""
+        return all(getattr(entry, "takes_keys", True) for entry in self.query("EntryLine"))
+
     def on_screen_resume(self) -> None:
         """Draw at once when the screen comes (back) to the top."""
         if self.has_fleet:

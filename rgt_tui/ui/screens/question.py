@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -16,7 +17,7 @@ from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.widgets.confirm import Facts
+from rgt_tui.ui.widgets.confirm import Facts, GuardedField
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.wrap import wrapped
 
@@ -38,8 +39,11 @@ WORDS: dict[QuestionKind, tuple[str, str]] = {
 }
 """What to know before answering, and what the answers mean."""
 
+GUARD_SECONDS = 0.5
+"""A question that came up by itself takes nothing until so long no key was pressed."""
 FIRST_LINES = 3
 """Lines of a question that stand above what to know; what is below (a picture of the key) may not fit."""
+OVER = "The box no longer asks; nothing is sent. Enter closes."
 HINTS = {
     QuestionKind.HOST_KEY: "type yes",
     QuestionKind.SECRET: "not shown while typed",
@@ -75,6 +79,7 @@ class QuestionScreen(ModalScreen[None]):
     Args:
         fleet: Takes the answer.
         question: What is asked.
+        unasked: It comes up by itself: keys still on their way are meant for the screen below, and are dropped.
     """
 
     PLACE = "question"
@@ -92,10 +97,12 @@ class QuestionScreen(ModalScreen[None]):
     }
     """
 
-    def __init__(self, fleet: FleetSource, question: Question) -> None:
+    def __init__(self, fleet: FleetSource, question: Question, *, unasked: bool = False) -> None:
         super().__init__()
         self._fleet = fleet
         self.question = question
+        self._pressed_at = fleet.now() if unasked else -math.inf
+        self._over = False
 
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
@@ -107,27 +114,50 @@ class QuestionScreen(ModalScreen[None]):
         with Vertical() as box:
             box.border_title = clean(self.question.box)
             box.border_subtitle = "enter answers · esc later"
-            yield Facts(lambda width: question_lines(self.question, width), id="question")
-            yield Input(
+            yield Facts(self._lines, id="question")
+            yield GuardedField(
+                self.listens,
                 password=self.question.kind is QuestionKind.SECRET,
                 placeholder=HINTS[self.question.kind],
-                compact=True,
             )
+
+    def _lines(self, width: int) -> list[Line]:
+        over = [line(Span(OVER, Tone.WARN)), EMPTY] if self._over else []
+        return [*over, *question_lines(self.question, width)]
 
     def on_mount(self) -> None:
         """Take the keys."""
         self.query_one(Input).focus()
 
+    def listens(self) -> bool:
+        """Say whether a key that comes now counts; a burst that began too early is dropped to its end."""
+        now = self._fleet.now()
+        early = 0 <= now - self._pressed_at < GUARD_SECONDS
+        if early:
+            self._pressed_at = now
+        return not early
+
     def receive_state(self, state: FleetState, now: float) -> None:
-        """Close when nobody waits for the answer any more."""
-        if self.is_current and all(open_.id != self.question.id for open_ in state.questions):
+        """Close when nobody waits for the answer any more, but not under somebody's typing.
+
+        The rest of a password must not become commands of the screen below.
+        """
+        if not self.is_current or any(open_.id == self.question.id for open_ in state.questions):
+            return
+        if not self.query_one(Input).value:
             self.dismiss()
+        elif not self._over:
+            self._over = True
+            self.query_one(Facts).update()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Send the answer; nothing of it stays here."""
         event.stop()
         text = event.value
         event.input.value = ""
+        if self._over:
+            self.dismiss()
+            return
         if self.question.kind is QuestionKind.HOST_KEY:
             answer = "yes" if text.strip().lower() == "yes" else None
         else:
@@ -137,5 +167,7 @@ class QuestionScreen(ModalScreen[None]):
 
     def action_later(self) -> None:
         """Close and leave the question open."""
+        if not self.listens():
+            return
         self.query_one(Input).value = ""
         self.dismiss()

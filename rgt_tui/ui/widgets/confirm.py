@@ -114,23 +114,45 @@ class VerbChoice(LineWidget):
         self.redraw()
 
 
-class NameField(Input):
-    """Takes exactly what is typed or pasted, once the dialog listens."""
+class GuardedField(Input):
+    """Takes what is typed or pasted once the dialog listens; what comes earlier was meant for the screen below."""
 
-    def __init__(self, listens: Callable[[], bool]) -> None:
-        super().__init__(id="name", compact=True, select_on_focus=False)
-        self._listens = listens
+    def __init__(
+        self,
+        listens: Callable[[], bool],
+        *,
+        id: str | None = None,  # noqa: A002
+        password: bool = False,
+        placeholder: str = "",
+    ) -> None:
+        super().__init__(
+            id=id, password=password, placeholder=placeholder, compact=True, select_on_focus=False
+        )
+        self.listens = listens
 
     def on_key(self, event: events.Key) -> None:
         """Drop keys that come too early."""
-        if not self._listens():
+        if not self.listens():
             event.prevent_default()
             event.stop()
 
     def on_paste(self, event: events.Paste) -> None:
-        """Drop a paste that comes too early, or that has characters which cannot be seen."""
+        """Drop a paste that comes too early."""
+        if not self.listens():
+            event.prevent_default()
+            event.stop()
+
+
+class NameField(GuardedField):
+    """Takes exactly what is typed or pasted."""
+
+    def __init__(self, listens: Callable[[], bool]) -> None:
+        super().__init__(listens, id="name")
+
+    def on_paste(self, event: events.Paste) -> None:
+        """Drop a paste that has characters which cannot be seen, too."""
         first = (event.text.splitlines() or [""])[0]
-        if not self._listens() or clean(first) != first:
+        if clean(first) != first:
             event.prevent_default()
             event.stop()
 

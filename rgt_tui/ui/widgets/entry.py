@@ -35,6 +35,12 @@ class EntryLine(Horizontal):
     def __init__(self, label: str, text: str) -> None:
         super().__init__()
         self._label, self._text = label, text
+        self._leaving = False
+
+    @property
+    def takes_keys(self) -> bool:
+        """True while what is typed comes here."""
+        return not self._leaving and any(entry.has_focus for entry in self.query(Input))
 
     def compose(self) -> ComposeResult:
         """Lay out label and input."""
@@ -63,6 +69,7 @@ class EntryLine(Horizontal):
         self._close(None)
 
     def _close(self, text: str | None) -> None:
+        self._leaving = True
         self.screen.query_one("#event").display = True
         self.screen.post_message(EntryClosed(text))
         self.remove()

@@ -1,0 +1,91 @@
+"""Keys one after another: each waits until what the key before it has opened can take it.
+
+A terminal hands over a burst (fast hands, ``tmux send-keys``, a slow link) at once, while a screen or an entry line
+needs several turns of the event loop to stand. Without this, the letters behind ``/`` would be commands of the
+screen below: ``/Demo`` would open the teardown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING
+
+from textual import events
+
+if TYPE_CHECKING:
+    from textual.app import App
+    from textual.dom import DOMNode
+    from textual.message_pump import MessagePump
+
+Typed = events.Key | events.Paste
+LONGEST_S = 5.0
+"""What has not settled by then holds no key back any longer."""
+_LOOK_S = 0.01
+
+
+class KeyTurns:
+    """Lets the keys of an app through one by one.
+
+    Args:
+        app: A screen or an entry in it that is not ready yet says so by a property ``takes_keys``.
+    """
+
+    def __init__(self, app: App[None]) -> None:
+        self._app = app
+        self._waiting: deque[Typed] = deque()
+        self._next: Typed | None = None
+        self._settling: asyncio.Task[None] | None = None
+
+    def has_turn(self, event: Typed) -> bool:
+        """Say whether `event` may go on now; else it is kept, and posted to the app again when its turn comes."""
+        its_turn = event is self._next
+        if its_turn:
+            self._next = None
+        elif self._settling is not None or self._next is not None:
+            self._waiting.append(event)
+            return False
+        elif not self._ready():
+            self._waiting.append(event)
+        else:
+            its_turn = True
+        app = self._app
+        self._settling = asyncio.create_task(self._settle(app.focused or app.screen), name="keys in turn")
+        return its_turn
+
+    async def _settle(self, target: DOMNode) -> None:
+        """Wait until a key that goes to `target` has done all that it does, then give the next one its turn."""
+        try:
+            async with asyncio.timeout(LONGEST_S):
+                # A key goes from the app to what has the focus, and from there up to the app, which acts on it.
+                await _passed(self._app, self._app)
+                for pump in target.ancestors_with_self:
+                    await _passed(pump, self._app)
+                while not self._ready():  # noqa: ASYNC110  (nothing tells when a screen stands)
+                    await asyncio.sleep(_LOOK_S)
+                # A widget that has just been put up asks the app for the focus.
+                await _passed(self._app, self._app)
+        except TimeoutError:
+            self._app.log.warning(f"keys do not wait any longer for {self._app.screen!r}")
+        finally:
+            self._settling = None
+            if self._waiting:
+                self._next = self._waiting.popleft()
+                self._app.post_message(self._next)
+
+    def _ready(self) -> bool:
+        screen = self._app.screen
+        return screen.is_mounted and bool(getattr(screen, "takes_keys", True))
+
+
+async def _passed(pump: MessagePump, app: App[None]) -> None:
+    """Wait until `pump` has dealt with everything that was sent to it so far, or was taken away."""
+    done = asyncio.Event()
+    if not pump.call_later(done.set):
+        return
+    while pump.is_running and (pump is app or pump.is_attached):
+        try:
+            await asyncio.wait_for(done.wait(), 0.1)
+        except TimeoutError:
+            continue
+        return

@@ -1,0 +1,160 @@
+"""Keys that come in one burst, faster than a screen or an entry can be put up: they go on in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from textual import events
+from textual.command import CommandPalette
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui.screens.box import BoxScreen
+from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.screens.log import LogScreen
+from rgt_tui.ui.screens.question import QuestionScreen
+from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.widgets.fleet_table import FleetTable
+from tests.ui.fakes import NOW, FakeFleet
+from tests.ui.snap import running, screen_text, settle
+
+NAMED = {"/": "slash", "\r": "enter", ":": "colon", "\x1b": "escape", "-": "minus", " ": "space"}
+
+
+def burst(app: RgtApp, text: str) -> None:
+    """Post keys as the driver does when they lie ready in the terminal: all at once, nothing in between."""
+    for char in text:
+        app.post_message(events.Key(NAMED.get(char, char), char))
+
+
+async def typed(pilot: Pilot[None], until: str) -> str:
+    """Wait until the entry holds `until` (the machine may be loaded), and return what it holds."""
+    app = pilot.app
+    for _ in range(400):
+        await pilot.pause(0.01)
+        found = app.screen.query(Input)
+        if found and found.first().value == until:
+            break
+    return found.first().value if found else ""
+
+
+@pytest.mark.parametrize("text", ["Demo", "prod", "D", "qqq", "ocLap", "autodl-demo", "?"])
+async def test_a_filter_takes_every_letter_typed_after_the_slash(text: str) -> None:
+    async with running() as (app, pilot, fleet):
+        burst(app, f"/{text}")
+        assert await typed(pilot, text) == text
+        assert isinstance(app.screen, FleetScreen)
+        assert len(app.screen_stack) == 1
+        assert fleet.told == []
+
+
+async def test_keys_behind_the_entry_s_end_act_on_what_it_left() -> None:
+    async with running() as (app, pilot, _):
+        burst(app, "/autodl\r\r")
+        await wait_for(pilot, lambda: isinstance(app.screen, BoxScreen))
+        assert isinstance(app.screen, BoxScreen)
+        assert app.screen.box_name == "autodl-demo"
+
+
+async def test_a_burst_may_give_the_entry_up_and_go_on() -> None:
+    async with running() as (app, pilot, _):
+        burst(app, "/auto\x1bG")
+        table = app.screen.query_one(FleetTable)
+        await wait_for(pilot, lambda: table.picked == table.names[-1] != table.names[0])
+        assert len(table.names) == 4, "the filter was given up"
+        assert table.picked == table.names[-1]
+        assert not app.screen.query(Input)
+
+
+async def test_a_search_behind_the_key_that_opens_the_log() -> None:
+    async with running() as (app, pilot, _):
+        burst(app, "l/loss")
+        assert await typed(pilot, "loss") == "loss"
+        assert isinstance(app.screen, LogScreen)
+
+
+async def test_the_palette_takes_what_is_typed_behind_its_key() -> None:
+    async with running() as (app, pilot, _):
+        burst(app, ":Dtear")
+        assert await typed(pilot, "Dtear") == "Dtear"
+        assert isinstance(app.screen, CommandPalette)
+        assert len(app.screen_stack) == 2
+
+
+async def test_a_name_typed_behind_the_teardown_s_key_moves_nothing_else() -> None:
+    async with running() as (app, pilot, fleet):
+        burst(app, "Dqpac\r/")
+        await wait_for(pilot, lambda: isinstance(app.screen, TeardownScreen))
+        await settle(pilot)
+        assert isinstance(app.screen, TeardownScreen)
+        assert len(app.screen_stack) == 2
+        assert fleet.executed == []
+
+
+async def test_a_paste_keeps_its_place_among_the_keys() -> None:
+    async with running() as (app, pilot, _):
+        burst(app, "/a")
+        app.post_message(events.Paste("uto"))
+        burst(app, "dl")
+        assert await typed(pilot, "autodl") == "autodl"
+
+
+async def test_a_question_that_comes_up_takes_no_key_meant_for_the_screen_below() -> None:
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    async with running() as (app, pilot, fleet):
+        fleet.push(msgspec.structs.replace(fleet.state, questions=(secret,)))
+        app.tick(force=True)
+        burst(app, "\r")
+        await wait_for(pilot, lambda: isinstance(app.screen, QuestionScreen))
+        await settle(pilot)
+        assert isinstance(app.screen, QuestionScreen)
+        assert fleet.told == [], "an Enter for the list is no answer"
+        fleet.advance(1.0)
+        await pilot.press(*"x", "enter")
+        assert fleet.told == [("answer", 2, "x")]
+
+
+async def test_an_answer_typed_behind_the_key_that_asks_for_the_question_is_taken_whole() -> None:
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    first = FakeFleet()
+    first.push(msgspec.structs.replace(first.state, questions=(secret,)))
+    async with running(first) as (app, pilot, fleet):
+        fleet.advance(1.0)
+        await pilot.press("escape")
+        await wait_for(pilot, lambda: isinstance(app.screen, FleetScreen))
+        burst(app, "AhunterD2")
+        assert await typed(pilot, "hunterD2") == "hunterD2"
+        burst(app, "\r")
+        await wait_for(pilot, lambda: bool(fleet.told))
+        assert fleet.told == [("answer", 2, "hunterD2")]
+
+
+async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_screen_below() -> None:
+    secret = Question(id=2, box="vast-demo", kind=QuestionKind.SECRET, title="password", asked_at=NOW)
+    first = FakeFleet()
+    first.push(msgspec.structs.replace(first.state, questions=(secret,)))
+    async with running(first) as (app, pilot, fleet):
+        fleet.advance(1.0)
+        await pilot.press(*"hunt")
+        fleet.push(msgspec.structs.replace(fleet.state, questions=()))
+        app.tick(force=True)
+        await settle(pilot)
+        await pilot.press(*"erD")
+        await settle(pilot)
+        assert isinstance(app.screen, QuestionScreen)
+        assert "no longer asks" in screen_text(app)
+        await pilot.press("enter")
+        await wait_for(pilot, lambda: isinstance(app.screen, FleetScreen))
+        assert fleet.told == [], "nobody waits for it"
+
+
+async def wait_for(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Wait until `condition` holds, or 400 turns; the assertion behind it says what failed."""
+    for _ in range(400):
+        if condition():
+            return
+        await pilot.pause(0.01)
