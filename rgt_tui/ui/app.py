@@ -17,7 +17,7 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
 from rgt_tui.ui.format import clean
-from rgt_tui.ui.key_turns import KeyTurns
+from rgt_tui.ui.key_turns import KeyTurns, Typed
 from rgt_tui.ui.screens.base import StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.themes import DEFAULT, THEMES
@@ -96,9 +96,7 @@ class RgtApp(App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         """Let a key or a paste through when all that was typed before it has done what it does."""
-        if not isinstance(event, (events.Key, events.Paste)) or event.is_forwarded:
-            await super().on_event(event)
-        elif self._keys.has_turn(event):
+        if event.is_forwarded or not isinstance(event, Typed) or self._keys.has_turn(event):
             await super().on_event(event)
 
     def get_default_screen(self) -> Screen[None]:
