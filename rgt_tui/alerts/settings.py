@@ -27,6 +27,8 @@ SINKS: dict[str, tuple[str, ...]] = {
     "command": ("argv",),
 }
 """Kind of sink → what it cannot do without."""
+LEVELS = ("info", "warn", "error")
+"""Every alert is a warning or an error: ``info`` is as much as ``warn``."""
 _OWN = {"url": ("url_env", "url_file", "token_env"), "argv": ("argv",)}
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -51,11 +53,15 @@ def parse(alerts: Any, sinks: Any) -> AlertSettings:
     kinds = {id_: _kind(id_, _table(("alerts", id_), table)) for id_, table in tables.items()}
     if sinks is not None and not isinstance(sinks, list):
         raise SettingsError(("sinks",), "must be a list of tables: write [[sinks]]")
-    made = [_sink(place, _table(("sinks", place), table)) for place, table in enumerate(sinks or ())]
+    made_of = [_table(("sinks", place), table) for place, table in enumerate(sinks or ())]
+    made = [_sink(place, table) for place, table in enumerate(made_of)]
     names = [sink.name for sink in made]
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise SettingsError(("sinks", place), f"a second sink is called {name!r}; give it another name")
+            key = ("name",) if made_of[place].get("name") else ()
+            raise SettingsError(
+                ("sinks", place, *key), f"a second sink is called {name!r}; give it another name"
+            )
     return AlertSettings(kinds=kinds, sinks=tuple(made))
 
 
@@ -154,17 +160,17 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
         raise SettingsError(
             where, 'needs argv: the program and its arguments, such as argv = ["notify", "-v"]'
         )
-    if sink.min_level not in ("warn", "error"):
+    if sink.min_level not in LEVELS:
         raise SettingsError((*where, "min_level"), "must be warn or error")
     for key in ("timeout_s", "every_s"):
         if not 0 < getattr(sink, key) <= 86400:
             raise SettingsError((*where, key), "must be a number of seconds, above 0 and at most a day")
     if sink.digest_over < 1:
         raise SettingsError((*where, "digest_over"), "must be 1 or more")
-    for kind in sink.kinds:
+    for at, kind in enumerate(sink.kinds):
         if kind not in BY_ID:
             words = f"{kind!r} is no kind of alert{_near(kind, tuple(BY_ID))}"
-            raise SettingsError((*where, "kinds"), words)
+            raise SettingsError((*where, "kinds", at), words)
     if sink.quiet_hours is not None and window(sink.quiet_hours) is None:
         raise SettingsError((*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"')
     return sink if sink.name else msgspec.structs.replace(sink, name=sink.kind)

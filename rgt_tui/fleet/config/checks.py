@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from rgt_tui.fleet.config import secrets
-from rgt_tui.model.alert import SinkSettings
 from rgt_tui.ssh.config import tokens
 from rgt_tui.ssh.config.host import check_user
 
@@ -106,47 +105,6 @@ BOX: dict[str, Check] = {
 }
 
 
-def _one_of(*words: str) -> Check:
-    def check(value: str) -> str | None:
-        return None if value in words else f"is none of {', '.join(words)}"
-
-    return check
-
-
-def _not_negative(value: float | None) -> str | None:
-    return None if value is None or (math.isfinite(value) and value >= 0) else "must not be negative"
-
-
-def _hours(value: str | None) -> str | None:
-    clock = r"(?:[01]\d|2[0-3]):[0-5]\d"
-    if value is None or re.fullmatch(f"{clock}-{clock}", value):
-        return None
-    return 'is no span of hours such as "22:00-07:00"'
-
-
-def sink_fault(sink: SinkSettings) -> str | None:
-    """Return what a sink lacks for its kind, or None."""
-    if sink.kind in ADDRESSED and not (sink.url_env or sink.url_file):
-        return f"a sink of kind {sink.kind!r} needs url_env (a variable that holds its address) or url_file"
-    if sink.url_env and sink.url_file:
-        return "url_env and url_file: one of them is enough"
-    if sink.kind == "command" and not sink.argv:
-        return 'a sink of kind \'command\' needs argv, such as argv = ["notify-send", "rgt"]'
-    return None
-
-
-ADDRESSED = ("ntfy", "webhook", "apprise")
-"""Sinks that send to an address."""
-KIND: dict[str, Check] = {"hold_s": _not_negative, "quiet_s": _not_negative}
-SINK: dict[str, Check] = {
-    "kind": _one_of("bell", "desktop", "command", *ADDRESSED),
-    "url_env": _variable,
-    "url_file": _file,
-    "token_env": _variable,
-    "min_level": _one_of("info", "warn", "error"),
-    "timeout_s": _not_negative,
-    "quiet_hours": _hours,
-    "every_s": _not_negative,
-    "digest_over": _not_negative,
-}
+SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
+"""What a sink says of its secrets; `rgt_tui.alerts.settings` checks the rest."""
 PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}

@@ -14,7 +14,7 @@ import msgspec
 from rgt_tui.fleet.config import checks, secrets
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.positions import KeyPath, Positions
-from rgt_tui.model.alert import AlertSettings, KindSettings, SinkSettings
+from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.profiles import ProfileError, load_profile
 
@@ -98,42 +98,39 @@ class _Reader:
 
     def _alerts(self, data: dict[str, Any], boxes: Sequence[str]) -> AlertSettings:
         kinds, sinks = data.get("alerts", {}), data.get("sinks", [])
-        if not isinstance(kinds, dict):
-            self._fail(("alerts",), "must be a table of tables, such as [alerts.idle-gpu]")
-        if not isinstance(sinks, list):
-            self._fail(("sinks",), "must be a list of tables: write [[sinks]]")
-        if not kinds and not sinks:
+        if kinds == {} and sinks == []:
             return AlertSettings()
-        known = _kinds()
-        self._known(("alerts",), kinds, known)
-        return AlertSettings(
-            kinds={
-                kind: self._table(("alerts", kind), table, KindSettings, checks.KIND)
-                for kind, table in kinds.items()
-            },
-            sinks=tuple(
-                self._sink(("sinks", place), table, boxes, known) for place, table in enumerate(sinks)
-            ),
-        )
+        # Loaded only for a file that speaks of them.
+        from rgt_tui.alerts.settings import SettingsError, parse
+
+        for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
+            self._secrets_of(("sinks", place), table)
+        try:
+            found = parse(kinds, sinks)
+        except SettingsError as error:
+            self._fail(error.where, _plain(error.words))
+        for place, sink in enumerate(found.sinks):
+            for at, name in enumerate(sink.boxes):
+                if name not in boxes:
+                    near = difflib.get_close_matches(name, boxes, 1)
+                    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(boxes)}"
+                    self._fail(("sinks", place, "boxes", at), f"there is no box {name!r}{hint}")
+        return found
+
+    def _secrets_of(self, where: KeyPath, table: Any) -> None:
+        """Refuse a secret where the name of its place belongs, before anything else could repeat it."""
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if secrets.named_like_one(key):
+                self._fail((*where, key), secrets.ADVICE)
+            wrong = checks.SINK[key](value) if key in checks.SINK and isinstance(value, str) else None
+            if wrong is not None:
+                self._fail((*where, key), wrong)
 
     def _table(self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, checks.Check]) -> T:
         if not isinstance(table, dict):
             self._fail(where, "must be a table")
         self._known(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
         return self._checked(where, table, table, kind, values)
-
-    def _sink(self, where: KeyPath, table: Any, boxes: Sequence[str], kinds: Sequence[str]) -> SinkSettings:
-        sink = self._table(where, table, SinkSettings, checks.SINK)
-        wrong = checks.sink_fault(sink)
-        if wrong is not None:
-            self._fail(where, wrong)
-        for key, known, what in (("boxes", boxes, "box"), ("kinds", kinds, "kind of alert")):
-            for place, name in enumerate(getattr(sink, key)):
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, 1)
-                    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
-                    self._fail((*where, key, place), f"there is no {what} {name!r}{hint}")
-        return sink
 
     def _defaults(self, table: Any) -> dict[str, Any]:
         where: KeyPath = ("defaults",)
@@ -217,13 +214,6 @@ class _Reader:
     def _fail(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
         name = f"{_spelled(where)}: " if named else ""
         raise FleetFileError(f"{self._path}:{self._line(where)}: {name}{words}")
-
-
-def _kinds() -> tuple[str, ...]:
-    """Return the ids of all alerts; loaded only for a file that speaks of them."""
-    from rgt_tui.alerts.rules import KINDS
-
-    return tuple(kind.id for kind in KINDS)
 
 
 def _spelled(where: KeyPath) -> str:

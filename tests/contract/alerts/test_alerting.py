@@ -15,6 +15,7 @@ from rgt_tui.alerts.settings import parse
 from rgt_tui.alerts.sinks import delivery
 from rgt_tui.alerts.statefile import load
 from rgt_tui.fleet.alerting import EVERY_S, Alerting
+from rgt_tui.fleet.config.load import parse_fleet
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
@@ -232,3 +233,33 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
         await fleet.stop()
     assert receiver.requests[0].json["id"] == "unreachable"
     assert load(path).mutes[0].what == "unreachable"
+
+
+async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    text = (
+        f'[boxes.lost]\nhost = "127.0.0.1"\nport = {port}\nuser = "nobody"\nssh_config = "none"\n'
+        "[alerts.unreachable]\nhold_s = 0\n"
+        '[[sinks]]\nkind = "webhook"\nurl_env = "HOOK"\n[[sinks]]\nkind = "ntfy"\nurl_env = "TOPIC"\n'
+    )
+    config = parse_fleet(tmp_path / "rgt.toml", text)
+    env = {"HOOK": f"{receiver.url}/hook", "TOPIC": f"{receiver.url}/root/topic"}
+    path = tmp_path / "alerts.json"
+    fleet = Fleet(
+        config.boxes,
+        audit=tmp_path / "audit.jsonl",
+        alerting=Alerting(config.alerts, path=path, env=env, gather_s=(0.0, 0.0)),
+    )
+    await fleet.start()
+    try:
+        async with asyncio.timeout(60):
+            while len({request.path for request in receiver.requests}) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    finally:
+        await fleet.stop()
+    assert {request.path for request in receiver.requests} == {"/hook", "/root/"}
+    assert set(load(path).told) == {"webhook", "ntfy"}

@@ -58,14 +58,20 @@ REFUSED = [
     ('[defaults]\nprofile = "x"\n' + BOX, 2, ["defaults.profile"]),
     (BOX + "[alerts.idle-gp]\nhold_s = 3", 3, ["'idle-gp'", "did you mean 'idle-gpu'"]),
     (BOX + "[alerts.idle-gpu]\nhold = 3", 4, ["'hold'", "hold_s"]),
-    (BOX + "[alerts.idle-gpu]\nhold_s = -3", 4, ["alerts.idle-gpu.hold_s", "negative"]),
+    (BOX + "[alerts.idle-gpu]\nhold_s = -3", 4, ["alerts.idle-gpu.hold_s", "a number of seconds from 0 on"]),
+    (BOX + "[alerts.idle-gpu]\nhold_s = 'x'", 4, ["alerts.idle-gpu.hold_s", "must be a number, not text in quotes"]),
+    (BOX + "[alerts.bytes]\nwarn = 96", 3, ["alerts.bytes", "error must be worse"]),
+    (BOX + "[alerts.failed]\nerror = 1", 4, ["alerts.failed.error", "no limit to set"]),
+    (BOX + SINK + 'kind = "bell"', 6, ["sinks[1]: a second sink is called 'bell'", "another name"]),
+    (BOX + SINK + 'kind = "desktop"\nname = "bell"', 8, ["sinks[1].name: a second sink is called 'bell'"]),
+    (BOX + SINK + 'kind = "desktop"\ntimeout_s = 0', 8, ["sinks[1].timeout_s", "above 0"]),
     (BOX + SINK + 'kind = "ntfi"', 7, ["sinks[1].kind", "ntfy"]),
     (BOX + SINK + 'kind = "ntfy"', 6, ["sinks[1]", "url_env"]),
     (BOX + SINK + 'kind = "ntfy"\nurl_env = "A"\nurl_file = "b"', 6, ["one of them"]),
     (BOX + SINK + 'kind = "command"', 6, ["argv"]),
-    (BOX + SINK + 'kind = "bell"\nquiet_hours = "22-7"', 8, ["quiet_hours", "22:00-07:00"]),
-    (BOX + SINK + 'kind = "bell"\nboxes = ["lab", "lob"]', 8, ["sinks[1].boxes[1]", "'lob'", "'lab'"]),
-    (BOX + SINK + 'kind = "bell"\nkinds = ["idle"]', 8, ["sinks[1].kinds[0]", "idle-gpu"]),
+    (BOX + SINK + 'kind = "desktop"\nquiet_hours = "22-7"', 8, ["quiet_hours", "22:00-07:00"]),
+    (BOX + SINK + 'kind = "desktop"\nboxes = ["lab", "lob"]', 8, ["sinks[1].boxes[1]", "'lob'", "'lab'"]),
+    (BOX + SINK + 'kind = "desktop"\nkinds = ["idle"]', 8, ["sinks[1].kinds[0]", "idle-gpu"]),
     (BOX + 'x = "\\q"', 3, ["not valid TOML"]),
     ("[boxes.lab\n", 1, ["not valid TOML"]),
     (BOX + BOX, 3, ["not valid TOML"]),
@@ -181,6 +187,7 @@ def test_alerts_and_sinks_are_taken_in() -> None:
     )
     assert (config.alerts.kinds["idle-gpu"].hold_s, config.alerts.kinds["idle-gpu"].enabled) == (1800, False)
     (sink,) = config.alerts.sinks
+    assert sink.name == "ntfy"
     assert (sink.kind, sink.url_env, sink.boxes) == ("ntfy", "N", ("lab",))
 
 
