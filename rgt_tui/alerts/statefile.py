@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import Mute
-from rgt_tui.files.lock import take
+from rgt_tui.files.own import alone, publish, state_directory
 from rgt_tui.model.alert import Alert
 
 KEEP_S = 90 * 86400.0
 """What was not touched for so long belongs to boxes that are no more."""
 MAX_BYTES = 16 << 20
 VERSION = 1
-LOCK_S = 10.0
-"""Another rgt holds the lock for a moment; one that holds it for longer hangs."""
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -58,8 +54,7 @@ class Stored(msgspec.Struct, frozen=True):
 
 def default_path(env: Mapping[str, str]) -> Path:
     """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
-    state = Path(env.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "alerts.json"
+    return state_directory(env) / "alerts.json"
 
 
 def load(path: Path) -> Stored:
@@ -89,12 +84,11 @@ def update(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored
     Raises:
         OSError: it cannot be written, or its lock is not let go of; the file is then as it was.
     """
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with _locked(path):
+    with alone(path):
         old = load(path)
         new = change(old)
         if new is not old:
-            _write(path, _kept(new, now))
+            publish(path, msgspec.json.format(msgspec.json.encode(_kept(new, now)), indent=1))
         return new
 
 
@@ -105,17 +99,6 @@ def _kept(stored: Stored, now: float) -> Stored:
         for sink, known in stored.told.items()
     }
     return msgspec.structs.replace(stored, boxes=boxes, told=told)
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside the file: the file itself is replaced, and a lock on it would go with it."""
-    with path.with_name(path.name + ".lock").open("ab") as lock:
-        try:
-            take(lock.fileno(), LOCK_S)
-        except TimeoutError:
-            raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
-        yield
 
 
 def stamp(path: Path) -> tuple[int, int]:
@@ -129,17 +112,3 @@ def stamp(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         return 0, 0
     return found.st_ino, found.st_mtime_ns
-
-
-def _write(path: Path, stored: Stored) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(stored), indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(temporary).unlink()
-        raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -12,8 +13,10 @@ from typing import Any
 
 from rgt_tui.cli.exits import FAILED, OK, USAGE
 from rgt_tui.cli.opening import complain, rgt_with
+from rgt_tui.fleet.config.load import Source
+from rgt_tui.fleet.config.trusted import default_path, renew
 from rgt_tui.fleet.config.write import add_boxes, box_table
-from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, working_directory
+from rgt_tui.fleet.fleet_file import FleetFileError, Place, find_place, working_directory
 from rgt_tui.profiles import all_profiles
 
 ORDER = ("host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs")
@@ -28,9 +31,9 @@ def guess_profile(host: str) -> str | None:
     return None
 
 
-def target_path(named: str | None) -> Path:
+def target(named: str | None) -> Place:
     """Return the fleet file to add to: the one that is meant, else a new ``rgt.toml`` here."""
-    return find_fleet_file(named, os.environ, working_directory()) or Path("rgt.toml")
+    return find_place(named, os.environ, working_directory()) or Place(Path("rgt.toml"), lies_there=True)
 
 
 def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
@@ -38,6 +41,17 @@ def say(path: Path | None, tables: Mapping[str, Mapping[str, Any]]) -> None:
     for name, values in tables.items():
         box = {"box": name, **values, "file": None if path is None else str(path)}
         sys.stdout.write(json.dumps(box) + "\n")
+
+
+def keep_trust(before: Source | None, after: Source) -> str | None:
+    """Trust a fleet file that rgt has written, if it was trusted or is new; return why it is not trusted now."""
+    try:
+        if renew(default_path(os.environ), before, after, os.environ):
+            return None
+        why = f"{after.path} was not trusted before, and is not now"
+    except FleetFileError as error:
+        why = f"{after.path} is written, but could not be noted as trusted: {error}"
+    return f"{why}: rgt trust {shlex.quote(str(after.path))}"
 
 
 def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json: bool = False) -> int:
@@ -48,14 +62,15 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         tables: Name → keys of each box.
         as_json: Print JSON objects instead of tables.
     """
-    path = target_path(named)
+    path, lies_there = target(named)
     ordered = {name: {key: table[key] for key in ORDER if key in table} for name, table in tables.items()}
+    doubts: list[str | None] = []
     try:
-        config = add_boxes(path, ordered)
+        config = add_boxes(path, ordered, lambda before, after: doubts.append(keep_trust(before, after)))
     except FleetFileError as error:
         complain(error)
         return FAILED if isinstance(error.__cause__, OSError) else USAGE
-    for warning in config.warnings:
+    for warning in (*config.warnings, *(doubt for doubt in doubts if doubt and lies_there)):
         complain(warning)
     if as_json:
         say(path, ordered)

@@ -9,6 +9,9 @@ from rgt_tui.cli.opening import complain, open_fleet
 from rgt_tui.fleet.fleet_file import FleetFileError
 from rgt_tui.fleet.source import FleetSource
 
+NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only hosts of your own ssh_config"
+"""On every screen, while it is so."""
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Open the dashboard; return the exit code."""
@@ -37,4 +40,5 @@ def run(arguments: argparse.Namespace) -> int:
         farewell=None,
         without="`rgt status` or `rgt watch`",
         boxes=len(config.boxes),
+        notice=None if config.doubt is None else (NOTICE, "rgt trust"),
     )

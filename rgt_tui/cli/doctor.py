@@ -56,11 +56,11 @@ async def _examine(arguments: argparse.Namespace) -> int:
     import os
 
     from rgt_tui.cli.doctoring import client, config
-    from rgt_tui.cli.opening import chosen, complain, named_path
+    from rgt_tui.cli.opening import chosen, complain, meant
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    file, found = config.file(named_path(arguments))
+    file, found = config.file(meant(arguments))
     try:
         specs = () if found is None else chosen(found, arguments.boxes)
     except FleetFileError as error:

@@ -13,6 +13,7 @@ INTERRUPTED = 130
 Meaning = tuple[int, str]
 
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
+_TRUSTED: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used, or is not trusted")
 _WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
 
 EXITS: dict[str, tuple[Meaning, ...]] = {
@@ -37,6 +38,11 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
         (FAILED, "nothing matches, or the fleet file cannot be written"),
         _CONFIG,
     ),
+    "trust": (
+        (OK, "it is trusted; with --revoke: it is not any more; with --list: listed"),
+        (FAILED, "it is not trusted: refused, or nobody could be asked; with --revoke: it was not"),
+        _CONFIG,
+    ),
     "status": (
         (OK, "every box was reached and is fine"),
         (TROUBLE, "a box is in trouble, or wants a look"),
@@ -46,11 +52,14 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
             "a box could not be reached, or did not answer in time; of the others none is in trouble",
         ),
     ),
-    "watch": ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _CONFIG),
+    "watch": ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
     "patrol": (
         (OK, "healthy"),
         (TROUBLE, "escalate: somebody has to look"),
-        (UNKNOWN, "could not tell: a box was not reached, or the fleet file cannot be used"),
+        (
+            UNKNOWN,
+            "could not tell: a box was not reached, or the fleet file cannot be used, or is not trusted",
+        ),
     ),
     "logs": (
         (OK, "printed, or ended by Ctrl-C"),
@@ -76,7 +85,7 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
     "metrics": (
         (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),
         (FAILED, "the address cannot be listened on"),
-        _CONFIG,
+        _TRUSTED,
     ),
     "scalars": ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     "push": (

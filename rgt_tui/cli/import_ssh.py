@@ -73,10 +73,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _taken(arguments: argparse.Namespace) -> dict[str, str]:
     """Return host → box of the fleet file, as far as there is one."""
-    from rgt_tui.cli.adding import target_path
+    from rgt_tui.cli.adding import target
     from rgt_tui.fleet.fleet_file import load_fleet
 
-    path = target_path(arguments.fleet)
+    path = target(arguments.fleet).path
     # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
     if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
         return {}

@@ -59,8 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the file; return the exit code."""
     import os
 
+    from rgt_tui.cli.adding import keep_trust
     from rgt_tui.cli.opening import complain, rgt_with
     from rgt_tui.fleet.config.find import NAME, VARIABLE
+    from rgt_tui.fleet.config.load import Source
     from rgt_tui.fleet.config.write import write_atomically
 
     path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or NAME).expanduser()
@@ -72,6 +74,9 @@ def run(arguments: argparse.Namespace) -> int:
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror}")
         return FAILED
+    doubt = keep_trust(None, Source(path, path.resolve(), TEMPLATE.encode()))
+    if doubt is not None:
+        complain(doubt)
     if arguments.json:
         import json
 

@@ -8,13 +8,13 @@ import shlex
 import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
-from pathlib import Path
 
 from rgt_tui.fleet.fleet_file import (
     FleetConfig,
     FleetFileError,
-    find_fleet_file,
-    read_fleet,
+    Place,
+    find_place,
+    open_place,
     working_directory,
 )
 from rgt_tui.model.box import BoxSpec
@@ -26,29 +26,37 @@ NONE_FOUND = (
     "     [boxes.lab]\n"
     '     host = "lab-a100"'
 )
+UNTRUSTED = (
+    "Until then it names boxes and nothing else: no sinks, keys, providers, programs or files, and only hosts of "
+    "your own ssh_config are reached."
+)
 
 
-def named_path(arguments: argparse.Namespace) -> Path | None:
+def meant(arguments: argparse.Namespace) -> Place | None:
     """Return the fleet file that is meant; None when there is none."""
-    return find_fleet_file(arguments.fleet, os.environ, working_directory())
+    return find_place(arguments.fleet, os.environ, working_directory())
 
 
-def open_fleet(arguments: argparse.Namespace, *, warn: bool = True) -> FleetConfig:
-    """Read the fleet file that is meant.
+def open_fleet(arguments: argparse.Namespace, *, trusted: bool = False) -> FleetConfig:
+    """Read the fleet file that is meant, and say on stderr what is odd about it.
 
     Args:
         arguments: The parsed command line.
-        warn: Say on stderr what is odd about it.
+        trusted: Nothing can be done with one that is not trusted: alerts would go nowhere, unheard.
 
     Raises:
         FleetFileError: there is none, or it cannot be used.
     """
-    path = named_path(arguments)
-    if path is None:
+    place = meant(arguments)
+    if place is None:
         raise FleetFileError(NONE_FOUND)
-    config = read_fleet(path)
-    for warning in config.warnings if warn else ():
-        sys.stderr.write(f"rgt: {warning}\n")
+    config = open_place(place)
+    if config.doubt is not None:
+        if trusted:
+            raise FleetFileError(config.doubt)
+        complain(f"{config.doubt}\n     {UNTRUSTED}")
+    for warning in config.warnings:
+        complain(warning)
     return config
 
 
@@ -68,11 +76,14 @@ def chosen(config: FleetConfig, names: Sequence[str]) -> tuple[BoxSpec, ...]:
 
 
 def open_boxes(
-    arguments: argparse.Namespace, names: Sequence[str]
+    arguments: argparse.Namespace, names: Sequence[str], *, trusted: bool = False
 ) -> tuple[FleetConfig, tuple[BoxSpec, ...]] | None:
-    """Read the fleet file that is meant and choose boxes from it; None where that failed, which has been said."""
+    """Read the fleet file that is meant and choose boxes from it; None where that failed, which has been said.
+
+    `trusted` as in `open_fleet`.
+    """
     try:
-        config = open_fleet(arguments)
+        config = open_fleet(arguments, trusted=trusted)
         return config, chosen(config, names)
     except FleetFileError as error:
         complain(error)

@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _look(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.opening import open_boxes
 
-    opened = open_boxes(arguments, arguments.boxes)
+    opened = open_boxes(arguments, arguments.boxes, trusted=True)
     if opened is None:
         return UNKNOWN
     config, specs = opened

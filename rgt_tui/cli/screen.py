@@ -21,6 +21,7 @@ def show(
     farewell: str | None,
     without: str,
     boxes: int = 0,
+    notice: tuple[str, str] | None = None,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
 
@@ -31,16 +32,21 @@ def show(
         farewell: One line printed afterwards; None says which boxes go on.
         without: What to use where there is no terminal, such as "`rgt status`".
         boxes: How many the fleet has.
+        notice: What holds for the whole session, and what to do about it.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
         return 2
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
-        return runner.run(_run(make_fleet, title, hint, farewell))
+        return runner.run(_run(make_fleet, title, hint, farewell, notice))
 
 
 async def _run(
-    make_fleet: Callable[[], FleetSource], title: str, hint: str | None, farewell: str | None
+    make_fleet: Callable[[], FleetSource],
+    title: str,
+    hint: str | None,
+    farewell: str | None,
+    notice: tuple[str, str] | None,
 ) -> int:
     from rgt_tui.ui.app import RgtApp
 
@@ -60,7 +66,7 @@ async def _run(
         unsubscribe = fleet.subscribe(first_sample)
         return fleet
 
-    app = RgtApp(make, title=title, hint=hint, farewell=farewell)
+    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, app.exit)

@@ -9,6 +9,7 @@ COMMANDS: dict[str, str] = {
     "init": "rgt_tui.cli.init",
     "add": "rgt_tui.cli.add",
     "import": "rgt_tui.cli.import_ssh",
+    "trust": "rgt_tui.cli.trust",
     "status": "rgt_tui.cli.status",
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",

@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Watch; return the exit code."""
     from rgt_tui.cli.opening import open_boxes
 
-    opened = open_boxes(arguments, arguments.boxes)
+    opened = open_boxes(arguments, arguments.boxes, trusted=True)
     if opened is None:
         return USAGE
     config, specs = opened

@@ -12,7 +12,8 @@ import msgspec
 
 from rgt_tui.alerts.aside import Aside
 from rgt_tui.alerts.mute import Mute, put, silences
-from rgt_tui.alerts.statefile import LOCK_S, Notes, Stored, Told, stamp, update
+from rgt_tui.alerts.statefile import Notes, Stored, Told, stamp, update
+from rgt_tui.files.own import LOCK_S
 
 SAVE_S = 2.0
 """What changed is on disk after so long."""

@@ -95,6 +95,9 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """What an hour costs, where no provider can be asked."""
     currency: str = "USD"
     """Of `per_hour`."""
+    untrusted: bool = False
+    """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
+    No key of the file."""
 
     @property
     def endpoint(self) -> str:

@@ -10,6 +10,13 @@ from urllib.parse import urlsplit
 from rgt_tui.model.secret import Secret as Secret
 from rgt_tui.providers.base import AuthError
 
+OTHERS = (
+    "AWS", "AZURE", "GOOGLE", "GCP", "GCLOUD",
+    "GITHUB", "GH", "GITLAB", "HF", "HUGGINGFACE", "HUGGING_FACE", "OPENAI",
+    "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
+    "CLOUDFLARE",
+)  # fmt: skip
+"""How the variables of other services begin, before an underscore: a key of theirs is never this provider's."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 """Hosts to which plain http is safe: the bytes never leave the machine."""
 
@@ -26,7 +33,8 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     """Refuse to send a key where it does not belong.
 
     A fleet file can be shared, so its ``base_url`` must not be able to collect the vendor's key: a foreign
-    server gets only a key that the fleet file names for it, and only over https or the loopback.
+    server, also one on the loopback, gets only a key that the fleet file names for it, and elsewhere only over https.
+    A variable that is known to be another service's goes nowhere.
 
     Raises:
         AuthError: with the reason.
@@ -38,11 +46,14 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
         plain = False
     if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
-    if base_url.rstrip("/") == vendor.rstrip("/") or is_loopback(base_url):
+    owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
+    if owner is not None:
+        raise AuthError(f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}")
+    if base_url.rstrip("/") == vendor.rstrip("/"):
         return
-    if parts.scheme != "https":
+    if parts.scheme != "https" and not is_loopback(base_url):
         raise AuthError(f"the key is not sent to {parts.hostname} over plain http; use https")
-    if key_env is None or key_env == default_env:
+    if key_env is None or (key_env == default_env and not is_loopback(base_url)):
         raise AuthError(
             f"{default_env} is for {vendor} only; name another variable in key_env for {parts.hostname}"
         )

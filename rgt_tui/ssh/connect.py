@@ -12,6 +12,7 @@ import msgspec
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.by_hand import arguments
+from rgt_tui.ssh.config.aliases import aliases
 from rgt_tui.ssh.config.errors import ConfigError
 from rgt_tui.ssh.config.host import Host, check_host, check_user
 from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
@@ -64,6 +65,11 @@ def hops(
     if spec.user is not None:
         with _blamed(spec, "user"):
             check_user(spec.user)
+    if spec.untrusted and spec.host not in aliases(around):
+        raise ConfigError(
+            f"{spec.name} is not connected to: nobody has trusted the fleet file (rgt trust), and your own ssh_config "
+            f"has no Host {spec.host}"
+        )
     wanted = Wanted(spec.host, port=spec.port, user=spec.user, default_user=default_user)
     *jumps, last = route(wanted, around)
     table = {"%": "%", "d": around.home}

@@ -53,6 +53,8 @@ class RgtApp(App[None]):
         title: Shown by terminals that show a title.
         hint: Said on the event line until something happens.
         farewell: One line printed after leaving; None says which boxes go on.
+        keymap: Keys by command id, see `rgt_tui.ui.keymap`.
+        notice: A line below the first one of every screen: what holds for the whole session, and what to do.
     """
 
     CSS_PATH = "app.tcss"
@@ -72,10 +74,12 @@ class RgtApp(App[None]):
         hint: str | None = None,
         farewell: str | None = None,
         keymap: dict[str, str] | None = None,
+        notice: tuple[str, str] | None = None,
     ) -> None:
         super().__init__()
         self.title = title
         self.hint_text = hint
+        self.notice = notice
         self.fleet: FleetSource | None = None
         self.failure: BaseException | None = None
         self._make_fleet = make_fleet

@@ -9,28 +9,30 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.cli.doctoring.finding import Finding, Status
-from rgt_tui.cli.opening import NONE_FOUND
+from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config.secrets import usual_name
-from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, read_fleet
+from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.config import tokens
 from rgt_tui.ssh.config.resolve import NO_FILE, surroundings
 from rgt_tui.ssh.login.files import load
 
 
-def file(path: Path | None) -> tuple[Finding, FleetConfig | None]:
+def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
     """Check the fleet file; return what it says, too, if it can be used."""
     name = "config.file"
-    if path is None:
+    if place is None:
         text, _, _ = NONE_FOUND.partition(".\n")
         return Finding(name, Status.FAIL, text, "rgt init, then rgt add NAME HOST"), None
     try:
-        config = read_fleet(path)
+        config = open_place(place)
     except FleetFileError as error:
         return Finding(
             name, Status.FAIL, str(error), "correct that line; docs/fleet-file.md has every key"
         ), None
-    count = f"{path}: {len(config.boxes)} box{'es' if len(config.boxes) > 1 else ''}"
+    if config.doubt is not None:
+        return Finding(name, Status.WARN, config.doubt, UNTRUSTED), config
+    count = f"{place.path}: {len(config.boxes)} box{'es' if len(config.boxes) > 1 else ''}"
     if config.warnings:
         return Finding(
             name, Status.WARN, f"{count}; {'; '.join(config.warnings)}", "remove one of the two"

@@ -9,7 +9,7 @@ from typing import Any
 
 from rgt_tui.fleet.config import secrets
 from rgt_tui.ssh.config import tokens
-from rgt_tui.ssh.config.host import check_user
+from rgt_tui.ssh.config.host import check_host, check_user
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 FASTEST_S, SLOWEST_S = 0.05, 3600.0
@@ -22,9 +22,11 @@ Check = Callable[[Any], str | None]
 def _host(value: str) -> str | None:
     if "@" in value:
         return "put what stands before the @ into `user`"
-    if value.startswith("-") or not value or re.search(r"[\s\x00-\x1f/]", value):
+    try:
+        check_host(value)
+    except ValueError:
         return "is neither a host name nor an alias of ssh_config"
-    return None
+    return "is neither a host name nor an alias of ssh_config" if "/" in value else None
 
 
 def _user(value: str | None) -> str | None:

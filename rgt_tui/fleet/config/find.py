@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 NAME = "rgt.toml"
 VARIABLE = "RGT_FLEET"
@@ -12,7 +13,10 @@ VARIABLE = "RGT_FLEET"
 def xdg_path(env: Mapping[str, str]) -> Path:
     """Return where a person's own fleet file stands, whether it exists or not."""
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    return Path(env.get("XDG_CONFIG_HOME") or home / ".config") / "rgt" / "fleet.toml"
+    config = Path(
+        env.get("XDG_CONFIG_HOME", "")
+    )  # a relative one would be another in every working directory
+    return (config if config.is_absolute() else home / ".config") / "rgt" / "fleet.toml"
 
 
 def upwards(start: Path, home: Path) -> Iterator[Path]:
@@ -34,7 +38,21 @@ def working_directory() -> Path | None:
         return None
 
 
+class Place(NamedTuple):
+    """Where the fleet file is, and how it was found."""
+
+    path: Path
+    lies_there: bool = False
+    """It was come across in the working tree: neither named nor the person's own, so it may be anybody's."""
+
+
 def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
+    """Return the path of `find_place`; None when there is none."""
+    place = find_place(named, env, start)
+    return None if place is None else place.path
+
+
+def find_place(named: str | None, env: Mapping[str, str], start: Path | None) -> Place | None:
     """Return the fleet file to use; None when there is none.
 
     Args:
@@ -46,7 +64,10 @@ def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | Non
         A file that was named exists or not: whoever reads it says so. Others exist.
     """
     if named or env.get(VARIABLE):
-        return Path(named or env[VARIABLE]).expanduser()
+        return Place(Path(named or env[VARIABLE]).expanduser())
     home = Path(env["HOME"]) if env.get("HOME") else Path.home()
-    places = [] if start is None else [folder / NAME for folder in upwards(start, home)]
-    return next((path for path in (*places, xdg_path(env)) if path.is_file()), None)
+    for folder in () if start is None else upwards(start, home):
+        if (folder / NAME).is_file():
+            return Place(folder / NAME, lies_there=True)
+    own = xdg_path(env)
+    return Place(own) if own.is_file() else None

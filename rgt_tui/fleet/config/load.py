@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
+from rgt_tui.files import own
 from rgt_tui.fleet.config import checks, secrets
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.positions import KeyPath, Positions
@@ -21,9 +23,10 @@ from rgt_tui.profiles import ProfileError, load_profile
 T = TypeVar("T")
 
 TOP = ("boxes", "defaults", "alerts", "sinks")
-BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field != "name")
+BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field not in ("name", "untrusted"))
 DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
 """What ``[defaults]`` may say for every box that does not say it itself."""
+MAX_BYTES = 1 << 20
 
 
 class FleetConfig(msgspec.Struct, frozen=True):
@@ -34,21 +37,63 @@ class FleetConfig(msgspec.Struct, frozen=True):
     alerts: AlertSettings = AlertSettings()
     warnings: tuple[str, ...] = ()
     """Odd but usable, a line each, with file and line number."""
+    doubt: str | None = None
+    """Why it is not trusted, and what to do; most of what it says does not count then. None = it counts as it is."""
 
 
 def read_fleet(path: Path) -> FleetConfig:
-    """Read and check a fleet file.
+    """Read and check a fleet file, whoever made it.
 
     Raises:
-        FleetFileError: it cannot be read, is not TOML, or has an unknown or wrong key.
+        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.
+    """
+    return parse_fleet(path, read_source(path).text)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What stands in a fleet file, read once: what is checked, shown and used is the same."""
+
+    path: Path
+    """As it was named, for errors."""
+    real: Path
+    """Absolute, links followed."""
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """It as text.
+
+        Raises:
+            FleetFileError: it is none.
+        """
+        try:
+            return self.data.decode("utf-8").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            raise FleetFileError(f"{self.path} is not UTF-8 text (byte {error.start})") from error
+
+
+def read_source(path: Path) -> Source:
+    """Read a fleet file that nobody but this user and root may write.
+
+    Raises:
+        FleetFileError: it cannot be read, or somebody else may write it.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        real = path.resolve()
+        with path.open("rb") as file:
+            wrong = own.fault(path, os.fstat(file.fileno()), file.fileno())
+            if wrong is not None:
+                raise FleetFileError(
+                    f"{wrong.words}, and a fleet file says which programs run and where keys go: {wrong.cure}"
+                )
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise FleetFileError(f"cannot read {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    return parse_fleet(path, text)
+    except RuntimeError as error:
+        raise FleetFileError(f"cannot read {path}: its links lead in a circle") from error
+    if len(data) > MAX_BYTES:
+        raise FleetFileError(f"{path} is no fleet file: it is larger than {MAX_BYTES >> 20} MiB")
+    return Source(path, real, data)
 
 
 def parse_fleet(path: Path, text: str) -> FleetConfig:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import msgspec
 from rgt_tui.files import lock
 from rgt_tui.fleet.config.checks import NAME
 from rgt_tui.fleet.config.errors import FleetFileError
-from rgt_tui.fleet.config.load import FleetConfig, parse_fleet
+from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet, read_source
 from rgt_tui.fleet.config.positions import Positions
 from rgt_tui.model.box import BoxSpec
 
@@ -26,7 +27,7 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
         spec.name: {
             key: value
             for key, value in msgspec.to_builtins(spec).items()
-            if key != "name" and value not in (None, [], {}, ())
+            if key not in ("name", "untrusted") and value not in (None, [], {}, ())
         }
         for spec in specs
     }
@@ -86,17 +87,28 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     return result
 
 
-def add_boxes(path: Path, tables: Mapping[str, Mapping[str, Any]]) -> FleetConfig:
+def add_boxes(
+    path: Path,
+    tables: Mapping[str, Mapping[str, Any]],
+    written: Callable[[Source | None, Source], None] = lambda before, after: None,
+) -> FleetConfig:
     """Add boxes to the fleet file at `path`, which need not exist yet; all of them or none, and one rgt at a time.
+
+    Args:
+        path: The file.
+        tables: Name → keys of each new box.
+        written: Called with what stood there (None = no file) and what stands there now, before another rgt may write.
 
     Raises:
         FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
     """
     try:
         with _alone(path):
-            text = path.read_bytes().decode("utf-8") if path.exists() else ""
+            before = read_source(path) if path.exists() else None
+            text = "" if before is None else before.data.decode("utf-8")
             result = with_boxes(path, text, tables)
             write_atomically(path, result)
+            written(before, Source(path, path.resolve(), result.encode()))
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -131,9 +143,12 @@ def write_atomically(path: Path, text: str, *, exclusive: bool = False) -> None:
         exclusive: Fail when something stands there already.
 
     Raises:
-        OSError: it cannot be written; nothing has changed.
+        OSError: it cannot be written, or is a link that leads to nothing: whoever laid it there would choose what is
+            made, and where; nothing has changed.
     """
     target = path.resolve()
+    if path.is_symlink() and not target.exists():
+        raise FileExistsError(errno.EEXIST, f"it is a link to {target}, which is not there")
     target.parent.mkdir(parents=True, exist_ok=True)
     mode = target.stat().st_mode & 0o7777 if target.exists() else 0o644
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")

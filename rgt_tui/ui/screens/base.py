@@ -21,7 +21,7 @@ from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.summary import fleet_parts
 from rgt_tui.ui.verdict import Assessment, assess
-from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, Parts
+from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, NoticeLine, Parts
 from rgt_tui.ui.widgets.keyline import KeyLine
 
 if TYPE_CHECKING:
@@ -100,6 +100,12 @@ class FleetAwareScreen(Screen[None]):
         """Take the fleet that was made after the first frame."""
         self._fleet = fleet
 
+    @property
+    def notice(self) -> tuple[str, str] | None:
+        """What holds for the whole session, and what to do about it; None = nothing."""
+        found: tuple[str, str] | None = getattr(self.app, "notice", None)
+        return found
+
     @classmethod
     def commands(cls) -> tuple[Command, ...]:
         """All commands that work here."""
@@ -108,6 +114,8 @@ class FleetAwareScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         """Lay out the fixed lines around the body."""
         yield HeaderLine()
+        if self.notice is not None:
+            yield NoticeLine(*self.notice)
         with Vertical(id="body"):
             yield from self.body()
         yield EventLine()

@@ -146,7 +146,7 @@ class FleetScreen(FleetAwareScreen):
     def _arrange(self, rows: int) -> None:
         """Give the table and the panes their heights; the layout is made anew only when one changes."""
         pane, detail = self.query_one("#why", Pane), self.query_one("#detail", Pane)
-        room = self.size.height - 3
+        room = self.size.height - 3 - (self.notice is not None)
         width = self.size.width - (62 if self.has_class("-detail") else 0)
         table_height, pane_height = split_heights(rows, room, pane.wanted_height(width))
         set_height(self.query_one(FleetTable), table_height)

@@ -38,6 +38,27 @@ class HeaderLine(LineWidget):
         return [spread(tuple(left), line(pick(room, self._parts), " "), width)]
 
 
+class NoticeLine(LineWidget):
+    """What a person must know of the whole session, for as long as it lasts.
+
+    Args:
+        words: What holds, shortest last word first to go.
+        advice: What to do; it stays where both do not fit.
+    """
+
+    def __init__(self, words: str, advice: str) -> None:
+        super().__init__(id="notice")
+        self._words, self._advice = words, advice
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the line."""
+        advice = line(" ", Span(clean(self._advice), Tone.STRONG), " ")
+        room = width - width_of(advice)
+        return [
+            clip(line(clip(line(" ", Span(clean(self._words), Tone.WARN)), max(0, room)), *advice), width)
+        ]
+
+
 class EventLine(LineWidget):
     """The last event of the fleet, or a hint for as long as one is given."""
 

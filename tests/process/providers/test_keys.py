@@ -89,6 +89,11 @@ def test_a_secret_does_not_show() -> None:
         ("https://api.runpod.io/?a=1", None, "plain http.s. address"),
         ("api.runpod.io", None, "plain http.s. address"),
         ("http://127.0.0.1@evil.example", "OTHER", "address"),
+        ("http://127.0.0.1:81", None, "name another variable in key_env for 127.0.0.1"),
+        (VENDOR, "AWS_SECRET_ACCESS_KEY", "a variable of AWS, whose key is not sent to api.runpod.io"),
+        ("https://evil.example", "aws_secret_access_key", "a variable of AWS"),
+        ("http://127.0.0.1:81", "GITHUB_TOKEN", "a variable of GITHUB"),
+        (VENDOR, "HF_TOKEN", "a variable of HF"),
     ],
 )
 def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | None, why: str) -> None:
@@ -101,8 +106,8 @@ def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | N
     [
         (VENDOR, None),
         (VENDOR + "/", None),
-        ("http://127.0.0.1:81", None),
-        ("http://[::1]:81", None),
+        ("http://127.0.0.1:81", ENV),
+        ("http://[::1]:81", "OTHER"),
         ("https://proxy.example", "OTHER"),
     ],
 )

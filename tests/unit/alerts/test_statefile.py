@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.alerts import statefile
 from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import put
 from rgt_tui.alerts.statefile import KEEP_S, Notes, Stored, Told, default_path, load, update
+from rgt_tui.files import own
 from rgt_tui.model.alert import Alert
 
 NOW = 1_790_000_000.0
@@ -62,7 +62,7 @@ def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_lock_that_is_not_let_go_of_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statefile, "LOCK_S", 0.0)
+    monkeypatch.setattr(own, "LOCK_S", 0.0)
     path = tmp_path / "alerts.json"
     with path.with_name("alerts.json.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

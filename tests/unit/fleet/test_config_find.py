@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.fleet_file import find_fleet_file
+from rgt_tui.fleet.fleet_file import find_fleet_file, find_place
 
 
 @pytest.fixture
@@ -63,3 +63,22 @@ def test_the_person_s_own_file_comes_last(home: Path, tmp_path: Path) -> None:
 def test_a_directory_of_that_name_is_no_file(home: Path) -> None:
     (home / "project" / "rgt.toml").mkdir()
     assert find(home, home / "project") is None
+
+
+def test_a_relative_config_directory_would_be_another_one_everywhere(home: Path, tmp_path: Path) -> None:
+    put(tmp_path / "conf" / "rgt" / "fleet.toml")
+    own = put(home / ".config" / "rgt" / "fleet.toml")
+    assert find(home, tmp_path, None, XDG_CONFIG_HOME="conf") == own
+
+
+def test_only_a_file_that_lies_there_may_be_anybody_s(home: Path) -> None:
+    env = {"HOME": str(home)}
+    put(home / ".config" / "rgt" / "fleet.toml")
+    own = find_place(None, env, home / "project")
+    assert own is not None
+    assert not own.lies_there
+    put(home / "project" / "rgt.toml")
+    found, named = find_place(None, env, home / "project"), find_place("project/rgt.toml", env, home)
+    assert found is not None
+    assert named is not None
+    assert (found.lies_there, named.lies_there) == (True, False)

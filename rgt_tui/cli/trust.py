@@ -1,0 +1,196 @@
+"""``rgt trust``: look at a fleet file that came with somebody's directory, and say that it may act."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, USAGE
+from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rgt_tui.fleet.config.trusted import Entry, Seen
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "trust",
+        brief="say that a fleet file of the working tree may act",
+        about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
+        "ask whether it may act: run the programs, send the keys and read the files that it names. Until then only\n"
+        "the names and hosts of its boxes count. What is trusted is this path with exactly what was shown.",
+        examples=("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke"),
+    )
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the fleet file (default: the one that is found)"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--yes", action="store_true", help="trust what is shown without asking")
+    what.add_argument("--list", action="store_true", help="list what is trusted")
+    what.add_argument("--revoke", action="store_true", help="trust it no more")
+    json_option(parser, "print JSON objects: path, trusted, since, why")
+    fleet_option(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Show and ask, list, or revoke; return the exit code."""
+    import os
+    from pathlib import Path
+
+    from rgt_tui.cli.opening import NONE_FOUND, complain, meant
+    from rgt_tui.fleet.config import trusted
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    book = trusted.default_path(os.environ)
+    try:
+        if arguments.list:
+            return _list(book, as_json=arguments.json)
+        place = meant(arguments)
+        if arguments.file is None and place is None:
+            raise FleetFileError(NONE_FOUND)
+        path = Path(arguments.file).expanduser() if arguments.file else place.path if place else Path()
+        if arguments.revoke:
+            return _revoke(book, path, as_json=arguments.json)
+        return _trust(book, path, yes=arguments.yes, as_json=arguments.json)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+
+
+def _list(book: Path, *, as_json: bool) -> int:
+    import time
+
+    from rgt_tui.fleet.config.trusted import read_book
+    from rgt_tui.model.plain import clean
+
+    for path, entry in sorted(read_book(book).files.items()):
+        why = _standing(path, entry)
+        if as_json:
+            _json(path, trusted=why is None, since=entry.at, why=why)
+            continue
+        day = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.at))
+        sys.stdout.write(f"{day}  {clean(path)}" + (f"  ({clean(why)})" if why else "") + "\n")
+    return OK
+
+
+def _standing(path: str, entry: Entry) -> str | None:
+    """Say why a file that was trusted is not trusted as it is now; None = it is."""
+    import os
+    from pathlib import Path
+
+    from rgt_tui.fleet.config.trusted import differs, look
+    from rgt_tui.fleet.fleet_file import FleetFileError, whole
+
+    try:
+        source, config = whole(Path(path), os.environ)
+    except FleetFileError as error:
+        return str(error)
+    return differs(entry, look(source, config, os.environ))
+
+
+def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
+    from rgt_tui.cli.opening import complain
+    from rgt_tui.fleet.config.trusted import revoke
+
+    real = path.resolve()
+    was = revoke(book, real)
+    if as_json:
+        _json(str(real), trusted=False, since=None, why=None if was else "was not trusted")
+    elif was:
+        sys.stdout.write(f"{real} is not trusted any more\n")
+    else:
+        complain(f"{real} was not trusted; rgt trust --list shows what is")
+    return OK if was else FAILED
+
+
+def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
+    import os
+
+    from rgt_tui.cli.opening import complain
+    from rgt_tui.fleet.config import trusted
+    from rgt_tui.fleet.fleet_file import whole
+
+    source, config = whole(path, os.environ)
+    entry = trusted.look(source, config, os.environ)
+    known = trusted.read_book(book).files.get(str(source.real))
+    why = trusted.differs(known, entry)
+    out = sys.stderr if as_json else sys.stdout
+    if why is None:
+        out.write(f"{source.real} is trusted as it is\n")
+    else:
+        for line in _shown(str(source.real), known, entry):
+            out.write(line + "\n")
+        out.write("\nTrusted, it\n")
+        for line in trusted.asks(config) or ("looks at its boxes, and does nothing else on this machine",):
+            out.write(f"  - {visible(line)}\n")
+        out.flush()
+        if not yes and not _agreed(source.real):
+            complain(f"{source.real} is not trusted; nothing has changed")
+            return FAILED
+        # What was shown, not what stands there by now.
+        trusted.trust(book, source.real, entry)
+        out.write(f"{source.real} is trusted with this content; rgt trust --revoke ends that\n")
+    if as_json:
+        _json(str(source.real), trusted=True, since=entry.at if known is None or why else known.at, why=None)
+    return OK
+
+
+def _agreed(path: Path) -> bool:
+    """Ask; without a terminal there is nobody who could have read it."""
+    from rgt_tui.cli.opening import complain
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        complain(f"nobody can be asked here; once you have read {path}: rgt trust --yes")
+        return False
+    sys.stderr.write("Trust it? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
+    """Yield what is to be looked at: whole where nothing of it was trusted, else what has changed."""
+    from rgt_tui.fleet.config.trusted import Seen
+
+    yield from _compared(path, known.file if known else None, entry.file)
+    for name, seen in entry.beside.items():
+        before = known.beside.get(name) if known else None
+        if before is None or before.sha256 != seen.sha256:
+            yield ""
+            yield from _compared(name, before or Seen(""), seen)
+
+
+def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
+    from difflib import unified_diff
+
+    shown = visible(path)
+    if not now.sha256:
+        yield f"{shown} is named, and is not there or cannot be read"
+    elif not now.text:
+        yield f"{shown} is no text, or too long to be shown: sha256 {now.sha256}"
+    elif before is None or not before.text:
+        yield f"{shown}, whole:"
+        yield from (f"  {visible(line)}" for line in now.text.rstrip("\n").split("\n"))
+    else:
+        old, new = before.text.split("\n"), now.text.split("\n")
+        lines = list(unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm=""))
+        yield from (visible(line) for line in lines or [f"{path}: only the ends of its lines have changed"])
+
+
+def visible(text: str) -> str:
+    """Return a line with everything that does not show, or that turns text around, as an escape: nothing may hide."""
+    return "".join(
+        char if char.isprintable() else "    " if char == "\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
+def _json(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
+    from rgt_tui.cli.json_line import json_line
+
+    sys.stdout.write(json_line({"path": path, "trusted": trusted, "since": since, "why": why}).decode())

@@ -1,0 +1,133 @@
+"""A person's own files: who else may write them, where the state of rgt lies, and how it is written."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import shlex
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rgt_tui.files.lock import take
+
+LOCK_S = 10.0
+"""Another rgt holds the lock for a moment; one that holds it for longer hangs."""
+
+
+class Fault(NamedTuple):
+    """Why what stands in a file may be somebody else's."""
+
+    words: str
+    cure: str
+    """The command that mends it."""
+
+
+def state_directory(env: Mapping[str, str]) -> Path:
+    """Return ``$XDG_STATE_HOME/rgt``, by default below ``~/.local/state``; a relative value is ignored."""
+    state = Path(env.get("XDG_STATE_HOME", ""))
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    return (state if state.is_absolute() else home / ".local" / "state") / "rgt"
+
+
+def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Fault | None:
+    """Say who else may write a file; None where only this user and root may.
+
+    A group that has no other member, as most systems give each user one, is nobody else.
+
+    Args:
+        path: What is named in the words.
+        status: Of the open file, so that what is judged is what is read.
+        handle: The open file, whose access list is looked at; None = there is none.
+    """
+    me, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
+    shown = shlex.quote(str(path))
+    if status.st_uid not in (0, me):
+        return Fault(f"{path} belongs to {_user(status.st_uid)}, not to you", f"chown {_user(me)} {shown}")
+    if mode & stat.S_IWOTH:
+        return Fault(f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}")
+    if mode & stat.S_IWGRP and (_has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))):
+        return Fault(f"{path} can be written by others (mode {mode:o})", f"chmod g-w {shown}")
+    return None
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def _has_list(handle: int | None) -> bool:
+    """Tell whether an access list names more people than the mode does, whose group bits then are its mask."""
+    if handle is None or not hasattr(os, "getxattr"):
+        return False
+    try:
+        return bool(os.getxattr(handle, "system.posix_acl_access"))
+    except OSError:
+        return False
+
+
+def _is_private(gid: int, uids: tuple[int, ...]) -> bool:
+    """Tell whether a group is one user's own: it is called like that user, and has no other member."""
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return False
+    names = {_user(uid) for uid in uids if _primary(uid) == gid}
+    return group.gr_name in names and not set(group.gr_mem) - {group.gr_name}
+
+
+def _primary(uid: int) -> int | None:
+    try:
+        return pwd.getpwuid(uid).pw_gid
+    except KeyError:
+        return None
+
+
+@contextlib.contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold the lock beside a file of the state: the file itself is replaced, and a lock on it would go with it.
+
+    Its directory is made. It blocks for a moment.
+
+    Raises:
+        TimeoutError: another rgt did not let go of it.
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with path.with_name(path.name + ".lock").open("ab") as lock:
+        try:
+            take(lock.fileno(), LOCK_S)
+        except TimeoutError:
+            raise TimeoutError(f"another rgt has held {lock.name} for {LOCK_S:g} s") from None
+        yield
+
+
+def publish(path: Path, data: bytes) -> None:
+    """Put `data` at `path` in one step, mode 0600, and wait until it is on the disk.
+
+    Raises:
+        OSError: it cannot be written; the file is as it was.
+    """
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(temporary).unlink()
+        raise
+    with contextlib.suppress(OSError):  # some file systems cannot
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -1,0 +1,322 @@
+"""Which fleet files a person has looked at and trusts: by absolute path and by content, as direnv does.
+
+A file that merely lies in the working tree came with somebody's repository. It could run programs (a sink,
+``ProxyCommand`` of an ssh_config), and send keys anywhere. Until it is trusted next to nothing of it counts, see
+`restricted`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.files.own import alone, fault, publish, state_directory
+from rgt_tui.fleet.config.errors import FleetFileError
+from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
+from rgt_tui.model.alert import AlertSettings, SinkSettings
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh.config import tokens
+from rgt_tui.ssh.config.resolve import NO_FILE
+
+replace = msgspec.structs.replace
+
+KEPT = ("name", "host", "per_hour", "currency")
+"""What counts of a box whose file is not trusted. Whatever is not listed here does not."""
+VERSION = 1
+MAX_BYTES = 64 << 20
+MAX_BESIDE = 1 << 20
+"""A file beside the fleet file that is larger is known by its hash, and not shown."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One file as it was looked at."""
+
+    sha256: str
+    """Empty = it was not there, or could not be read."""
+    text: str = ""
+    """For the next comparison; empty where it is no text."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A fleet file that is trusted."""
+
+    file: Seen
+    at: float
+    """Client clock, when it was trusted."""
+    beside: dict[str, Seen] = {}
+    """Absolute path → the files of the same tree that it names, and that decide what runs as much as it does."""
+
+
+class Book(msgspec.Struct, frozen=True):
+    """All of them."""
+
+    version: int = VERSION
+    files: dict[str, Entry] = {}
+    """Absolute path → entry."""
+
+
+def default_path(env: Mapping[str, str]) -> Path:
+    """Return the file that they are kept in."""
+    return state_directory(env) / "trust.json"
+
+
+def read_book(path: Path) -> Book:
+    """Read what is trusted.
+
+    Raises:
+        FleetFileError: it cannot be read or is damaged, or others may write it or its directory. Nothing is trusted
+            then.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return Book()
+    except OSError as error:
+        raise FleetFileError(f"cannot read {path}, which says what is trusted: {error.strerror}") from error
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(file.fileno())
+        wrong = fault(path, status, file.fileno()) or fault(path.parent, path.parent.stat())
+        if wrong is not None:
+            raise FleetFileError(f"{wrong.words}, so that nothing is trusted: {wrong.cure}")
+        data = file.read(MAX_BYTES) if stat.S_ISREG(status.st_mode) else b""
+    try:
+        book = msgspec.json.decode(data, type=Book)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FleetFileError(f"{path} is damaged ({error}), so that nothing is trusted: remove it") from error
+    if book.version > VERSION:
+        raise FleetFileError(f"{path} is of a newer rgt: update this one")
+    return book
+
+
+def look(source: Source, config: FleetConfig, env: Mapping[str, str], now: float | None = None) -> Entry:
+    """Return what is to be trusted, as it is now: the fleet file as it was read, and the files beside it."""
+    beside = {str(path): _seen(path) for path in _named(source, config, env)}
+    return Entry(Seen(_hash(source.data), source.text), time.time() if now is None else now, beside)
+
+
+def differs(known: Entry | None, now: Entry) -> str | None:
+    """Say in words in what a file differs from what is trusted; None = in nothing."""
+    if known is None:
+        return "is not trusted"
+    if known.file.sha256 != now.file.sha256:
+        return "has changed since it was trusted"
+    for path, seen in now.beside.items():
+        if known.beside.get(path, Seen("?")).sha256 != seen.sha256:
+            return f"names {path}, which has changed since it was trusted"
+    return None
+
+
+def trust(path: Path, real: Path, entry: Entry) -> None:
+    """Trust a file as `entry` has it. `path` is the book, see `default_path`.
+
+    Raises:
+        FleetFileError: the book cannot be used or written.
+    """
+    _update(path, lambda files: {**files, str(real): entry})
+
+
+def revoke(path: Path, real: Path) -> bool:
+    """Trust a file no more; return whether it was.
+
+    Raises:
+        FleetFileError: the book cannot be used or written.
+    """
+    was = str(real) in read_book(path).files
+    if was:
+        _update(path, lambda files: {name: entry for name, entry in files.items() if name != str(real)})
+    return was
+
+
+def _update(path: Path, change: Callable[[dict[str, Entry]], dict[str, Entry]]) -> None:
+    try:
+        with alone(path):
+            book = read_book(path)
+            publish(path, msgspec.json.encode(replace(book, files=change(book.files))))
+    except OSError as error:
+        raise FleetFileError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def judged(source: Source, config: FleetConfig, env: Mapping[str, str]) -> FleetConfig:
+    """Return what counts of a fleet file that lies in the working tree: all that it says, or next to nothing."""
+    advice = f"look at it, and trust it: rgt trust {shlex.quote(str(source.path))}"
+    try:
+        why = differs(read_book(default_path(env)).files.get(str(source.real)), look(source, config, env))
+    except FleetFileError as error:
+        return restricted(config, str(error))
+    return config if why is None else restricted(config, f"{source.path} {why}; {advice}")
+
+
+def restricted(config: FleetConfig, doubt: str) -> FleetConfig:
+    """Return what counts of a fleet file that nobody has trusted: its boxes' names, hosts and prices.
+
+    They are reached as the person's own ssh_config says, and only those that it names. No sink, no key, no file, no
+    program and no limit of an alert is taken from it.
+    """
+    boxes = tuple(
+        BoxSpec(**{key: getattr(spec, key) for key in KEPT}, untrusted=True) for spec in config.boxes
+    )
+    return replace(config, boxes=boxes, alerts=AlertSettings(), doubt=doubt)
+
+
+def with_absolute_paths(config: FleetConfig, folder: Path, env: Mapping[str, str]) -> FleetConfig:
+    """Return what a fleet file says, relative paths of this machine taken from `folder`.
+
+    Taken from the working directory, a trusted file would use whatever lies in the directory of a stranger.
+    """
+    boxes = tuple(
+        replace(
+            spec,
+            identity=_anchored(spec.identity, folder),
+            known_hosts=_anchored(spec.known_hosts, folder),
+            ssh_config=_anchored(spec.ssh_config, folder),
+        )
+        for spec in config.boxes
+    )
+    sinks = tuple(
+        replace(
+            sink,
+            url_file=_anchored(sink.url_file, folder),
+            argv=tuple(_program(word, folder, first=not place) for place, word in enumerate(sink.argv)),
+        )
+        for sink in config.alerts.sinks
+    )
+    return replace(config, boxes=boxes, alerts=replace(config.alerts, sinks=sinks))
+
+
+def _anchored(path: str | None, folder: Path) -> str | None:
+    if path is None or path == NO_FILE or path.startswith(("/", "~", "%d", "${")):
+        return path
+    return str(folder / path)
+
+
+def _program(word: str, folder: Path, *, first: bool) -> str:
+    """Anchor a program that is no mere name for PATH, and an argument that is a file beside the fleet file."""
+    if word.startswith(("/", "-", "~")) or not word:
+        return word
+    if first:
+        return str(folder / word) if "/" in word else word
+    try:
+        return str(folder / word) if (folder / word).exists() else word
+    except (OSError, ValueError):
+        return word
+
+
+def asks(config: FleetConfig) -> tuple[str, ...]:
+    """Return what a fleet file makes rgt do on this machine beside looking at boxes, a line each."""
+    found: dict[str, list[str]] = {}
+    for spec in config.boxes:
+        for line in _box_asks(spec):
+            found.setdefault(line, []).append(spec.name)
+    lines = [f"{line} ({', '.join(names)})" for line, names in found.items()]
+    if config.alerts.kinds:
+        lines.append(f"sets when these alerts rise, if at all: {', '.join(config.alerts.kinds)}")
+    return (*lines, *(_sink_asks(sink) for sink in config.alerts.sinks))
+
+
+def _box_asks(spec: BoxSpec) -> Iterator[str]:
+    if spec.ssh_config not in (None, NO_FILE):
+        yield f"obeys the ssh_config {spec.ssh_config}, which may run programs"
+    if spec.identity is not None:
+        yield f"logs in with the key {spec.identity}"
+    if spec.known_hosts is not None:
+        yield f"believes the host keys of {spec.known_hosts}"
+    if spec.python is not None:
+        yield f"runs {spec.python} on the box"
+    if spec.provider is not None:
+        ref = spec.provider
+        key = f"${ref.key_env}" if ref.key_env else "your key"
+        yield f"sends {key} to {ref.base_url or ref.kind}, and can stop the instance {ref.instance}"
+
+
+def _sink_asks(sink: SinkSettings) -> str:
+    if sink.kind == "command":
+        return f"runs {shlex.join(sink.argv)} at an alert"
+    if sink.url_env is None and sink.url_file is None:
+        return f"tells alerts by {sink.kind}"
+    where = f"${sink.url_env}" if sink.url_env else sink.url_file
+    token = f", with ${sink.token_env}" if sink.token_env else ""
+    return f"sends alerts to the address in {where}{token}"
+
+
+def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[Path]:
+    """Return the files that a fleet file names in its own tree, which whoever changes the tree can change."""
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    chain = source.real.parents
+    root = next((folder for folder in chain if (folder / ".git").exists()), source.real.parent)
+    if root == home.resolve():
+        return []
+    said = [path for spec in config.boxes for path in (spec.ssh_config, spec.known_hosts)]
+    said += [path for sink in config.alerts.sinks for path in (sink.url_file, *sink.argv)]
+    found: dict[Path, None] = {}
+    for path in said:
+        try:
+            full = Path(tokens.path(path or "", {"%": "%", "d": str(home)}, env))
+            # As it is named, and where it leads: a link of the tree can be turned to another file.
+            inside = full.is_absolute() and (
+                full.is_relative_to(root) or full.parent.resolve().is_relative_to(root)
+            )
+        except (OSError, RuntimeError, ValueError):
+            continue
+        if inside:
+            found[full] = None
+    return list(found)
+
+
+def _seen(path: Path) -> Seen:
+    """Look at a file beside the fleet file; a pipe or a device is none."""
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return Seen("")
+            head = file.read(MAX_BESIDE + 1)
+            digest = hashlib.sha256(head)
+            while part := file.read(MAX_BESIDE):
+                digest.update(part)
+    except OSError:
+        return Seen("")
+    try:
+        text = head.decode("utf-8") if len(head) <= MAX_BESIDE and b"\0" not in head else ""
+    except UnicodeDecodeError:
+        text = ""
+    return Seen(digest.hexdigest(), text)
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def renew(path: Path, before: Source | None, after: Source, env: Mapping[str, str]) -> bool:
+    """Keep the trust in a file that rgt has just written: where it was trusted, and where there was none before.
+
+    Args:
+        path: The book.
+        before: What stood there; None = nothing.
+        after: What stands there now.
+        env: The environment.
+
+    Returns:
+        Whether it is trusted now.
+
+    Raises:
+        FleetFileError: the book cannot be used or written.
+    """
+    known = read_book(path).files.get(str(after.real))
+    if before is not None and (known is None or known.file.sha256 != _hash(before.data)):
+        return False
+    try:
+        config = with_absolute_paths(parse_fleet(after.path, after.text), after.real.parent, env)
+        entry = look(after, config, env)
+    except FleetFileError:  # it names no box yet
+        entry = Entry(Seen(_hash(after.data), after.text), time.time())
+    if before is not None and known is not None:
+        # A file that was trusted beside it may have changed since: it counts as it was trusted, or not at all.
+        entry = replace(entry, beside={**entry.beside, **known.beside})
+    trust(path, after.real, entry)
+    return True
