@@ -56,6 +56,7 @@ def test_the_smallest_fleet_file_is_found_in_the_project(rgt: Rgt, real_sshd: Re
     )
     (ssh / "config").chmod(0o600)
     (rgt.folder / "rgt.toml").write_text('[boxes.lab]\nhost = "lab-a100"\n')
+    assert rgt("trust", "--yes").returncode == 0
     done = rgt("status", "--json")
     assert (done.returncode in (0, 1), done.stderr) == (True, "")
     assert lines(done.stdout)[0]["link"] == "live"
