@@ -1,39 +1,124 @@
-"""Secrets in command lines are never told: neither on the wire nor in a file. Pure."""
+"""Secrets in command lines are never told: neither on the wire nor in a file. Pure.
+
+A secret is known by the name that it has (an option, a variable, a parameter of an address, a header), or by its
+shape. In doubt it is hidden: a command line that says less is no loss.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Match
+
 HIDDEN = "***"
-_KEY = r"(?:[\w.]*[-_.])?(?:api[-_]?key|access[-_]?key|secret|token|passw(?:or)?d|passphrase|pwd|credentials?|auth)"
-_KEY += r"(?:[-_](?:id|key|access[-_]?key))?"
-_NAMED = re.compile(r"^(-{0,2}%s)=(.+)$" % _KEY, re.I | re.S)
-_NEXT = re.compile(r"^--?%s$" % _KEY, re.I)
+LONGEST_NAME = 100
+PLAIN_KEYS = frozenset(
+    (
+        "audio", "batch", "cache", "caption", "chosen", "column", "data", "dataset", "feature", "foreign", "group",
+        "image", "input", "label", "lookup", "map", "messages", "metric", "monitor", "output", "partition", "primary",
+        "prompt", "public", "rejected", "response", "reward", "sort", "step", "target", "text", "video",
+    )
+)  # fmt: skip
+"""``--image-key jpg`` names a column of the data: of these a key is none that opens anything."""
+
+_WORD = (
+    r"((?:api|access|auth|hf|hub|wandb|refresh|session|bot|deploy)[-_]?(?:key|token)|secret|token|passw(?:or)?d|pass"
+    r"|passphrase|passcode|pwd|credentials?|auth|authorization|cookies?|signature|sig|dsn|key)"
+    r"(?:[-_](?:id|key|access[-_]?key|token|secret))?"
+)
+_NAME = re.compile(r"(?:^|(?<=[^A-Za-z0-9]))" + _WORD + "$", re.I)
+_OPTION_NAME = re.compile(r"[-+\w.]+$")
+_VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s\"'&;,|)}\]]+)"
+_ASSIGNED = re.compile(r"(?<![A-Za-z0-9])" + _WORD + r"[\"']?\s{0,3}[=:]\s{0,3}" + _VALUE, re.I)
+_OPTION = re.compile(r"(?<!\S)--?(?:[\w.]{1,60}[-_.])??" + _WORD + r"\s{1,3}(?!-)" + _VALUE, re.I)
+_HEADER = re.compile(r"((?:authorization|cookie)[\"']?\s{0,3}[:=]\s{0,3}[\"']?)[^\"'\r\n]+", re.I)
+_BEARER = re.compile(r"\b(bearer|basic)\s+\S+", re.I)
+_LOGIN = re.compile(r"\b(wandb\s+login(?:\s+--?\w+)*\s+)[^\s\-]\S*")
 _SHAPES = re.compile(
-    r"\b(?:hf_|sk-|rpa_|gh[pousr]_|github_pat_|glpat-|xox[abprs]-|nvapi-|r8_|dckr_pat_)[\w\-]{8,}"
-    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\beyJ[\w\-]{10,}\.[\w\-]{5,}(?:\.[\w\-]+)?"
+    r"\b(?:hf_|sk-|[rsw]k_(?:live|test)_|rpa_|gh[opusr]_|github_pat_|glpat-|xox[abeprs]-|xapp-|nvapi-|r8_|dckr_pat_|npm_"
+    r"|pypi-|gsk_|lsv2_|tskey-|wandb_v\d_|dop_v1_|whsec_|SG\.|ya29\.|local-(?=[0-9a-f]{40}))[\w\-]{8,}[\w.\-]*"
+    r"|\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b|\bAIza[\w\-]{30,}|\beyJ[\w\-]{10,}\.[\w\-]{5,}(?:\.[\w\-]+)?"
+    r"|\b\d{8,10}:AA[\w\-]{30,}"
 )
 """Prefixes by which the vendors' own scanners know their keys."""
-_URL = re.compile(r"(\w+://[^/\s:@]*):[^/\s@]+@")
-_BEARER = re.compile(r"\b(bearer|basic)\s+\S+", re.I)
-_COUNTED = re.compile(r"^(?:\d+(?:\.\d+)?|true|false|none|null|yes|no)$", re.I)
-"""What is no secret: ``--token 512`` is a length."""
+_PRIVATE = re.compile(r"-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----.*", re.S)
+_HOOK = re.compile(r"(hooks\.slack\.com/\w{1,20}/|discord(?:app)?\.com/api/webhooks/)[^\s\"']+", re.I)
+"""Addresses that are secrets as a whole: who has one may send."""
+_URL = re.compile(r"(?<!\w)(\w{1,20}://[^/\s:@]{0,200}):[^\s@\"']+@(?=[^\s@]*)")
+_URL_TOKEN = re.compile(r"(?<!\w)(\w{1,20}://)(?=[^/\s:@]{0,200}\d)[^/\s:@]{16,200}@")
+_COUNTED = re.compile(r"(?:\d+(?:\.\d+)?|true|false|none|null|yes|no)$", re.I)
+_SAID = re.compile(r"(?:true|false|none|null|yes|no)$", re.I)
+"""What is no secret: ``--token 512`` is a length, and ``--auth false`` a switch. A password may be a number."""
+_PAIR = re.compile(r"[^\s:/]+:(?!\d+$)[^\s/]+$")
+"""``curl -u NAME:PASSWORD``, and not Docker's ``-u 1000:1000``."""
 
 
 def masked(words: list[str]) -> list[str]:
-    """Return a command line without its secrets: by the name of an option, or by the shape of a word."""
+    """Return a command line without its secrets."""
     found = []
-    hide = False
+    hide = ""
+    shell_password = bool(words) and os.path.basename(words[0]) == "sshpass"
     for word in words:
-        if hide and not word.startswith("--"):
-            found.append(word if _COUNTED.match(word) else HIDDEN)
-            hide = False
+        name, hide = hide, ""
+        if name == "login" and word.startswith("-"):
+            hide = name
+            found.append(word)
             continue
-        hide = bool(_NEXT.match(word))
-        named = _NAMED.match(word)
-        if named and not _COUNTED.match(named.group(2)):
-            word = "%s=%s" % (named.group(1), HIDDEN)
-        word = _URL.sub(r"\1:%s@" % HIDDEN, word)
-        word = _BEARER.sub(r"\1 %s" % HIDDEN, word)
-        found.append(_SHAPES.sub(HIDDEN, word))
+        if name and not word.startswith("--"):
+            found.append(word if _is_harmless(name, word) else HIDDEN)
+            continue
+        if shell_password and word.startswith("-p"):
+            hide = "" if word[2:] else "password"
+            found.append("-p" + HIDDEN * bool(word[2:]))
+            continue
+        if word in ("-u", "--user") or (word == "login" and found and os.path.basename(found[-1]) == "wandb"):
+            hide = word
+        elif word.startswith("-") or _NAME.fullmatch(word):
+            hide = _secret_name(word)
+        before, sign, value = word.partition("=")
+        named = _secret_name(before) if sign and value and _OPTION_NAME.match(before) else ""
+        if named and not _is_harmless(named, value):
+            found.append("%s=%s" % (before, HIDDEN))
+            continue
+        found.append(_text(word))
     return found
+
+
+def _text(text: str) -> str:
+    """Return a text without its secrets: a whole script may stand in one word (``sh -c``), or an address."""
+    text = _PRIVATE.sub(HIDDEN, text)
+    text = _HEADER.sub(r"\1%s" % HIDDEN, text)
+    text = _BEARER.sub(r"\1 %s" % HIDDEN, text)
+    text = _HOOK.sub(r"\1%s" % HIDDEN, text)
+    text = _URL_TOKEN.sub(r"\1%s@" % HIDDEN, _URL.sub(r"\1:%s@" % HIDDEN, text))
+    text = _LOGIN.sub(r"\1%s" % HIDDEN, text)
+    return _SHAPES.sub(HIDDEN, _OPTION.sub(_hidden, _ASSIGNED.sub(_hidden, text)))
+
+
+def _hidden(match: Match[str]) -> str:
+    """Return an assignment without its value, as it was where that is none."""
+    whole = match.group()
+    name = match.string[max(0, match.start(1) - LONGEST_NAME) : match.start(1)] + match.group(1)
+    secret = _secret_name(name)
+    if not secret or _is_harmless(secret, match.group(2).strip("\"'")):
+        return whole
+    return whole[: match.start(2) - match.start()] + HIDDEN
+
+
+def _secret_name(text: str) -> str:
+    """Return the word by which a name is that of a secret; "" where it is none."""
+    found = _NAME.search(text[-LONGEST_NAME:])
+    if found is None:
+        return ""
+    word = found.group(1).lower()
+    before = re.split(r"[^a-z0-9]+", text[-LONGEST_NAME:][: found.start()].lower().rstrip("-_."))[-1]
+    return "" if word == "key" and before in PLAIN_KEYS else word
+
+
+def _is_harmless(name: str, value: str) -> bool:
+    if name in ("-u", "--user"):
+        return not _PAIR.match(value)
+    return bool((_COUNTED if re.search("token|key|auth|sig", name) else _SAID).match(value))
