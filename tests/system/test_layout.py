@@ -16,7 +16,9 @@ from packaging.utils import canonicalize_name
 from tests.system.tree import PACKAGES, ROOT, parse, product_files, shown, tracked_files
 
 LONGEST = 600
-"""Lines of code, without blank ones and comments. A smell rather than a law: whoever needs more splits the file first and asks then."""
+"""Lines of code, without blank ones and comments.
+
+A smell rather than a law: whoever needs more splits the file first and asks then."""
 
 
 def test_no_product_file_is_too_long() -> None:

@@ -97,7 +97,7 @@ def keep(job: Job, line: Line) -> dict[str, Any]:
     if not target or not out:
         return {"state": "done", "durable": None}
     try:
-        kept = durable.copy_verified(out, list(job.settings["keep"]), target)
+        kept = durable.copy_verified(out, list(job.settings["keep"]), target, job.log(line.name))
     except durable.CopyFailed as error:
         return {"state": "failed", "durable": "failed", "reason": "the durable copy failed: %s" % error}
     if not kept:

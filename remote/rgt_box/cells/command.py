@@ -14,18 +14,21 @@ if TYPE_CHECKING:
     from typing import Any, Callable
 
 HELP = """
-usage: queue run --job DIR [--from K]            run every cell that is not done, one after the other
+usage: queue run --job DIR [--from NAME]         run every cell that is not done, one after the other
        queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
        queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
        queue status --job DIR                    print the state of the queue as one JSON line
 
-  --from K   leave the first K cells alone
-  --index K  the cell's place in the queue, from 0; auto (the default) takes it from SLURM_ARRAY_TASK_ID or
-             JOB_COMPLETION_INDEX
-  --fix      first put corrected copies in the place of files with Windows line ends
+  --from NAME  begin with this cell and leave those before it alone; a number leaves so many alone, of which those
+               count whose lines are commented out
+  --index K    the cell's row in indexes.json, which detach writes at the first submission and only ever adds to, from 0
+               (without that file, its place in the queue); auto (the default) takes it from SLURM_ARRAY_TASK_ID or
+               JOB_COMPLETION_INDEX
+  --fix        first put corrected copies in the place of files with Windows line ends
 
-Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive, 74 the
-next cell would not fit on the disk, 75 a cell was preempted, 128+N stopped by signal N.
+Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
+4 a cell before --from has not had its turn, 74 the next cell would not fit on the disk, 75 a cell was preempted,
+128+N stopped by signal N.
 Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
 
 Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
@@ -33,7 +36,7 @@ Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
 USAGE, BUSY = 2, 3
 SPEC = {
     "--job": "str",
-    "--from": "int",
+    "--from": "str",
     "--json": "flag",
     "--fix": "flag",
     "--env-fifo": "str",
@@ -69,14 +72,14 @@ def status(job: jobfile.Job, _: dict[str, Any]) -> int:
 
 def check(job: jobfile.Job, found: dict[str, Any]) -> int:
     """Print all problems, or how many cells there are."""
-    checked = checks.check(job, found["from"] or 0)
+    checked = checks.check(job, found["from"])
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
         if lock.is_held(job.path("runner.lock")):
             print("%s; nothing was mended" % busy(job), file=sys.stderr)
             return BUSY
         fixed, problems = mend(checked.crlf)
-        checked = checks.check(jobfile.Job(job.folder), found["from"] or 0)
+        checked = checks.check(jobfile.Job(job.folder), found["from"])
         checked.problems += problems
     if found["json"]:
         shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
@@ -112,8 +115,7 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
     """Be the runner of a job."""
     from rgt_box.cells import lane_command, process, requeue, runner  # here: only this action needs them
 
-    skip = found["from"] or 0
-    checked = checks.check(job, skip)
+    checked = checks.check(job, found["from"])
     if checked.problems:
         print(printable(checked.problems), file=sys.stderr)
         return USAGE
@@ -129,7 +131,7 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
         print("being run in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
         return BUSY
     process.block_signals()
-    status = runner.Runner(job, skip).run()
+    status = runner.Runner(job, checked.first).run()
     held.release()
     return requeue.after(status)
 

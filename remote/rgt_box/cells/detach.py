@@ -7,7 +7,7 @@ import sys
 import time
 
 from rgt_box import files, jsonline, lock, options, place
-from rgt_box.cells import check, jobfile, kubernetes, slurm, states, tmux
+from rgt_box.cells import check, jobfile, kubernetes, lanes, slurm, states, tmux
 from rgt_box.cells.tmux import session_name
 from rgt_box.sampling.programs import which
 
@@ -77,7 +77,10 @@ def _print(job: jobfile.Job, found: dict[str, Any], words: list[str]) -> int:
             return _refuse("--print k8s needs --image IMAGE")
         inside = [found["python"] or "python3", "-I", "-S", found["agent"] or place.command()[-1]]
         inside += words[len(place.command()) :]
-        text = kubernetes.manifest(job, inside, found["image"], found["claim"], found["gpus"] or 0)
+        cells = freeze(job) if job.settings["parallel"] > 1 else []
+        text = kubernetes.manifest(
+            job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
+        )
     else:
         return _refuse("--print knows slurm and k8s, not %s" % found["print"])
     sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
@@ -112,10 +115,18 @@ def _indexes(job: jobfile.Job) -> list[int] | None:
         return None
     lines, _ = job.lines()
     pending = {line.name for line in check.to_run(job, lines)}
-    found = [place for place, line in enumerate(lines) if line.name in pending]
+    found = [index for index, name in enumerate(freeze(job)) if name in pending]
     if not found:
         raise slurm.Refused("every cell of this queue is done already")
     return found
+
+
+def freeze(job: jobfile.Job) -> list[str]:
+    """Return the cells by the index that their tasks have and keep."""
+    try:
+        return lanes.freeze(job)
+    except (OSError, ValueError) as error:
+        raise slurm.Refused("which task is which cell could not be written down: %s" % error) from error
 
 
 def _refuse(text: str) -> int:

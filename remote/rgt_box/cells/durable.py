@@ -12,12 +12,16 @@ MANIFEST = ".rgt-manifest.jsonl"
 """Written into every copy, so that it can be proved later, on another machine, without the job's state."""
 
 
+LOG = "rgt-cell.log"
+"""The cell's own log in its copy: it lies outside of the run's directory, and would die with the box."""
+
+
 class CopyFailed(Exception):
     """The copy is not there or not the same; the message says why."""
 
 
-def copy_verified(out: str, keep: list[str], target: str) -> list[str]:
-    """Copy what exists of `keep` from `out` to `target`, all or nothing.
+def copy_verified(out: str, keep: list[str], target: str, log: str | None = None) -> list[str]:
+    """Copy what exists of `keep` from `out` to `target`, and the cell's log beside it, all or nothing.
 
     Everything goes to a temporary directory beside `target`, is flushed, read back and compared by SHA-256; only
     then it takes the place of `target`.
@@ -36,6 +40,8 @@ def copy_verified(out: str, keep: list[str], target: str) -> list[str]:
         pairs = [
             pair for path in kept for pair in _files(os.path.join(out, path), os.path.join(temporary, path))
         ]
+        if kept and log and os.path.isfile(log) and os.path.getsize(log):
+            pairs.append((log, os.path.join(temporary, LOG)))
         copies = [(copy,) + _copy(source, copy) for source, copy in pairs]
         _write_manifest(temporary, target, copies)
         for folder, _, _ in os.walk(temporary):

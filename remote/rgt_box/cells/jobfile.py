@@ -7,7 +7,7 @@ import sys
 
 from rgt_box import files
 from rgt_box.cells import template
-from rgt_box.cells.queuefile import Line, cell_name, parse_queue, scan
+from rgt_box.cells.queuefile import Line, cell_name, commented, parse_queue, scan
 from rgt_box.cells.settings import KEEP, Settings
 
 __all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue", "written_dirs"]
@@ -44,6 +44,11 @@ class Job:
         if data is None:
             return [], ["%s is missing or cannot be read; write one line for each cell" % path]
         return scan(data, path)
+
+    def commented(self) -> list[Line]:
+        """Return the lines of the queue that are commented out and name a config that is there."""
+        data = files.read(self.path("queue.txt")) or b""
+        return [line for line in commented(data) if os.path.isfile(self.config(line))]
 
     @property
     def workdir(self) -> str:

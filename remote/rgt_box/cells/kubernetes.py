@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-FINAL = (1, 2, 3, 74)
+FINAL = (1, 2, 3, 4, 74)
 """Exit statuses of the runner that another pod would only repeat; all others (75, a signal, a lost node) go on."""
 
 RESTARTS = 20
@@ -31,7 +31,7 @@ class Wrong(Exception):
     """An option makes no sense; the message says how."""
 
 
-def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: int) -> str:
+def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: int, cells: int) -> str:
     """Return the Job as YAML.
 
     Args:
@@ -40,6 +40,7 @@ def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: in
         image: The container image.
         claims: ``NAME:/MOUNT`` of each persistent volume claim; one claim may be mounted at several places.
         gpus: How many GPUs to ask for.
+        cells: How many cells have an index, where each gets a pod of its own.
 
     Raises:
         Wrong: for a claim that is not of that form, or that Kubernetes would refuse.
@@ -73,7 +74,7 @@ def manifest(job: Job, words: list[str], image: str, claims: list[str], gpus: in
         "containers": [container],
         "volumes": held,
     }
-    spec = dict(fan_out(job), template={"spec": pod})
+    spec = dict(fan_out(job, cells), template={"spec": pod})
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job_name(job.folder)}, "spec": spec}
     return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
 
@@ -94,7 +95,7 @@ def _mount(claim: str) -> tuple[str, str]:
     return name, mount
 
 
-def fan_out(job: Job) -> dict[str, Any]:
+def fan_out(job: Job, cells: int) -> dict[str, Any]:
     """Return how many pods there are, and what becomes of one that fails.
 
     With ``parallel`` above 1 it is an indexed Job, a pod for each cell: an index that failed for good does not take the
@@ -110,11 +111,10 @@ def fan_out(job: Job) -> dict[str, Any]:
             "backoffLimit": RESTARTS,
             "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
         }
-    lines, _ = job.lines()
     return {
         "completionMode": "Indexed",
-        "completions": len(lines),
-        "parallelism": min(at_once, len(lines)),
+        "completions": cells,
+        "parallelism": min(at_once, cells),
         "backoffLimitPerIndex": RESTARTS,
         "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
     }

@@ -25,11 +25,20 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
         print("\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
         return USAGE
     index = which(found["index"])
-    if index is None or not 0 <= index < len(checked.lines):
-        told = found["index"] if index is None else index
-        print("--index %s: the queue has the cells 0 to %d" % (told, len(checked.lines) - 1), file=sys.stderr)
+    present = [line.name for line in checked.lines]
+    try:
+        cells = lanes.frozen(job) or present
+    except ValueError as error:
+        print(error, file=sys.stderr)
         return USAGE
-    name = checked.lines[index].name
+    if index is None or not 0 <= index < len(cells):
+        told = found["index"] if index is None else index
+        print("--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr)
+        return USAGE
+    name = cells[index]
+    if name not in present:
+        print("%s: its line is no longer in queue.txt; there is nothing to run" % name, flush=True)
+        return 0
     os.makedirs(lanes.folder(job), exist_ok=True)
     held = lock.Lock(lanes.lock_path(job, name))
     if not held.acquire(1.0):

@@ -3,13 +3,16 @@
 A lane is what one task of a Slurm job array, or one pod of an indexed Kubernetes Job, works in. It needs nothing of
 the others: ``JOB/lanes/NAME.lock`` keeps a second runner of the same cell out, ``JOB/lanes/NAME.json`` holds the cell's
 state. Who reads the queue lays the lanes over ``state.json``; of two accounts of a cell the one written last counts.
+
+Which task is which cell is frozen when the tasks are submitted, in ``JOB/indexes.json``: the queue goes on to be edited
+while they wait, and a line that is commented out must not give the tasks behind it other cells.
 """
 
 from __future__ import annotations
 
 import os
 
-from rgt_box import files, lock
+from rgt_box import files, jsonline, lock
 from rgt_box.cells.jobfile import Job
 
 TYPE_CHECKING = False
@@ -17,6 +20,45 @@ if TYPE_CHECKING:
     from typing import Any
 
 FOLDER = "lanes"
+INDEXES = "indexes.json"
+FREEZING_WAIT = 30.0
+
+
+def frozen(job: Job) -> list[str] | None:
+    """Return the name of each task's cell by the task's index; None where no submission has frozen them.
+
+    Raises:
+        ValueError: The file is there and is not what `freeze` writes: a guess would run another cell.
+    """
+    data = files.read(job.path(INDEXES))
+    if data is None and not os.path.lexists(job.path(INDEXES)):
+        return None
+    cells = (jsonline.loads_dict(data or b"") or {}).get("cells")
+    if not isinstance(cells, list) or not all(isinstance(name, str) for name in cells):
+        raise ValueError(
+            "%s is damaged; tasks that wait need it: restore it from the submission" % job.path(INDEXES)
+        )
+    return [str(name) for name in cells]
+
+
+def freeze(job: Job) -> list[str]:
+    """Give every cell of the queue an index, once and for all submissions to come; returns the names by index.
+
+    Raises:
+        OSError: It could not be written.
+        ValueError: See `frozen`.
+    """
+    held = lock.Lock(job.path("indexes.lock"))
+    if not held.acquire(FREEZING_WAIT):
+        raise ValueError("another submission of %s is under way" % job.folder)
+    try:
+        before = frozen(job) or []
+        names = before + [line.name for line in job.lines()[0] if line.name not in before]
+        if names != before:
+            files.replace(job.path(INDEXES), jsonline.line({"cells": names}), sync=True, mode=0o644)
+        return names
+    finally:
+        held.release()
 
 
 def folder(job: Job) -> str:

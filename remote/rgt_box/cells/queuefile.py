@@ -74,6 +74,18 @@ def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     return found, problems
 
 
+def commented(data: bytes) -> list[Line]:
+    """Return what would be cells if their lines were not commented out. Prose may look like one: a file decides."""
+    lines: list[Line] = []
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        text = raw.lstrip(BOM).strip()
+        if text.startswith(b"#"):
+            for line in scan(text.lstrip(b"# \t"), "")[0]:
+                line.number = number
+                lines.append(line)
+    return lines
+
+
 def parse_queue(data: bytes, path: str) -> tuple[list[Line], list[str]]:
     """Return the cells of a queue file, each name once, and all problems (see `scan`)."""
     lines, problems = scan(data, path)

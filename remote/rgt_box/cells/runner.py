@@ -9,7 +9,11 @@ from rgt_box.cells import attempt, budget, lanes, process, states, usual
 from rgt_box.cells.jobfile import Job, Line
 from rgt_box.cells.journal import Journal, now
 
-OK, FAILED, NO_ROOM, PREEMPTED = 0, 1, 74, 75
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+OK, FAILED, LEFT_OUT, NO_ROOM, PREEMPTED = 0, 1, 4, 74, 75
 CLOSING_WAIT = 30.0
 """Seconds to wait for another lane that looks whether it was the last."""
 
@@ -19,20 +23,20 @@ class Runner:
 
     Args:
         job: The job, already checked.
-        skip: How many cells at the head of the queue to leave alone.
+        first: Number of the first line of the queue to run; cells before it are left alone.
         only: Name of the one cell to run, in its lane; None = all.
     """
 
-    def __init__(self, job: Job, skip: int = 0, only: str | None = None) -> None:
-        self._job, self._skip, self._only = job, skip, only
+    def __init__(self, job: Job, first: int = 0, only: str | None = None) -> None:
+        self._job, self._first, self._only = job, first, only
         self._journal = Journal(job, only)
 
     def run(self) -> int:
         """Run every cell that is not done.
 
         Returns:
-            0 when all are done, 1 when one failed, 74 when the next one would not fit, 75 when one was preempted,
-            128 + N when stopped by signal N.
+            0 when all are done, 1 when one failed, 4 when one that was left alone has not had its turn, 74 when the
+            next one would not fit, 75 when one was preempted, 128 + N when stopped by signal N.
         """
         os.makedirs(self._job.path("logs"), exist_ok=True)
         if self._only is not None:
@@ -40,7 +44,8 @@ class Runner:
         stopped = self._repair()
         if stopped:
             return 128 + stopped
-        if self._journal.reread() and not self._pending(set()) and not self._skip:
+        cells = self._journal.reread()
+        if cells and all(cell["state"] == "done" for cell in cells):
             what = "every cell of this queue" if self._only is None else self._only
             self._journal.say("%s is done already" % what)
             self._finish()
@@ -58,11 +63,23 @@ class Runner:
         return self._finish()
 
     def _pending(self, tried: set[str]) -> Line | None:
-        cells = self._journal.reread()
-        for line, cell in list(zip(self._journal.lines, cells))[self._skip :]:  # noqa: B905 (3.10 has strict=)
+        for line, cell in self._mine():
             if cell["state"] != "done" and line.name not in tried:
                 return line
         return None
+
+    def _mine(self, left_alone: bool = False) -> list[tuple[Line, dict[str, Any]]]:
+        """Return the lines that this runner is to run, or those that it leaves alone, with their cells."""
+        cells = self._journal.reread()
+        return [
+            (line, cell)
+            for line, cell in zip(self._journal.lines, cells)  # noqa: B905 (3.10 has strict=)
+            if (line.number < self._first) == left_alone
+        ]
+
+    def _left_out(self) -> list[str]:
+        """Return the cells before the first one to run that have not had their turn."""
+        return [line.name for line, cell in self._mine(left_alone=True) if not states.is_over([cell])]
 
     def _repair(self) -> int:
         """Make good what a runner that died left behind; returns a stop signal that came meanwhile, else 0."""
@@ -123,10 +140,16 @@ class Runner:
             self._journal.save()
             self._close_queue()
             return FAILED if any(cell["state"] == "failed" for cell in cells) else OK
-        self._journal.state["done"] = True
-        self._journal.mark("QUEUE DONE")
+        left_out = self._left_out()
+        if left_out:
+            self._journal.mark("QUEUE NOT DONE: left out with --from: %s" % ", ".join(left_out))
+        else:
+            self._journal.state["done"] = True
+            self._journal.mark("QUEUE DONE")
         self._journal.save()
-        return FAILED if any(cell["state"] == "failed" for cell in cells[self._skip :]) else OK
+        if any(cell["state"] == "failed" for _, cell in self._mine()):
+            return FAILED
+        return LEFT_OUT if left_out else OK
 
     def _reopen_queue(self) -> None:
         """Take back that the queue is done where this cell is to run once more, so that its end is told again."""

@@ -178,6 +178,34 @@ def test_the_array_holds_what_is_not_done(agent: Agent, tmp_path: Path) -> None:
     assert " queue cell --job " in script
 
 
+def test_a_line_commented_out_moves_no_other_cell(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["true"], ["a", "b", "c"], detach="slurm", parallel=2)
+    assert agent.run("queue", "cell", "--job", str(job), "--index", "1").returncode == 0, "places, before any"
+    assert agent.run("detach", "--job", str(job), "--print", "slurm").returncode == 0
+    queue = job / "queue.txt"
+    queue.write_text("d.toml lm\n# b.toml lm\na.toml lm\nc.toml lm\n")
+    (job / "d.toml").touch()
+    assert b"#SBATCH --array=0,2-3%2\n" in agent.run("detach", "--job", str(job), "--print", "slurm").stdout
+    assert json.loads((job / "indexes.json").read_text()) == {"cells": ["a", "b", "c", "d"]}
+    for index in "23":
+        assert agent.run("queue", "cell", "--job", str(job), "--index", index).returncode == 0
+    gone = agent.run("queue", "cell", "--job", str(job), "--index", "1")
+    assert (gone.returncode, gone.stdout) == (
+        0,
+        b"b: its line is no longer in queue.txt; there is nothing to run\n",
+    )
+    assert named(status(agent, job)) == {"d": ("done", 1), "a": ("waiting", 0), "c": ("done", 1)}
+    pods = agent.run(
+        "detach", "--job", str(job), "--print", "k8s", "--image", "i", "--claim", f"x:{tmp_path}"
+    )
+    assert b"  completions: 4\n" in pods.stdout
+    for text in ("", '{"cells": [1]}'):
+        (job / "indexes.json").write_text(text)
+        refused = agent.run("queue", "cell", "--job", str(job), "--index", "0")
+        assert (refused.returncode, b"indexes.json is damaged" in refused.stderr) == (2, True)
+        assert agent.run("detach", "--job", str(job), "--print", "slurm").returncode == 2
+
+
 def test_parallel_needs_an_engine_that_can(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", ["true"], ["a"], detach="tmux", parallel=4)
     done = agent.run("queue", "check", "--job", str(job))
@@ -187,12 +215,12 @@ def test_parallel_needs_an_engine_that_can(agent: Agent, tmp_path: Path) -> None
 
 def test_an_indexed_job_has_a_pod_for_each_cell(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a", "b", "c"], parallel=2)))
-    spec = kubernetes.fan_out(job)
+    spec = kubernetes.fan_out(job, 3)
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 2)
     actions = [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
     assert actions == ["FailIndex", "Ignore"]
     assert "backoffLimit" not in spec
-    text = kubernetes.manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1)
+    text = kubernetes.manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1, 3)
     assert '  completionMode: "Indexed"' in text
 
 
@@ -200,13 +228,13 @@ def test_the_volumes_of_a_pod(tmp_path: Path) -> None:
     """One volume for each claim, whatever its name; and shared memory, of which a container has next to none."""
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
     claims = [f"team.data:{tmp_path}", "team.data:/models", "vol-0:/other/"]
-    text = kubernetes.manifest(job, ["python3"], "image", claims, 0)
+    text = kubernetes.manifest(job, ["python3"], "image", claims, 0, 1)
     names = [line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")]
     assert names[1:] == ["runner", "vol-0", "vol-0", "vol-1", "shm", "vol-0", "vol-1", "shm"]
     assert text.count('claimName: "team.data"') == text.count('claimName: "vol-0"') == 1
     assert 'mountPath: "/dev/shm"' in text and 'emptyDir:\n            medium: "Memory"' in text
     assert "shm" not in kubernetes.manifest(
-        job, ["python3"], "image", [f"a:{tmp_path}", "b:/dev/shm"], 0
+        job, ["python3"], "image", [f"a:{tmp_path}", "b:/dev/shm"], 0, 1
     ).replace("/dev/shm", "")
 
 

@@ -139,9 +139,42 @@ def test_lines_appended_while_it_runs_are_picked_up(agent: Agent, tmp_path: Path
 
 def test_from_leaves_the_first_cells_alone(agent: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "job", sh("exit 0"), ["a", "b", "c"])
-    assert agent.run("queue", "run", "--job", str(job), "--from", "2").returncode == 0
+    assert agent.run("queue", "run", "--job", str(job), "--from", "2").returncode == 4
     assert [cell["state"] for cell in state(job).values()] == ["waiting", "waiting", "done"]
+    assert master(job)[-1] == "QUEUE NOT DONE: left out with --from: a, b"
+    assert not json.loads(agent.run("queue", "status", "--job", str(job)).stdout)["done"]
     assert agent.run("queue", "run", "--job", str(job), "--from", "9").returncode == 2
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert master(job)[-1] == "QUEUE DONE"
+
+
+def test_from_means_the_same_cell_whatever_is_commented_out(agent: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", sh('[ "$0" != b ]'), ["a", "b", "c", "7"])
+    prose = "# two words\n#\n# see the notes in a.toml\n"
+    (job / "queue.txt").write_text(prose + "# a.toml lm\nb.toml lm\n  #c.toml lm 3\n./7.toml lm\n")
+    run = ("queue", "run", "--job", str(job), "--from")
+    assert agent.run(*run, "3").returncode == 4
+    assert [cell["state"] for cell in state(job).values()] == ["waiting", "done"]
+    assert agent.run(*run, "4").returncode == 4, "past the last one there is nothing to run"
+    for start in ("c", "7", "./7.toml", "c.toml"):
+        (job / "state.json").unlink()
+        assert agent.run(*run, start).returncode == 4, start
+        assert [cell["state"] for cell in state(job).values()] == ["waiting", "done"], start
+    assert agent.run(*run, "b").returncode == 1, "it failed"
+    assert agent.run(*run, "7").returncode == 0, "b has had its turn"
+    for start, words in (
+        ("x", "no cell of the queue has this name"),
+        ("5", "and there are 4"),
+        ("-1", "no cell"),
+    ):
+        done = agent.run(*run, start)
+        assert (done.returncode, words in done.stderr.decode()) == (2, True), done.stderr
+    (job / "0.toml").touch()
+    with (job / "queue.txt").open("a") as file:
+        file.write("0.toml lm\n")
+    done = agent.run(*run, "0")
+    assert (done.returncode, b"give the config as it stands in the queue" in done.stderr) == (2, True)
+    assert agent.run(*run, "0.toml").returncode == 0
 
 
 def test_all_problems_are_told_at_once(agent: Agent, tmp_path: Path) -> None:
@@ -276,6 +309,14 @@ def test_only_a_verified_copy_makes_a_cell_done(agent: Agent, tmp_path: Path) ->
     )
     assert (tmp_path / "fs" / "a" / "best" / "model.pt").read_text() == "weights\n"
     assert os.listdir(tmp_path / "fs") == ["a"]
+
+
+def test_the_log_of_a_cell_is_in_its_copy(agent: Agent, tmp_path: Path) -> None:
+    script = sh(OUTPUTS + "; echo step 1; [ -e again ] || { touch again; exit 1; }")
+    job = make_job(tmp_path / "job", script, ["a"], durable=str(tmp_path / "fs" / "{name}"), retries=1)
+    assert agent.run("queue", "run", "--job", str(job)).returncode == 0
+    assert (tmp_path / "fs" / "a" / "rgt-cell.log").read_text() == "step 1\nstep 1\n", "of all attempts"
+    assert json.loads(agent.run("reconcile", "--job", str(job)).stdout)["counts"] == {"ok": 1}
 
 
 def test_a_full_durable_storage_fails_the_cell(agent: Agent, tmp_path: Path) -> None:
