@@ -41,14 +41,14 @@ THEMES: tuple[Theme, ...] = (
         DEFAULT,
         dark=True,
         colours=(
-            "#c9ced6", "#737b87", "#7aa7d9", "#e0b050", "#f0616d", "#79b98a", "#111418", "#20262e",
+            "#c9ced6", "#838b97", "#7aa7d9", "#e0b050", "#f0616d", "#79b98a", "#111418", "#2f363f",
         ),
     ),
     _theme(
         "rgt-light",
         dark=False,
         colours=(
-            "#2a2f36", "#7d8590", "#2563a8", "#9a6a00", "#c0212f", "#2d7d46", "#fafafa", "#e6eaef",
+            "#2a2f36", "#6a717b", "#2563a8", "#8a5f00", "#c0212f", "#23703b", "#fafafa", "#c8ced6",
         ),
     ),
     _theme(
@@ -60,4 +60,5 @@ THEMES: tuple[Theme, ...] = (
     ),
 )  # fmt: skip
 """Every theme names the same eight colours in the same order: text, faint, accent, warn, trouble, proved,
-background, raised."""
+background, raised. The last two stay apart, and each of the others stays readable on both, where a terminal has
+256 or 16 colours."""

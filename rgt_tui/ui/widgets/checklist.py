@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from textual import events
 from textual.message import Message
 
-from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.checklist_view import RAIL, Phase, Row, detail_lines, rail_line, row_line, rows_of
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, line
@@ -68,10 +67,13 @@ class Checklist(LineWidget):
 
     def selected_line(self) -> int | None:
         """The line of the selection among those on screen."""
-        if self.rail:
-            return None
         at = next((i for i, row in enumerate(self.rows) if row.key == self._cursor), None)
         return None if at is None else at - self._first
+
+    @property
+    def selected_from(self) -> int:
+        """Behind the rail, which is about phases, not about the selected check."""
+        return self.rail
 
     @property
     def rail(self) -> int:
@@ -98,14 +100,9 @@ class Checklist(LineWidget):
             if first + y < len(rows):
                 row = rows[first + y]
                 right = row_line(row, width - rail - 2, self._now, opened=row.phase.number in self._opened)
-                right = self._pointed(right, row) if rail else line(" ", right)
+                right = line(" ", right)
             lines.append(line(clip(left, rail), right) if rail else right)
         return lines
-
-    def _pointed(self, made: Line, row: Row) -> Line:
-        """Mark the selected line beside the rail: the background would run across the rail."""
-        chosen = row.key == self._cursor
-        return line(Span(glyphs().cursor if chosen else " ", Tone.ACCENT), made)
 
     def on_click(self, event: events.Click) -> None:
         """Hand the line under the pointer to the screen."""

@@ -64,15 +64,15 @@ class FleetTable(LineWidget):
             self.pick(min(max(self._index + count, 0), len(self._rows) - 1))
 
     def hold(self) -> None:
-        """Keep the selection on its box from now on."""
+        """Keep the selection on its box from now on, and in sight: a key is about to act on it."""
         self._held = self._picked is not None
+        self._keep_in_sight(follow=True)
+        self.redraw()
 
     def pick(self, index: int) -> None:
         """Select the row at `index`."""
         self._picked = self._rows[index].name
         self.hold()
-        self._keep_in_sight(follow=True)
-        self.redraw()
         self.post_message(RowChosen(self._picked, opened=False))
 
     def _keep_in_sight(self, *, follow: bool) -> None:

@@ -14,8 +14,8 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from rgt_tui.ui.glyphs import plain
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Tone, clip, differing
+from rgt_tui.ui.glyphs import glyphs, plain
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, differing, split
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -24,6 +24,12 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 def _safe(text: str) -> str:
     """Last line of defence: whatever got here, no control character reaches the terminal."""
     return plain(_UNPRINTABLE.sub("�", text))
+
+
+def pointed(row: Line, column: int) -> Line:
+    """Put the cursor into a cell of a line: a background alone is not seen without colours."""
+    before, after = split(row, column)
+    return (*before, Span(glyphs().cursor, Tone.ACCENT), *split(after, 1)[1])
 
 
 class LineWidget(Widget):
@@ -51,8 +57,16 @@ class LineWidget(Widget):
         raise NotImplementedError
 
     def selected_line(self) -> int | None:
-        """Return the line that has the selection's background, counted from the top of what is visible."""
+        """Return the line that the keys act on, counted from the top of what is visible.
+
+        From `selected_from` on it gets the selection's background; the cell there is to be blank, it gets the cursor.
+        """
         return None
+
+    @property
+    def selected_from(self) -> int:
+        """The column at which the selection begins; what is at the left of it is not a part of the list."""
+        return 0
 
     @property
     def shown_lines(self) -> list[Line]:
@@ -83,7 +97,9 @@ class LineWidget(Widget):
         lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
         lines.extend([clip(EMPTY, width)] * (height - len(lines)))
         self._drawn = lines
-        self._selected = self.selected_line()
+        self._selected = at = self.selected_line()
+        if at is not None and 0 <= at < len(lines):
+            lines[at] = pointed(lines[at], self.selected_from)
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw for the new size."""
@@ -108,7 +124,9 @@ class LineWidget(Widget):
         if strip is None:
             if len(self._strip_cache) > 400:
                 self._strip_cache.clear()
-            segments = [Segment(_safe(span.text), self._style(span.tone, selected)) for span in content]
+            aside, chosen = split(content, self.selected_from) if selected else (content, EMPTY)
+            segments = [Segment(_safe(span.text), self._style(span.tone, False)) for span in aside]
+            segments += [Segment(_safe(span.text), self._style(span.tone, True)) for span in chosen]
             strip = Strip(segments).adjust_cell_length(width, self._style(Tone.TEXT, selected))
             self._strip_cache[key] = strip
         return strip

@@ -28,6 +28,7 @@ class LogPane(LineWidget):
         self._aside = 0
         self._age: float | None = None
         self._why_empty = "no log yet"
+        self._mark_at: int | None = None
 
     def show(self, view: LogView | None, *, age: float | None, empty: str) -> None:
         """Take the newest lines of a log; `age` is given when they are old."""
@@ -66,8 +67,13 @@ class LogPane(LineWidget):
         """Show the focus in the border."""
         self.redraw()
 
+    def selected_line(self) -> int | None:
+        """The line that a search or a jump to an error has found."""
+        return None if self._mark_at is None else 1 + self._mark_at
+
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the frame and the lines in sight."""
+        self._mark_at = None
         body = self._body(max(1, width - 4), max(1, height - 2))
         return framed(
             body,
@@ -113,12 +119,16 @@ class LogPane(LineWidget):
             return [line(dim(self._why_empty))]
         if not self.wrap:
             first = cursor.first(height)
+            if cursor.mark is not None and first <= cursor.mark < first + height:
+                self._mark_at = cursor.mark - first
             return [
                 self._line(place, width) for place in range(first, min(first + height, len(cursor.lines)))
             ]
         if not cursor.following:
             out: list[Line] = []
             for place in range(cursor.first(height), len(cursor.lines)):
+                if place == cursor.mark:
+                    self._mark_at = len(out)
                 out += self._wrapped(place, width)
                 if len(out) >= height:
                     break

@@ -112,6 +112,18 @@ def cut(spans: Line, width: int) -> Line:
     return tuple(out)
 
 
+def split(spans: Line, width: int) -> tuple[Line, Line]:
+    """Return the first `width` cells of a line, and the rest of it."""
+    left = cut(spans, width)
+    skip = sum(len(span.text) for span in left)
+    right: list[Span] = []
+    for span in spans:
+        if len(span.text) > skip:
+            right.append(Span(span.text[skip:], span.tone))
+        skip = max(0, skip - len(span.text))
+    return left, tuple(right)
+
+
 def spread(left: Line, right: Line, width: int) -> Line:
     """Return `left` and `right` at the two ends of a line; where both do not fit, `right` wins its cells."""
     right_cells = min(width_of(right), width)

@@ -1,0 +1,134 @@
+"""The line that keys act on: a cursor in every list, and colours that stay apart where a terminal has few."""
+
+from __future__ import annotations
+
+import pytest
+from rich.color import ColorSystem
+from rich.segment import Segment
+
+from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.screens.teardown import TeardownScreen
+from rgt_tui.ui.themes import THEMES
+from rgt_tui.ui.widgets.fleet_table import FleetTable
+from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.widgets.spans import Span, Tone, split, text_of
+from tests.ui.fakes import FakeFleet, many_boxes
+from tests.ui.snap import running, screen_text, settle
+
+FEW = (ColorSystem.EIGHT_BIT, ColorSystem.STANDARD)
+LISTS = {
+    "fleet": ((), "#table"),
+    "alerts": (("a",), "#alerts"),
+    "phases": (("p", "j", "j"), "#checks"),
+    "curves": (("c", "j"), "#legend"),
+    "log": (("l", "e"), "#log"),
+}
+"""How to come to each list with a cursor, and the widget that draws it."""
+
+
+def selected_segments(app: RgtApp, widget: str) -> tuple[int, list[Segment], list[Segment]]:
+    """Return where the selection begins, the segments of its line, and those of a line that is not selected."""
+    drawn = app.screen.query_one(widget, LineWidget)
+    at = drawn.selected_line()
+    assert at is not None, f"{widget} has no selection"
+    other = at + 1 if at + 1 < drawn.size.height else at - 1
+    return drawn.selected_from, list(drawn.render_line(at)), list(drawn.render_line(other))
+
+
+@pytest.mark.parametrize("theme", [theme.name for theme in THEMES])
+@pytest.mark.parametrize("place", list(LISTS))
+@pytest.mark.parametrize("size", [(80, 24), (120, 34)])
+async def test_the_selected_line_is_seen_in_few_colours_and_every_text_on_it_is_read(
+    place: str, theme: str, size: tuple[int, int]
+) -> None:
+    keys, widget = LISTS[place]
+    async with running(keys=keys, size=size) as (app, pilot, _):
+        app.theme = theme
+        await settle(pilot)
+        await pilot.pause()
+        column, chosen, other = selected_segments(app, widget)
+        text = "".join(segment.text for segment in chosen)
+        assert text[column] == glyphs().cursor
+        assert glyphs().cursor not in "".join(segment.text for segment in other)[: column + 1]
+        plain = other[-1].style
+        assert plain is not None
+        assert plain.bgcolor is not None
+        here = 0
+        for segment in chosen:
+            here += len(segment.text)
+            if here <= column:
+                continue
+            style = segment.style
+            assert style is not None
+            assert style.bgcolor is not None
+            assert style.color is not None
+            for system in FEW:
+                ground = style.bgcolor.downgrade(system)
+                assert ground != plain.bgcolor.downgrade(system), f"{system.name}: the row is as all others"
+                if segment.text.strip():
+                    ink = style.color.downgrade(system)
+                    assert ink != ground, f"{system.name}: {segment.text!r} cannot be read"
+
+
+@pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)
+def test_every_colour_of_a_theme_is_readable_on_both_grounds_in_few_colours(theme: object) -> None:
+    from rich.color import Color
+    from textual.theme import Theme
+
+    assert isinstance(theme, Theme)
+    inks = [
+        theme.foreground,
+        theme.accent,
+        theme.warning,
+        theme.error,
+        theme.success,
+        theme.variables["rgt-faint"],
+    ]
+    grounds = [theme.background, theme.variables["rgt-raised"]]
+    for system in FEW:
+        below = [Color.parse(str(ground)).downgrade(system).number for ground in grounds]
+        assert len(set(below)) == 2, f"{system.name}: both grounds are one colour"
+        for ink in inks:
+            assert Color.parse(str(ink)).downgrade(system).number not in below, f"{system.name}: {ink}"
+
+
+async def test_without_colours_the_cursor_tells_which_line_keys_act_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with running(keys=("j",)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        rows = [row for row in screen_text(app).splitlines() if row.startswith(glyphs().cursor)]
+        assert len(rows) == 1
+        assert table.picked is not None
+        assert table.picked in rows[0]
+        await pilot.press("D")
+        await settle(pilot)
+        assert isinstance(app.screen, TeardownScreen)
+        assert app.screen.box_name == table.picked
+
+
+async def test_a_key_brings_the_row_that_it_acts_on_back_into_sight() -> None:
+    async with running(FakeFleet(many_boxes(60)), size=(120, 20)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        for _ in range(20):
+            table.on_mouse_scroll_down()
+        assert table.selected_line() is None, "scrolled away"
+        await pilot.press("D")
+        await settle(pilot)
+        await pilot.press("escape")
+        assert table.selected_line() is not None
+        assert isinstance(app.screen, TeardownScreen)
+        assert app.screen.box_name == table.picked
+
+
+def test_a_line_is_split_at_a_cell_also_within_wide_characters() -> None:
+    row = (Span("ab", Tone.DIM), Span("cd"), Span("漢字", Tone.STRONG))
+    assert split(row, 0) == ((), row)
+    left, right = split(row, 3)
+    assert (text_of(left), text_of(right)) == ("abc", "d漢字")
+    assert right[0] == Span("d")
+    left, right = split(row, 6)
+    assert (text_of(left), text_of(right)) == ("abcd漢", "字")
+    assert split(row, 99) == (row, ())
