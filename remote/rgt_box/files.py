@@ -99,6 +99,24 @@ def _instead(old: int, new: int) -> int:
     return new
 
 
+def open_appending(path: str, mode: int = 0o600) -> int:
+    """Open a regular file to append to, or make it. A pipe that nobody reads is not waited for.
+
+    Raises:
+        OSError: when it cannot be opened or is no regular file.
+    """
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except FileNotFoundError:
+        regular = True  # it is made, or what a link names is
+    if regular:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, mode)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+    raise OSError(errno.EINVAL, "not a regular file", path)
+
+
 def write_all(fd: int, data: bytes) -> None:
     """Write all of `data`, however short each write turns out."""
     view = memoryview(data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import stat
 import time
 
 from rgt_box import files, jsonline
@@ -31,9 +32,12 @@ class Lock:
             False when another process holds it.
 
         Raises:
-            OSError: when the file cannot be made or the file system has no locks.
+            OSError: when the file cannot be made, is no regular file, or the file system has no locks.
         """
         fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):  # all that lock one device wait for each other
+            os.close(fd)
+            raise OSError(errno.EINVAL, "not a regular file", self.path)
         deadline = time.monotonic() + wait
         while True:
             try:
@@ -68,7 +72,7 @@ class Lock:
 def is_held(path: str) -> bool:
     """Tell whether some process holds the lock at `path`."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_regular(path)
     except OSError:
         return False
     try:

@@ -134,7 +134,7 @@ def _length(path: str) -> int:
 def _tail(path: str, since: int) -> bytes:
     """Return the end of a log, of what was written after the byte `since` only."""
     try:
-        with open(path, "rb") as file:
+        with open(files.open_regular(path), "rb") as file:
             file.seek(max(since, file.seek(0, os.SEEK_END) - TAIL))
             return file.read(TAIL)
     except OSError:

@@ -61,7 +61,11 @@ def main(argv: list[str]) -> int:
         return USAGE
     if found["env-fifo"]:
         load_environment(found["env-fifo"])
-    return actions[argv[0]](jobfile.Job(found["job"]), found)
+    try:
+        return actions[argv[0]](jobfile.Job(found["job"]), found)
+    except OSError as error:  # a pipe or a directory where a file or folder of the job belongs
+        print("queue: %s: %s" % (error.filename or found["job"], background.describe(error)), file=sys.stderr)
+        return USAGE
 
 
 def status(job: jobfile.Job, _: dict[str, Any]) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 
-from rgt_box import jsonline
+from rgt_box import files, jsonline
+from rgt_box.cells import room
 from rgt_box.verbs import hashing, tree
 
 MANIFEST = ".rgt-manifest.jsonl"
@@ -14,6 +16,9 @@ MANIFEST = ".rgt-manifest.jsonl"
 
 LOG = "rgt-cell.log"
 """The cell's own log in its copy: it lies outside of the run's directory, and would die with the box."""
+
+NAMES = 8
+"""Names (by links) under which one directory is copied; a maze of links has a thousand million."""
 
 
 class CopyFailed(Exception):
@@ -42,6 +47,7 @@ def copy_verified(out: str, keep: list[str], target: str, log: str | None = None
         ]
         if kept and log and os.path.isfile(log) and os.path.getsize(log):
             pairs.append((log, os.path.join(temporary, LOG)))
+        _foresee(pairs, temporary)
         copies = [(copy,) + _copy(source, copy) for source, copy in pairs]
         _write_manifest(temporary, target, copies)
         for folder, _, _ in os.walk(temporary):
@@ -58,29 +64,57 @@ def copy_verified(out: str, keep: list[str], target: str, log: str | None = None
 
 
 def _files(source: str, copy: str) -> list[tuple[str, str]]:
-    """Return (source, copy) for every file, making the directories; links are followed: a copy must not dangle."""
+    """Return (source, copy) for every file, making the directories.
+
+    Links are followed: a copy must not dangle. One that leads back to where it stands adds nothing, and is left out;
+    so are pipes, sockets and devices, which hold nothing of a result.
+
+    Raises:
+        CopyFailed: where links make a maze, or `source` itself is none of a file and a directory.
+    """
     if not os.path.isdir(source):
+        if not os.path.isfile(source):
+            raise CopyFailed("%s is no regular file" % source)
         os.makedirs(os.path.dirname(copy), exist_ok=True)
         return [(source, copy)]
-    pairs = []
-    for folder, names, found in os.walk(source, followlinks=True, onerror=_raise):
-        names[:] = sorted(name for name in names if not name.startswith(".tmp-"))
-        relative = os.path.relpath(folder, source)
-        os.makedirs(os.path.normpath(os.path.join(copy, relative)), exist_ok=True)
-        pairs += [
-            (os.path.join(folder, name), os.path.normpath(os.path.join(copy, relative, name)))
-            for name in sorted(found)
-        ]
+    pairs: list[tuple[str, str]] = []
+    seen: dict[tuple[int, int], int] = {}
+    waiting: list[tuple[str, str, frozenset[tuple[int, int]]]] = [(source, copy, frozenset())]
+    while waiting:
+        folder, to, above = waiting.pop()
+        found = os.stat(folder)
+        this = found.st_dev, found.st_ino
+        if this in above:
+            continue
+        seen[this] = seen.get(this, 0) + 1
+        if seen[this] > NAMES:
+            raise CopyFailed("%s: links lead there by more than %d names; remove some" % (folder, NAMES))
+        os.makedirs(to, exist_ok=True)
+        for name in sorted(os.listdir(folder)):
+            path, mode = os.path.join(folder, name), os.stat(os.path.join(folder, name)).st_mode
+            if stat.S_ISREG(mode):
+                pairs.append((path, os.path.join(to, name)))
+            elif stat.S_ISDIR(mode) and not name.startswith(".tmp-"):
+                waiting.append((path, os.path.join(to, name), above | {this}))
     return pairs
 
 
-def _raise(error: OSError) -> None:
-    raise error
+def _foresee(pairs: list[tuple[str, str]], temporary: str) -> None:
+    """Refuse before the first byte what cannot fit: a link may lead to anything, /proc/kcore included.
+
+    Raises:
+        CopyFailed: with what is needed and what is free.
+    """
+    needed = sum(os.stat(source).st_size for source, _ in pairs)
+    where, _ = room.ask(temporary)
+    if where is not None and needed > where.free_bytes:
+        words = (temporary, room.size(needed), room.size(where.free_bytes))
+        raise CopyFailed("%s: No space left on device: needed are %s, free are %s" % words)
 
 
 def _copy(source: str, copy: str) -> tuple[str, int]:
     """Copy one file; returns its SHA-256 and size."""
-    reader = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+    reader = files.open_regular(source)
     try:
         writer = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:

@@ -77,9 +77,7 @@ class Journal:
         self.say(marker)
         self._unwritten.append(marker.encode("utf-8", "replace") + b"\n")
         try:
-            fd = os.open(
-                self._job.path("master.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644
-            )
+            fd = files.open_appending(self._job.path("master.log"), 0o644)
             try:
                 while self._unwritten:
                     files.write_all(fd, self._unwritten[0])

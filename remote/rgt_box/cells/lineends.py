@@ -28,9 +28,7 @@ def candidates(job: Job, lines: list[Line]) -> list[str]:
 
 def _has_shebang(path: str) -> bool:
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
+        with open(files.open_regular(path), "rb") as file:
             return file.read(2) == b"#!"
     except OSError:
         return False
@@ -73,9 +71,5 @@ def fix(path: str) -> None:
 
 
 def _text(path: str) -> bytes | None:
-    try:
-        mode = os.stat(path).st_mode
-    except OSError:
-        return None
-    data = files.read(path, MOST) if stat.S_ISREG(mode) else None
+    data = files.read(path, MOST)
     return None if data is None or b"\0" in data else data

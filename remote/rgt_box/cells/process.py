@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 
-from rgt_box import procstat
+from rgt_box import files, procstat
 from rgt_box.cells.outcome import MISSING, NOT_EXECUTABLE, PREEMPTED
 
 TYPE_CHECKING = False
@@ -52,7 +52,7 @@ class Process:
 
     def __init__(self, words: list[str], cwd: str, env: dict[str, str], log: str, nice: int) -> None:
         try:
-            out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            out = files.open_appending(log, 0o644)
         except OSError:
             out = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         gate, self._gate = os.pipe()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rgt_box import files
 from rgt_box.history import segment
 from rgt_box.history.ring import read_header
 
@@ -50,7 +51,7 @@ class RingReader:
             return
         if boot is None:
             newest = headers[-1]
-            fd = os.open(segment.path_of(self._folder, newest[0]), os.O_RDONLY | os.O_CLOEXEC)
+            fd = files.open_regular(segment.path_of(self._folder, newest[0]))
             last = segment.tail(fd, newest[0])[1]
             os.close(fd)
             boot, seq = newest[1], max(0, last - HISTORY)
@@ -104,7 +105,7 @@ class RingReader:
 
     def _open(self, number: int) -> bool:
         try:
-            fd = os.open(segment.path_of(self._folder, number), os.O_RDONLY | os.O_CLOEXEC)
+            fd = files.open_regular(segment.path_of(self._folder, number))
         except OSError:
             return False
         header = read_header(fd, number)
@@ -143,7 +144,7 @@ def headers_of(folder: str) -> list[tuple[int, str, int]]:
     found = []
     for number in segment.numbers(folder):
         try:
-            fd = os.open(segment.path_of(folder, number), os.O_RDONLY | os.O_CLOEXEC)
+            fd = files.open_regular(segment.path_of(folder, number))
         except OSError:
             continue
         header = read_header(fd, number)
@@ -160,7 +161,7 @@ def newest(folder: str) -> tuple[str, int] | None:
         return None
     number, boot, first = headers[-1]
     try:
-        fd = os.open(segment.path_of(folder, number), os.O_RDONLY | os.O_CLOEXEC)
+        fd = files.open_regular(segment.path_of(folder, number))
     except OSError:
         return None
     last = segment.tail(fd, number)[1]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import stat
 import time
 
+from rgt_box import files
 from rgt_box.streams.lines import Splitter
 from rgt_box.streams.rotated import find_rotated, successor
 
@@ -112,17 +112,12 @@ class LogFollower:
         path = self.path
         cursor, fresh = self._cursor, not self._reset and not self._missing_before
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                return False  # not even opened: to open a pipe, and leave again, ends who writes to it
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = files.open_regular(path)
         except OSError:
             # A file that appears only after we began to look has no history to cut short.
             self._missing_before = True
             return False
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            os.close(fd)
-            return False
         if cursor is not None and status.st_ino != cursor[0]:
             rotated = find_rotated(path, cursor)
             if rotated is not None:

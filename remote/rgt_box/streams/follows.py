@@ -133,7 +133,7 @@ class Follows:
     def _add_run(self, name: str, out: str, console: str | None) -> None:
         """Follow a run's scalars and checkpoints: our own metrics where it writes them, else what is found."""
         source = os.path.join(out, "metrics.jsonl")
-        if os.path.exists(source):
+        if os.path.isfile(source):
             self._found.pop(out, None)
             if source not in self._scalars:
                 cursor = self._scalar_cursors.pop(source, None)

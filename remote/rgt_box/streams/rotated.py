@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from rgt_box import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterator
@@ -34,7 +36,7 @@ def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
     for candidate, stat in siblings(path):
         if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
             try:
-                return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+                return files.open_regular(candidate)
             except OSError:
                 return None
     return None
@@ -60,7 +62,7 @@ def successor(path: str, left: os.stat_result) -> int | None:
     ]
     for _, candidate in sorted(later):
         try:
-            return os.open(candidate, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            return files.open_regular(candidate)
         except OSError:
             continue
     return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from rgt_box import files
 from rgt_box.streams import points
 
 TYPE_CHECKING = False
@@ -82,7 +83,7 @@ class ScalarFollower:
         if self._fd >= 0 and named.st_ino != self._inode:
             self.close()
         if self._fd < 0:
-            self._fd = os.open(self.source, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = files.open_regular(self.source)
             named = os.fstat(self._fd)
         if named.st_ino != self._inode or named.st_size < self._offset:
             self._inode, self._offset = named.st_ino, 0

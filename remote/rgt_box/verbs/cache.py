@@ -36,7 +36,7 @@ class HashCache:
         try:
             os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
             self._shrink(path)
-            self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._fd = files.open_appending(path)
         except OSError:
             pass  # without a cache everything is hashed, which is slower and no less true
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 
+from rgt_box import files
 from rgt_box.streams.rotated import siblings, successor
 
 TYPE_CHECKING = False
@@ -80,7 +80,7 @@ class ExactReader:
             NotThere: when there is none, or none that can be read.
         """
         try:
-            self._take(_open(self.path))
+            self._take(files.open_regular(self.path))
         except OSError as error:
             raise NotThere("%s: %s" % (self.path, error.strerror)) from error
 
@@ -156,7 +156,7 @@ class ExactReader:
             return None
         between = successor(self.path, mine)
         try:
-            following = between if between is not None else _open(self.path)
+            following = between if between is not None else files.open_regular(self.path)
         except OSError:
             return None
         self._take(following)
@@ -186,8 +186,8 @@ class ExactReader:
                 if (status.st_ino == cursor.inode) is not sure or not (sure or cursor.length >= ENOUGH):
                     continue
                 try:
-                    fd = _open(candidate)
-                except (OSError, NotThere):
+                    fd = files.open_regular(candidate)
+                except OSError:
                     continue
                 if cursor.fits(fd):
                     self._take(fd)
@@ -195,14 +195,6 @@ class ExactReader:
                     return True
                 os.close(fd)
         return False
-
-
-def _open(path: str) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotThere("%s is no regular file" % path)
-    return fd
 
 
 def last_lines(fd: int, size: int, count: int) -> int:

@@ -6,10 +6,9 @@ import glob
 import os
 import re
 import signal
-import stat
 import sys
 
-from rgt_box import jsonline
+from rgt_box import files, jsonline
 from rgt_box.background import describe
 from rgt_box.verbs import tree, words
 from rgt_box.verbs.backwards import Budget, lines
@@ -68,14 +67,11 @@ class Search:
     def file(self, path: str) -> Iterator[dict[str, Any]]:
         """Yield the matches of one file, newest first."""
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = files.open_regular(path)
         except OSError as error:
             self._problem(path, describe(error))
             return
         try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                self._problem(path, "is no regular file")
-                return
             self.files += 1
             yield from self._lines(path, fd)
         except OSError as error:

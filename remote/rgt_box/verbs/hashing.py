@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from rgt_box import files
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
@@ -86,12 +88,12 @@ def flush(fd: int) -> None:
 
 
 def of_path(path: str | bytes) -> str:
-    """Return the SHA-256 of a file.
+    """Return the SHA-256 of a regular file.
 
     Raises:
         OSError: when it cannot be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = files.open_regular(os.fsdecode(path))
     try:
         return digest(fd)[0]
     finally:

@@ -109,7 +109,7 @@ def test_directories_globs_and_files_that_are_none(agent: Agent, tmp_path: Path)
     assert grep(agent, "Error", logs / "*.log")[2]["files"] == 2
     status, _, end = grep(agent, "x", logs / "pipe", logs / "new.log", tmp_path / "gone")
     assert (status, end["complete"]) == (1, False)
-    assert [row["error"] for row in end["problems"]] == ["does not exist", "is no regular file"]
+    assert [row["error"] for row in end["problems"]] == ["does not exist", "not a regular file"]
 
 
 def test_wrong_uses_are_named(agent: Agent, tmp_path: Path) -> None:

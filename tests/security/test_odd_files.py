@@ -1,0 +1,489 @@
+"""What is no regular file, where one is expected: no reader and no verb waits for it, opens it or walks in circles."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box import files, lock
+from rgt_box.__main__ import VERBS
+from rgt_box.metrics.discover import open_source
+from rgt_box.metrics.discover_kinds import RANKS
+from rgt_box.metrics.kinds import KINDS
+from rgt_box.streams.follow import LogFollower
+from rgt_box.streams.scalars import ScalarFollower
+from rgt_box.verbs import exact, hashing
+
+from rgt_tui.ssh.bundle import build_agent
+from tests.process.box.harness import Agent, make_job
+
+PATIENCE = 30.0
+"""Seconds; each of these ends in milliseconds, or hangs for ever."""
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def listening(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        before = os.getcwd()
+        os.chdir(path.parent)  # the name of a socket is at most 108 bytes long
+        try:
+            server.bind(path.name)
+        finally:
+            os.chdir(before)
+
+
+def device(path: Path) -> None:
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def link_to_fifo(path: Path) -> None:
+    os.mkfifo(path.with_name(path.name + ".target"))
+    path.symlink_to(path.name + ".target")
+
+
+def link_loop(path: Path) -> None:
+    path.symlink_to(path.name + ".other")
+    path.with_name(path.name + ".other").symlink_to(path.name)
+
+
+def dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def folder_in_itself(path: Path) -> None:
+    path.mkdir()
+    for name in ("self", "again"):
+        (path / name).symlink_to(".")
+    (path / "up").symlink_to("..")
+
+
+ODD: tuple[Callable[[Path], None], ...] = (
+    fifo, listening, device, link_to_device, link_to_fifo, link_loop, dangling, folder, folder_in_itself,
+)  # fmt: skip
+odd = pytest.mark.parametrize("make", ODD, ids=lambda make: make.__name__)
+
+
+@pytest.fixture(autouse=True)
+def root_for_devices() -> None:
+    if os.geteuid():
+        pytest.fail("these tests make devices: run them as root")
+
+
+@contextmanager
+def at_once(what: str) -> Iterator[None]:
+    """Fail where the block waits."""
+
+    def ring(*_: object) -> None:
+        raise AssertionError(f"{what} waits")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_every_reader_is_in_the_matrix() -> None:
+    assert set(RANKS) == set(KINDS) | {"console"}
+
+
+@odd
+@pytest.mark.parametrize("kind", RANKS)
+def test_every_reader_of_metrics(tmp_path: Path, kind: str, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "metrics"
+    make(path)
+    with at_once(kind):
+        reader = open_source(kind, str(path))
+        batch = reader.read()
+        again = reader.read(batch.cursor)
+    assert (batch.points, again.points, again.more) == ([], [], False)
+
+
+def _exact(path: str) -> None:
+    reader = exact.ExactReader(path)
+    with pytest.raises(exact.NotThere):
+        reader.open()
+
+
+def _follower(path: str) -> None:
+    follower = LogFollower(path, None, 10)
+    assert [follower.poll() for _ in range(3)] == [None] * 3
+
+
+def _own(path: str) -> None:
+    assert [ScalarFollower("a", path, None).poll() for _ in range(3)] == [(None, [])] * 3
+
+
+def _refused(read: Callable[[str], Any]) -> Callable[[str], None]:
+    def refuse(path: str) -> None:
+        with pytest.raises(OSError):
+            read(path)
+
+    return refuse
+
+
+SMALL: dict[str, Callable[[str], None]] = {
+    "file": lambda path: assert_none(files.read(path)),
+    "json": lambda path: assert_none(files.read_json(path)),
+    "lock": lambda path: assert_none(lock.is_held(path) or None),
+    "hash": _refused(hashing.of_path),
+    "exact": _exact,
+    "follower": _follower,
+    "own metrics": _own,
+}
+
+
+def assert_none(value: object) -> None:
+    assert value is None
+
+
+@odd
+@pytest.mark.parametrize("name", SMALL)
+def test_every_other_reader(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    path = tmp_path / "file.log"
+    make(path)
+    with at_once(name):
+        SMALL[name](str(path))
+
+
+@odd
+def test_a_log_that_was_rotated_away_to_it(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Its successor is looked for among the files beside it."""
+    log = tmp_path / "train.log"
+    log.write_text("one\n")
+    follower = LogFollower(str(log), None, 10)
+    reader = exact.ExactReader(str(log))
+    reader.open()
+    assert reader.read() == b"one\n"
+    frame = follower.poll()
+    assert frame is not None and frame["lines"] == ["one"]
+    log.rename(tmp_path / "train.log.2")
+    make(tmp_path / "train.log.1")
+    os.utime(tmp_path / "train.log.1", (2e9, 2e9), follow_symlinks=False)
+    log.write_text("two\n")
+    with at_once("the follower"):
+        frame = follower.poll()
+        assert reader.next_file() == "rotated"
+    assert frame is not None and frame["lines"] == ["two"]
+    assert reader.read() == b"two\n"
+    inode = os.lstat(tmp_path / "train.log.1").st_ino
+    with at_once("the follower"):
+        frame = LogFollower(str(log), (inode, 0), 10).poll()
+    assert frame is not None and frame["lines"] == ["two"]
+
+
+@pytest.fixture(scope="module")
+def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    bundle = build_agent()
+    path = tmp_path_factory.mktemp("agent") / bundle.filename
+    path.write_bytes(bundle.data)
+    return path
+
+
+@pytest.fixture
+def agent(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
+    agent = Agent(agent_file, tmp_path / "state")
+    yield agent
+    agent.stop()
+
+
+def beside(place: Path, make: Callable[[Path], None]) -> Path:
+    """A directory with good files and an odd thing under every name that somebody looks for."""
+    place.mkdir()
+    (place / "good.log").write_text("step 1: loss 1.0\n")
+    (place / "good.jsonl").write_text('{"step": 1, "loss": 1.0}\n')
+    for name in NAMES:
+        make(place / name)
+    return place
+
+
+NAMES = (
+    "metrics.jsonl", "train.log", "log.txt", "metrics.csv", "events.out.tfevents.1.a", "x.wandb", "mlflow.db",
+    "trainer_state.json", "metrics.json", "manifest.json", "best.json", "result.json", ".rgt-manifest.jsonl",
+)  # fmt: skip
+JOB = (
+    "queue.txt", "job.json", "state.json", "runner.lock", "master.log", "logs/a.log", "lanes/a.json",
+    "lanes/a.lock", "lanes/closing.lock", "a.toml", "out/a", "logs", "lanes", "out",
+)  # fmt: skip
+STATE = (
+    "recorder.json", "recorder.lock", "recorder-config.json", "found.json", "xid.json", "hashes.jsonl", "ring",
+    "watcher-1.json", "ring/000000000001.seg", "ring/spare-000001",
+)  # fmt: skip
+
+
+def job(place: Path, name: str, make: Callable[[Path], None]) -> Path:
+    """A job in which the file `name` is an odd thing."""
+    made = make_job(
+        place, ["sh", "run.sh", "{out}"], ["a"], durable=str(place / "kept" / "{name}"), keep=["r"]
+    )
+    (made / "run.sh").write_text('mkdir -p "$1" && echo x > "$1/r"\n')
+    path = made / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    make(path)
+    return made
+
+
+def _words(*words: str) -> Callable[[Path, Callable[[Path], None]], list[list[str]]]:
+    """A verb that takes a path: given a directory of odd things, and each of them by itself."""
+
+    def build(place: Path, make: Callable[[Path], None]) -> list[list[str]]:
+        inside = beside(place / "d", make)
+        return [
+            [word.format(path, target=place / "target" / str(at)) for word in words]
+            for at, path in enumerate(
+                [inside, inside / "train.log", inside / "mlflow.db", inside / "manifest.json"]
+            )
+        ]
+
+    return build
+
+
+def _jobs(
+    *words: str, names: tuple[str, ...] = JOB
+) -> Callable[[Path, Callable[[Path], None]], list[list[str]]]:
+    """A verb that takes a job: given one for each file of it that is an odd thing."""
+
+    def build(place: Path, make: Callable[[Path], None]) -> list[list[str]]:
+        made = [job(place / str(at), name, make) for at, name in enumerate(names)]
+        return [[word.format(each) for word in words] for each in made]
+
+    return build
+
+
+def _several(
+    *builders: Callable[[Path, Callable[[Path], None]], list[list[str]]],
+) -> Callable[[Path, Callable[[Path], None]], list[list[str]]]:
+    def build(place: Path, make: Callable[[Path], None]) -> list[list[str]]:
+        found = []
+        for at, builder in enumerate(builders):
+            (place / f"b{at}").mkdir()
+            found += builder(place / f"b{at}", make)
+        return found
+
+    return build
+
+
+CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
+    "sample": lambda *_: [["sample"]],
+    "record": lambda *_: [["record", "--status"]],
+    "queue": _several(
+        _jobs("queue", "status", "--job", "{}"),
+        _jobs("queue", "check", "--fix", "--job", "{}", names=(*JOB, "run.sh")),
+        _jobs("queue", "run", "--job", "{}"),
+        _jobs("queue", "cell", "--index", "0", "--job", "{}"),
+    ),
+    "detach": _jobs("detach", "--job", "{}", "--help"),
+    "manifest": _words("manifest", "{}"),
+    "reconcile": _several(
+        _jobs("reconcile", "--job", "{}"), _jobs("reconcile", "--job", "{}", "--durable", "{}/out")
+    ),
+    "mirror": _words("mirror", "{}", "{target}"),
+    "cat": _several(_words("cat", "--path", "{}"), _words("cat", "--list", "{}", "--list", "{}/*")),
+    "grep": _words("grep", "loss", "{}", "{}/*"),
+    "scalars": _words("scalars", "{}"),
+    "reap": _jobs("reap", "--job", "{}"),
+    "gpu-health": lambda *_: [["gpu-health"]],
+    "watch": lambda *_: [],  # has tests of its own below
+}
+"""Verb → its calls with odd things in the place of what it reads."""
+
+
+def test_every_verb_is_in_the_matrix() -> None:
+    assert set(CALLS) == set(VERBS)
+
+
+RUNNER = """
+import json, os, signal, sys, tempfile, traceback
+sys.path.insert(0, sys.argv[1])
+from rgt_box.__main__ import VERBS, main
+for module, _ in VERBS.values():
+    __import__(module)
+for words in json.load(sys.stdin):
+    with tempfile.TemporaryFile() as out:
+        pid = os.fork()
+        if not pid:
+            os.setpgid(0, 0)
+            os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+            os.dup2(out.fileno(), 1)
+            os.dup2(out.fileno(), 2)
+            signal.alarm(int(sys.argv[2]))  # ends it, and what it has become
+            status = 99
+            try:
+                status = main(words) or 0
+            except SystemExit as end:
+                status = end.code if isinstance(end.code, int) else 1
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(status)
+        status = os.waitpid(pid, 0)[1]
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except OSError:
+            pass
+        print(json.dumps([words, status, os.pread(out.fileno(), 1 << 20, 0).decode("utf-8", "replace")]), flush=True)
+"""
+"""Runs verbs in forked children of one interpreter: there are some two thousand calls."""
+
+
+@odd
+@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "watch"])
+def test_every_verb(tmp_path: Path, agent: Agent, verb: str, make: Callable[[Path], None]) -> None:
+    """Each call ends, with an answer of its own or a refusal in words, and never in a traceback."""
+    place = tmp_path / "place"
+    place.mkdir()
+    agent.state.mkdir()
+    calls = CALLS[verb](place, make)
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", RUNNER, str(agent.path), str(int(PATIENCE))],
+        input=json.dumps(calls).encode(),
+        capture_output=True,
+        env=agent.env | {"RGT_STOP_GRACE": "1"},
+        timeout=PATIENCE * (1 + len(calls)),
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [words for words, _, _ in answers] == calls
+    assert [words for words, status, _ in answers if status == signal.SIGALRM] == []
+    assert [(words, text) for words, _, text in answers if "Traceback" in text or len(text) >= 1 << 20] == []
+
+
+@odd
+@pytest.mark.parametrize("name", STATE)
+def test_every_file_of_the_state_directory(
+    tmp_path: Path, agent: Agent, name: str, make: Callable[[Path], None]
+) -> None:
+    (agent.state / name).parent.mkdir(parents=True)
+    make(agent.state / name)
+    log = tmp_path / "good.log"
+    log.write_text("here\n")
+    channel = agent.watch(logs=[str(log)], interval=0.5)
+    frame = channel.expect(lambda frame: getattr(frame, "path", None) == str(log), "the log")
+    assert frame.lines == ("here",)
+    channel.expect(lambda frame: type(frame).__name__ == "Sample", "a sample")
+    channel.kill()
+    agent.run("record", "--stop")
+
+
+@odd
+def test_watch_goes_on_beside_it(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) -> None:
+    """A good log, a good curve and a good queue come, whatever stands beside them."""
+    inside = beside(tmp_path / "d", make)
+    good = make_job(tmp_path / "good", ["true"], ["a"])
+    bad = [str(job(tmp_path / f"job{at}", name, make)) for at, name in enumerate(JOB)]
+    out = tmp_path / "good" / "out" / "a"
+    out.mkdir(parents=True)
+    (out / "metrics.jsonl").write_text('{"step": 1, "loss": 1.0, "time": 1.0}\n')
+    channel = agent.watch(
+        jobs=[*bad, str(good)],
+        logs=[str(inside / "*"), *map(str, inside.iterdir())],
+        runs=[str(inside)],
+        interval=1.0,
+    )
+    wanted = {"log", "scalar", "queue", "found scalar"}
+    for frame in channel.frames():
+        kind = type(frame).__name__
+        if kind == "LogLines" and frame.path == str(inside / "good.log"):
+            wanted.discard("log")
+        if kind == "Scalars" and frame.source == str(out / "metrics.jsonl"):
+            wanted.discard("scalar")
+        if kind == "Scalars" and frame.source.startswith(str(inside)):
+            wanted.discard("found scalar")
+        if kind == "QueueState" and frame.path == str(good):
+            wanted.discard("queue")
+        assert kind != "Event" or frame.kind not in ("files-hang", "follow-failed"), frame
+        if not wanted:
+            break
+    assert not wanted
+    channel.kill()
+
+
+def test_a_pipe_that_is_written_to_keeps_its_writer(tmp_path: Path, agent: Agent) -> None:
+    """To open a pipe, and leave again, ends who writes to it: it is not even opened."""
+    inside = beside(tmp_path / "d", fifo)
+    channel = agent.watch(logs=[str(inside / "*")], runs=[str(inside)], interval=1.0)
+    channel.expect(lambda frame: type(frame).__name__ == "Scalars", "a curve")
+    for name in NAMES:
+        with pytest.raises(OSError, match="No such device"):
+            os.open(inside / name, os.O_WRONLY | os.O_NONBLOCK)  # nobody reads it
+    channel.kill()
+
+
+def test_the_durable_copy_of_links_in_circles(tmp_path: Path, agent: Agent) -> None:
+    script = (
+        'mkdir -p "$1/r/deep" && cd "$1/r" && echo weights > model.pt && echo y > deep/y && ln -s . self && '
+        "ln -s .. deep/up && ln -s deep latest && mkfifo pipe && ln -s /dev/zero zero"
+    )
+    made = make_job(
+        tmp_path / "job",
+        ["sh", "-c", script, "sh", "{out}"],
+        ["a"],
+        durable=str(tmp_path / "kept" / "{name}"),
+        keep=["r"],
+    )
+    done = subprocess.run(
+        agent.command("queue", "run", "--job", str(made)),
+        capture_output=True,
+        env=agent.env,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done
+    kept = tmp_path / "kept" / "a"
+    assert {str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file()} == {
+        ".rgt-manifest.jsonl", "r/model.pt", "r/deep/y", "r/latest/y",
+    }  # fmt: skip
+    assert not any(path.is_symlink() for path in kept.rglob("*"))
+    assert agent.run("reconcile", "--job", str(made)).returncode == 0
+
+
+def test_the_durable_copy_of_a_maze_of_links_is_refused_by_name(tmp_path: Path, agent: Agent) -> None:
+    """Two links a level and thirty levels are a thousand million names: the copy says so instead."""
+    script = (
+        'mkdir -p "$1/r" && cd "$1/r" && for n in $(seq 30); do mkdir d$n; m=$((n+1)); ln -s ../d$m d$n/a; '
+        "ln -s ../d$m d$n/b; done && mkdir d31 && echo x > d31/x"
+    )
+    made = make_job(
+        tmp_path / "job",
+        ["sh", "-c", script, "sh", "{out}"],
+        ["a"],
+        durable=str(tmp_path / "kept" / "{name}"),
+        keep=["r"],
+    )
+    done = subprocess.run(
+        agent.command("queue", "run", "--job", str(made)),
+        capture_output=True,
+        env=agent.env,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    state = json.loads((made / "state.json").read_text())
+    assert "by more than 8 names" in state["cells"][0]["reason"]
+    assert not (tmp_path / "kept" / "a").exists()
