@@ -20,7 +20,9 @@ GPU_COLUMNS = (
     "index", "name", "utilization.gpu", "memory.used", "memory.total", "temperature.gpu", "power.draw",
     "power.limit", "clocks.sm", "clocks.max.sm", "pci.bus_id",
 )  # fmt: skip
-"""What nvidia-smi is asked for."""
+"""What nvidia-smi is asked for: of the agent's list, what a plain shell needs."""
+_LOST = re.compile(r"lost|unable to|unknown error", re.IGNORECASE)
+"""What nvidia-smi says in the place of a row of a card that does not answer."""
 _DF = re.compile(r"\s(\d+|-)\s+(\d+|-)\s+(-?\d+|-)\s+(?:\d+%|-)\s+/")
 """Size, used and free of one row of ``df -P``; names on either side may hold blanks."""
 
@@ -162,11 +164,13 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
 
 def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
     found: list[Gpu] = []
+    odd: list[tuple[int | None, str]] = []
     for text in said.get("g", [])[:64]:
         cells = [cell.strip() for cell in text.split(",")]
-        if len(cells) != len(GPU_COLUMNS) or not cells[0].isdecimal():
-            index = int(cells[0]) if re.fullmatch(r"\d{1,3}", cells[0]) else len(found)
-            found.append(Gpu(index=index, name="nvidia-smi", error=_odd(text)))
+        numbered = re.fullmatch(r"\d{1,3}", cells[0]) is not None
+        if len(cells) != len(GPU_COLUMNS) or not numbered:
+            if len(cells) > 1 or _LOST.search(text):  # else a remark between the rows
+                odd.append((int(cells[0]) if numbered else None, _odd(text)))
             continue
         util, used, total, temp, power, most_power, clock, most_clock = (_real(cell) for cell in cells[2:10])
         found.append(
@@ -184,6 +188,9 @@ def _gpus(said: dict[str, list[str]]) -> tuple[Gpu, ...]:
                 bus=clean(cells[10])[:40] or None,
             )
         )
+    for index, error in odd:  # a card that is not read must not be missing as if it were not there
+        free = next(place for place in range(len(found) + 1) if all(gpu.index != place for gpu in found))
+        found.append(Gpu(index=free if index is None else index, name="nvidia-smi", error=error))
     if not found and "ge" in said:
         return (Gpu(index=0, name="nvidia-smi", error=clean(said["ge"][0])[:200]),)
     return tuple(found)

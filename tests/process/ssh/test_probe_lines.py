@@ -8,10 +8,11 @@ import subprocess
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rgt_box.sampling import gpu_smi
 
 from rgt_tui.model.protocol import WatchConfig
 from rgt_tui.ssh.limited.cksum import cksum
-from rgt_tui.ssh.limited.parse import greeting, sample
+from rgt_tui.ssh.limited.parse import GPU_COLUMNS, greeting, sample
 from rgt_tui.ssh.limited.probe import script, wanted_mounts
 
 V2 = """\
@@ -67,6 +68,27 @@ def test_no_limit_of_version_1_is_none() -> None:
     lines = ["RGT { 1 5", "RGT m 1 100 9223372036854771712 200 50 0 - -"]
     found = sample(lines, "b", 1, None, ())
     assert (found.mem.cgroup, found.mem.used, found.mem.limit) == (1, 100, None)
+
+
+def test_a_card_that_does_not_answer_is_an_error_and_a_remark_is_no_card() -> None:
+    row = "RGT g {}, A100, 97, 40536, 81920, 61, 312.45, 400.00, 1410, 1410, 00000000:07:00.0"
+    lines = [
+        "RGT { 1 5",
+        row.format(0),
+        "RGT g Unable to determine the device handle for GPU0000:3B:00.0: Unknown Error",
+        row.format(2),
+        "RGT g WARNING: infoROM is corrupted at gpu 0000:07:00.0",
+    ]
+    found = sample(lines, "b", 1, None, ()).gpus
+    assert [(gpu.index, gpu.error is None) for gpu in found] == [(0, True), (2, True), (1, False)]
+    assert "Unable to determine" in (found[2].error or "")
+
+
+def test_the_columns_are_those_of_the_agent() -> None:
+    """Two parts that ship apart: what one of them asks for by another name would be read as another value."""
+    names = [name for name, _, _ in gpu_smi.COLUMNS]
+    assert set(GPU_COLUMNS) <= set(names)
+    assert [name for name in names if name in GPU_COLUMNS] == list(GPU_COLUMNS)
 
 
 def test_a_driver_that_fails_is_said() -> None:
