@@ -1,68 +1,59 @@
 """Put the agent on a box: find a Python, and write the zipapp under its content hash, once.
 
 The file is written to a temporary name, its hash is checked on the box, it is fsynced and renamed. A name that
-exists is never written to again: an older client may still run that very file.
+exists with that content is never written to again: an older client may still run that very file. Where it may stand,
+and what is done on a full disk, is in ``rgt_box/landing.py``, which runs there.
 """
 
 from __future__ import annotations
 
+import functools
 import shlex
 
 import asyncssh
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
 from rgt_tui.ssh.command import run
 from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 
 MOST_BYTES = 1 << 16
-CANDIDATES = ("python3", "python", "/root/miniconda3/bin/python", "/opt/conda/bin/python", "/usr/bin/python3")
+NAMES = ("python3", "python", *(f"python3.{minor}" for minor in range(14, 7, -1)))
+"""What is looked for in PATH: distributions keep a newer one beside the old `python3`."""
+PLACES = (
+    '/usr/bin/python3', '/usr/local/bin/python3',
+    '"$VIRTUAL_ENV"/bin/python', '"$CONDA_PREFIX"/bin/python', '"$HOME"/.venv/bin/python', '"$HOME"/venv/bin/python',
+    '"$HOME"/*conda*/bin/python', '"$HOME"/*forge*/bin/python', '"$HOME"/.conda/envs/*/bin/python',
+    '"$HOME"/*conda*/envs/*/bin/python', '"$HOME"/.local/bin/python3*',
+    '"$HOME"/.pyenv/versions/*/bin/python', '"${PYENV_ROOT:-/opt/pyenv}"/versions/*/bin/python',
+    '"${UV_PYTHON_INSTALL_DIR:-$HOME/.local/share/uv/python}"/*/bin/python3', '/root/*conda*/bin/python',
+    '/opt/*conda*/bin/python', '/opt/*conda*/envs/*/bin/python', '/opt/*forge*/bin/python', '/venv/*/bin/python',
+    '/opt/*venv*/bin/python', '/workspace/*venv*/bin/python', '"$HOME"/*mamba*/envs/*/bin/python',
+    '/usr/bin/python3.[0-9]*', '/usr/local/bin/python3.[0-9]*',
+    '/opt/python*/bin/python3', '/opt/python/*/bin/python3',
+)  # fmt: skip
+"""Where else: as a POSIX shell expands them. A login without a shell's start-up files has a short PATH."""
+SAID = (
+    f"{NAMES[0]} and {NAMES[-1]} to {NAMES[2]} in PATH, conda, mamba, pyenv, uv and virtual environments in the home "
+    "directory, /opt, /venv and /workspace"
+)
 
 _SHELL = "RGT-SHELL"
 _PROBE = """
 printf '\\nRGT-SHELL\\n'
 for p in {candidates}; do
-  v=$("$p" -c 'import sys; print("%d%02d" % sys.version_info[:2])' 2>/dev/null) || continue
-  [ "$v" -ge 308 ] || continue
-  "$p" - {filename} <<'PROBE'
-import os, sys
-home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-path = os.path.join(home, "rgt", sys.argv[1])
-print("RGT\\t%s\\t%s\\t%d" % (sys.executable, path, os.path.exists(path)))
-PROBE
+  v=$("$p" -I -S -c 'import sys; print("%d%02d" % sys.version_info[:2])' 2>/dev/null) || continue
+  [ "$v" -ge 308 ] 2>/dev/null || continue
+  "$p" -I -S -c {look} look {filename} {digest} {spare} || continue
   exit 0
 done
 exit 7
 """
+"""Without a here-document: for those a shell writes a file, which a full disk has no room for."""
 
 _READ = "import sys; exec(sys.stdin.buffer.read(int(sys.argv.pop(1))))"
 """Runs the script that stands before the agent on standard input: csh and its kin take no argument of several lines."""
-_WRITE = """
-import hashlib, os, sys
-path, digest = sys.argv[1:3]
-data = sys.stdin.buffer.read()
-if hashlib.sha256(data).hexdigest() != digest:
-    sys.exit("the agent arrived damaged (%d bytes)" % len(data))
-folder = os.path.dirname(path)
-os.makedirs(folder, mode=0o700, exist_ok=True)
-temporary = "%s.%d.tmp" % (path, os.getpid())
-try:
-    with open(temporary, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(temporary, path)
-except OSError as error:
-    try:
-        os.unlink(temporary)
-    except OSError:
-        pass
-    sys.exit(str(error))
-handle = os.open(folder, os.O_RDONLY)
-os.fsync(handle)
-os.close(handle)
-"""
 
 
 class Deployed(msgspec.Struct, frozen=True):
@@ -70,16 +61,38 @@ class Deployed(msgspec.Struct, frozen=True):
 
     python: str
     path: str
+    note: str = ""
+    """What is not as it should be: another place, or an older agent, and why."""
 
     def command(self, *arguments: str) -> str:
         """Return the shell command that runs the agent with these arguments."""
         return shlex.join([self.python, self.path, *arguments])
 
 
+def candidates(pythons: tuple[str, ...]) -> str:
+    """Return the interpreters to try, the given ones first, as words for a POSIX shell."""
+    return " ".join((*map(shlex.quote, (*pythons, *NAMES)), *PLACES))
+
+
+@functools.cache
+def _landing() -> str:
+    return (remote_root() / PACKAGE / "landing.py").read_text(encoding="utf-8")
+
+
 async def deploy(
-    connection: asyncssh.SSHClientConnection, bundle: AgentBundle, pythons: tuple[str, ...] = ()
+    connection: asyncssh.SSHClientConnection,
+    bundle: AgentBundle,
+    pythons: tuple[str, ...] = (),
+    *,
+    spare: bool = True,
 ) -> Deployed:
     """Make sure that the agent is on the box.
+
+    Args:
+        connection: To the box.
+        bundle: The agent.
+        pythons: Interpreters to try first.
+        spare: Where it cannot be written to the home directory, another place or an older agent will do.
 
     Raises:
         NoCommands: the box gives no shell to commands.
@@ -88,34 +101,63 @@ async def deploy(
         NoPython: no Python >= 3.8 among `pythons` and the usual places.
         DeployFailed: it could not be written; the box's own words are passed on.
     """
-    candidates = " ".join(shlex.quote(p) for p in (*pythons, *CANDIDATES))
-    script = _PROBE.format(candidates=candidates, filename=shlex.quote(bundle.filename))
+    words = [bundle.filename, bundle.digest, "1" if spare else ""]
+    script = _PROBE.format(
+        candidates=candidates(pythons),
+        look=shlex.quote(_landing()),
+        filename=shlex.quote(words[0]),
+        digest=words[1],
+        spare=shlex.quote(words[2]),
+    )
     probe = await run(connection, "sh -s", data=script.encode(), most_bytes=MOST_BYTES, name="the first look")
     lines = probe.out.decode(errors="replace").splitlines()
     if _SHELL not in lines:
         said = clean(next((line for line in lines if line.strip()), "") or probe.words)[:200]
         raise NoCommands("the box runs no commands" + (f"; it says: {said}" if said else ""))
-    rows = (line.split("\t") for line in lines if line.startswith("RGT\t"))
-    found = [row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))]
-    if not found:
+    row = _row(probe.out)
+    if row is None:
+        named = "".join(f"{python}, " for python in pythons)
         raise NoPython(
-            "no Python 3.8 or newer on the box (looked for: "
-            + ", ".join((*pythons, *CANDIDATES))
-            + "); set `python` for this box"
+            f"no Python 3.8 or newer on the box (looked for: {named}{SAID}); set `python` for this box"
         )
-    _, python, path, exists = found[0]
-    for word in (python, path):
+    python, path, said = row
+    exists, _, why = said.partition(" ")
+    if exists == "1":
+        return Deployed(python, path, _note(path, "", why))
+    writer = _landing().encode()
+    command = shlex.join([python, "-I", "-S", "-c", _READ, str(len(writer)), "write", *words])
+    written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
+    row = _row(written.out)
+    if written.status != 0 or row is None:
+        raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
+    path, why, kind = row
+    return Deployed(python, path, _note(path, kind, why))
+
+
+def _note(path: str, kind: str, why: str) -> str:
+    if not why:
+        return ""
+    what = f"an older agent runs ({path}): this one" if kind == "older" else f"the agent stands in {path}: it"
+    return f"{what} could not be written to the home directory ({why}); mend that and press retry"
+
+
+def _row(out: bytes) -> tuple[str, str, str] | None:
+    """Return the box side's answer; None where there is none.
+
+    Raises:
+        DeployFailed: it names what a terminal would obey.
+    """
+    rows = [
+        line.split("\t") for line in out.decode(errors="replace").splitlines() if line.startswith("RGT\t")
+    ]
+    found = next((row for row in rows if len(row) == len(("RGT", "python", "path", "exists"))), None)
+    if found is None:
+        return None
+    _, *values = found
+    for word in values:
         if clean(word) != word:
             shown = clean(word)[:200]
             raise DeployFailed(
                 f"the box names a path with characters that cannot be shown, and rgt does not use it: {shown}"
             )
-    deployed = Deployed(python=python, path=path)
-    if exists == "1":
-        return deployed
-    writer = _WRITE.encode()
-    command = shlex.join([python, "-c", _READ, str(len(writer)), path, bundle.digest])
-    written = await run(connection, command, data=writer + bundle.data, name="writing the agent")
-    if written.status != 0:
-        raise DeployFailed(f"cannot write the agent to {path}: {written.words or f'exit {written.status}'}")
-    return deployed
+    return values[0], values[1], values[2]

@@ -10,14 +10,18 @@ import msgspec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.command import run
-from rgt_tui.ssh.deploy import CANDIDATES, deploy
+from rgt_tui.ssh.deploy import candidates, deploy
 
 OLDEST_TORCH = (2, 4)
 
 _PROBE = """
 echo
 for p in {candidates}; do
-  "$p" - <<'PROBE' 2>/dev/null
+  "$p" -c {look} 2>/dev/null
+done
+exit 0
+"""
+_VERSION = """
 import sys
 try:
     from importlib.metadata import version
@@ -25,9 +29,6 @@ try:
 except Exception:
     found = ""
 print("RGT\\t%s\\t%s" % (sys.executable, found))
-PROBE
-done
-exit 0
 """
 
 
@@ -71,10 +72,12 @@ async def push(
     Raises:
         BoxError: no Python, no room, or no shell; the box's own words are passed on.
     """
-    deployed = await deploy(connection, bundle, pythons)
-    candidates = " ".join(shlex.quote(p) for p in dict.fromkeys((*pythons, *CANDIDATES)))
+    deployed = await deploy(connection, bundle, pythons, spare=False)
     probe = await run(
-        connection, "sh -s", data=_PROBE.format(candidates=candidates).encode(), name="looking for torch"
+        connection,
+        "sh -s",
+        data=_PROBE.format(candidates=candidates(pythons), look=shlex.quote(_VERSION)).encode(),
+        name="looking for torch",
     )
     python, torch = best_python(probe.out.decode(errors="replace"), deployed.python)
     return Pushed(

@@ -69,7 +69,7 @@ async def watch(
     else:
         command = deployed.command("watch")
         channel = await open_channel(connection, command, config, on_frame, on_bad, on_line, on_waiting)
-        return Watching(channel)
+        return Watching(channel, (deployed.note,) if deployed.note else ())
     probe = await open_probe(
         connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
     )

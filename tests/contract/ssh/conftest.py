@@ -29,7 +29,8 @@ KbdInteractiveAuthentication no
 MaxStartups 100
 LogLevel ERROR
 Subsystem sftp internal-sftp
-SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" "RGT_FIND_SECONDS=0.5"
+SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" "RGT_FIND_SECONDS=0.5" \
+"RGT_SPARE_DIRS={folder}/spare"
 """
 
 

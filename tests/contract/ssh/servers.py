@@ -87,7 +87,8 @@ def sshd(
         trust(folder, port)
         yield port
     finally:
-        process.terminate()
+        # `unshare --fork` waits for its child whatever it is told; its death takes the whole namespace along.
+        (process.kill if "--fork" in wrapper else process.terminate)()
         process.wait()
         assert process.stderr is not None
         process.stderr.close()

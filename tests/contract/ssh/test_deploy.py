@@ -49,7 +49,7 @@ async def test_a_folder_that_cannot_be_made_is_said_in_the_box_s_words(real_sshd
     blocked.write_text("a file where a folder should be")
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed, match=r"File exists|Not a directory"):
-            await deploy(connection, bundle, (real_sshd.spec.python or "",))
+            await deploy(connection, bundle, (real_sshd.spec.python or "",), spare=False)
 
 
 @pytest.mark.parametrize(("row", "words"), [
@@ -60,7 +60,7 @@ async def test_a_path_that_a_terminal_would_obey_is_refused_and_not_repeated(
     real_sshd: RealSshd, tmp_path: Path, row: str, words: str
 ) -> None:
     python = tmp_path / "python"
-    python.write_text(f"#!/bin/sh\ncase \"$1\" in -c) echo 311;; *) printf '{row}\\n';; esac\n")
+    python.write_text(f"#!/bin/sh\ncase \"$*\" in *version_info*) echo 311;; *) printf '{row}\\n';; esac\n")
     python.chmod(0o755)
     async with await connect(real_sshd.spec) as connection:
         with pytest.raises(DeployFailed) as error:
@@ -71,7 +71,7 @@ async def test_a_path_that_a_terminal_would_obey_is_refused_and_not_repeated(
 async def test_rows_of_another_shape_are_no_python(real_sshd: RealSshd, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(
-        "#!/bin/sh\ncase \"$1\" in -c) echo 311;; *) printf 'RGT\\ta\\tb\\tc\\td\\nRGT\\n';; esac\n"
+        "#!/bin/sh\ncase \"$*\" in *version_info*) echo 311;; *) printf 'RGT\\ta\\tb\\tc\\td\\nRGT\\n';; esac\n"
     )
     python.chmod(0o755)
     async with await connect(real_sshd.spec) as connection:

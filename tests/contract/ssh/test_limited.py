@@ -18,7 +18,7 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import Control, Frame, Hello, Sample, SampleCursor, WatchConfig
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import CANDIDATES
+from rgt_tui.ssh.deploy import PLACES
 from rgt_tui.ssh.errors import NoCommands, ProbeFailed, Unreachable
 from rgt_tui.ssh.limited import shell as shells
 from rgt_tui.ssh.limited.probe import Probe
@@ -88,7 +88,8 @@ def without_python(folder: Path) -> tuple[str, tuple[str, ...]]:
     listed = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout
     for name in listed.split():
         (applets / name).symlink_to(busybox)
-    hidden = [os.path.realpath(path) for path in CANDIDATES if path.startswith("/") and os.path.exists(path)]
+    places = [place for place in PLACES if place.startswith("/")]
+    hidden = sorted({str(found.resolve()) for place in places for found in Path("/").glob(place[1:])})
     cover = "".join(f"mount --bind /dev/null {path} && " for path in hidden)
     wrapper = ("unshare", "--mount", "--propagation", "private", "sh", "-c", cover + 'exec "$0" "$@"')
     return f'SetEnv "PATH={applets}" "HOME={folder}"\n', wrapper
@@ -158,10 +159,12 @@ async def test_the_sequence_goes_on_after_a_reconnect(tmp_path: Path) -> None:
             assert (await frames.until(1))[0].seq == last.seq + 1
 
 
-async def test_a_full_home_is_no_reason_to_see_nothing(tmp_path: Path) -> None:
+async def test_no_place_for_the_agent_is_no_reason_to_see_nothing(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home/.cache").write_text("a file where the agent's folder should be")
-    options = f'SetEnv "HOME={tmp_path}/home" "XDG_CACHE_HOME={tmp_path}/home/.cache"\n'
+    options = (
+        f'SetEnv "HOME={tmp_path}/home" "XDG_CACHE_HOME={tmp_path}/home/.cache" "RGT_SPARE_DIRS=/none"\n'
+    )
     with sshd(tmp_path, options) as port:
         async with watching(spec_of(tmp_path, port), WatchConfig()) as (running, frames):
             assert await frames.until(1)

@@ -97,7 +97,8 @@ async def test_a_limited_box_is_live_and_says_what_it_lacks(tmp_path: Path) -> N
 
 async def test_a_box_without_sftp_says_so_from_its_first_reading_on(tmp_path: Path) -> None:
     (tmp_path / "no-home").touch()
-    options = f'SetEnv "HOME={tmp_path}/no-home" "XDG_CACHE_HOME={tmp_path}/no-home"\n'
+    options = f'SetEnv "HOME={tmp_path}/no-home" "XDG_CACHE_HOME={tmp_path}/no-home" '
+    options += '"RGT_SPARE_DIRS=/none"\n'
     with sshd(tmp_path, options) as port:
         watched = Watched(spec_of(tmp_path, port), tmp_path)
         await watched.start()

@@ -1,0 +1,200 @@
+"""Runs on a box before the agent is there: looks for the agent's file, or writes it where that can be done.
+
+The client sends this very text, so it imports nothing of ours. The file belongs into ``~/.cache/rgt``. Where that
+cannot be written (a full disk, a quota, a read-only home), it goes into a private directory below `BASES`: made with
+mode 0700 under a random name, and found again by its owner and mode, so that nobody else can have prepared it. Where
+nothing can be written at all, an older agent that stands there whole serves. A file of the right content is never
+written to again; one of another is replaced by renaming.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import hashlib
+import os
+import re
+import stat
+import sys
+
+BASES = ("/tmp", "/var/tmp", "/dev/shm")
+"""The disk before memory: logind empties /dev/shm of who logs out. ``RGT_SPARE_DIRS`` names others, with ``:``."""
+AGENT = re.compile(r"rgt-box-([0-9a-f]{16})\.pyz$")
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def main(verb: str, name: str, digest: str, spare: str) -> int:
+    """Answer with a line of ``RGT`` and values with tabs between; what failed is said on standard error.
+
+    Args:
+        verb: look or write.
+        name: File name of the agent.
+        digest: SHA-256 of its content, in hex; ``write`` reads that from standard input.
+        spare: "1" = where ``~/.cache/rgt`` cannot be written, another place will do.
+    """
+    places = [home(), *(spares() if spare else [])]
+    paths = [os.path.join(folder, name) for folder in places]
+    if verb == "look":
+        path = next((path for path in paths if is_whole(path, digest)), None)
+        why = ""
+        if path in paths[1:]:
+            path, why = back_home(path, paths[0])
+        say(sys.executable, path or paths[0], ("1 " + why).strip() if path else "0")
+        return 0
+    data = sys.stdin.buffer.read()
+    if hashlib.sha256(data).hexdigest() != digest:
+        sys.exit("the agent arrived damaged (%d bytes)" % len(data))
+    why = ""
+    for folder in [*places, *(new_spares() if spare else [])]:
+        try:
+            take(folder)
+            write(os.path.join(folder, name), data)
+        except OSError as error:
+            why = why or words(error, folder)
+            continue
+        say(os.path.join(folder, name), why, "")
+        return 0
+    old = older(places) if spare else None
+    if old is None:
+        sys.exit(why)
+    say(old, why, "older")
+    return 0
+
+
+def back_home(path: str, wanted: str) -> tuple[str, str]:
+    """Return where the agent stands after a try to copy it to the usual place, and why it is not there."""
+    try:
+        take(os.path.dirname(wanted))
+        with open(path, "rb") as file:
+            write(wanted, file.read())
+    except OSError as error:
+        return path, words(error, os.path.dirname(wanted))
+    return wanted, ""
+
+
+def words(error: OSError, folder: str) -> str:
+    """Return an error with the place that it is about."""
+    return "%s: %s" % (error.filename or folder, error.strerror or error)
+
+
+def say(*values: str) -> None:
+    """Print one line of the answer, whatever the start-up files of the login shell have left unfinished before it."""
+    text = "\n" + "\t".join(["RGT"] + list(values)) + "\n"
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+
+
+def home() -> str:
+    """Return the usual place."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(cache, "rgt")
+
+
+def bases() -> list[str]:
+    """Return the directories in which a private one may stand: nobody else may rename what is in them."""
+    own = os.environ.get("RGT_SPARE_DIRS")
+    found = []
+    for base in BASES if own is None else own.split(":"):
+        try:
+            mode = os.stat(base).st_mode
+        except OSError:
+            continue
+        if stat.S_ISDIR(mode) and (mode & stat.S_ISVTX or not mode & OTHERS_WRITE):
+            found.append(base)
+    return found
+
+
+def spare_name(end: str) -> str:
+    """Return the name of a private directory."""
+    return "rgt-agent-%d-%s" % (os.geteuid(), end)
+
+
+def spares() -> list[str]:
+    """Return the private directories that are there already."""
+    found = [path for base in bases() for path in sorted(glob.glob(os.path.join(base, spare_name("*"))))]
+    return [path for path in found if is_private(path)]
+
+
+def is_private(path: str) -> bool:
+    """Tell whether a path is a directory of this user's, no link, into which nobody else can look or write."""
+    try:
+        there = os.lstat(path)
+    except OSError:
+        return False
+    return stat.S_ISDIR(there.st_mode) and there.st_uid == os.geteuid() and not there.st_mode & 0o077
+
+
+def new_spares() -> list[str]:
+    """Return names for private directories that are to be made."""
+    return [os.path.join(base, spare_name(os.urandom(8).hex())) for base in bases()]
+
+
+def take(folder: str) -> None:
+    """Make a directory, or see to it that one that is there is this user's alone to write to.
+
+    Raises:
+        OSError: it cannot be made, or it is another user's.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    there = os.stat(folder)
+    if there.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to another user (uid %d)" % there.st_uid, folder)
+    if there.st_mode & OTHERS_WRITE:
+        os.chmod(folder, stat.S_IMODE(there.st_mode) & ~OTHERS_WRITE)
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file under its name, whole and durable or not at all."""
+    temporary = "%s.%d.tmp" % (path, os.getpid())
+    try:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        tidy(temporary)
+        raise
+    handle = os.open(os.path.dirname(path), os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def tidy(temporary: str) -> None:
+    """Remove what could not be written, and a private directory that was made for it alone."""
+    for remove, path in ((os.unlink, temporary), (os.rmdir, os.path.dirname(temporary))):
+        try:
+            remove(path)
+        except OSError:
+            pass
+
+
+def older(folders: list[str]) -> str | None:
+    """Return the newest agent of another version whose content is the one that its name tells."""
+    found = []
+    for folder in folders:
+        for path in glob.glob(os.path.join(glob.escape(folder), "rgt-box-*.pyz")):
+            name = AGENT.search(path)
+            if name and is_whole(path, name.group(1)):
+                found.append((os.stat(path).st_mtime, path))
+    return max(found)[1] if found else None
+
+
+def is_whole(path: str, digest: str) -> bool:
+    """Tell whether a file, its directory too, is this user's alone to write to, and has this (beginning of a) hash."""
+    try:
+        for there in (os.stat(os.path.dirname(path)), os.lstat(path)):
+            if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
+                return False
+        if not stat.S_ISREG(there.st_mode):
+            return False
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest().startswith(digest)
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:5]))
