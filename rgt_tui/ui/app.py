@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
+import os
+import time
 from collections.abc import Callable
 from typing import ClassVar, cast
+from weakref import WeakSet
 
 from textual import events, work
+from textual._context import active_message_pump
 from textual.app import App
 from textual.binding import Binding
-from textual.screen import Screen
+from textual.message_pump import MessagePump
+from textual.screen import ModalScreen, Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
+from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, words
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.key_turns import KeyTurns, Typed
-from rgt_tui.ui.screens.base import StateSink
+from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.themes import DEFAULT, THEMES
 
@@ -27,6 +35,10 @@ TICK_SECONDS = 0.5
 AGE_SECONDS = 1.0
 """Ages are drawn anew this often even when nothing arrives."""
 STOP_SECONDS = 5.0
+FAULT_SECONDS = 30.0
+"""So long it is said that a screen failed, and the same is not said again."""
+MOST_FAULTS = 100
+"""Different ones that are written down."""
 
 PLACES: dict[str, tuple[str, str]] = {
     "box": ("rgt_tui.ui.screens.box", "BoxScreen"),
@@ -45,7 +57,7 @@ def _palette() -> type:
     return ScreenCommands
 
 
-class RgtApp(App[None]):
+class RgtApp(Enduring, App[None]):
     """The terminal dashboard.
 
     Args:
@@ -63,6 +75,8 @@ class RgtApp(App[None]):
         *bindings(APP),
         Binding("ctrl+c", "help_quit", show=False, system=True),
     ]
+    ENDURES: ClassVar[bool] = True
+    """False where a fault is to end the app: in the tests of the screens, which shall see it."""
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "ctrl+p"
 
@@ -91,6 +105,11 @@ class RgtApp(App[None]):
         self._stopped = False
         self._asked: set[int] = set()
         self._keys = KeyTurns(self)
+        self.faults: dict[str, float] = {}
+        """What failed, in words, and when that was said last (monotonic)."""
+        self._reports: dict[str, str] = {}
+        self._taken_away: WeakSet[Screen[object]] = WeakSet()
+        """Screens that failed and were taken away."""
         self.animation_level = "none"
         for theme in THEMES:
             self.register_theme(theme)
@@ -163,7 +182,11 @@ class RgtApp(App[None]):
         top = self.screen
         if isinstance(top, StateSink):
             self._drawn, self._drawn_at = self._newest, now
-            top.receive_state(self._newest, now)
+            try:
+                top.receive_state(self._newest, now)
+            except Exception as error:
+                if not (isinstance(top, MessagePump) and self.endure(top, error)):
+                    raise
         self.ask_next()
 
     def ask_next(self, *, again: bool = False) -> bool:
@@ -188,6 +211,57 @@ class RgtApp(App[None]):
         self._asked.add(waiting[0].id)
         self.push_screen(QuestionScreen(self.fleet, waiting[0], unasked=not again))
         return True
+
+    def endure(self, who: MessagePump, error: Exception, *, opening: bool = False) -> bool:
+        """Say that a screen or widget failed, write down how, and go on; False where nothing can."""
+        gone = isinstance(error, OSError) and error.errno in NO_TERMINAL
+        if not self.ENDURES or gone or not self.is_running or not self._dom_ready:
+            return False
+        try:
+            screen = who.screen if isinstance(who, Widget) else self.screen
+        except Exception:  # it has just been taken away
+            screen = self.screen
+        place = str(getattr(screen, "PLACE", "")) or "a dialog"
+        if screen in self._taken_away:
+            return True  # what follows from the fault that closed it
+        stays = not isinstance(screen, ModalScreen) and bool(screen.query("#event"))
+        stays = screen is self.screen_stack[0] or (stays and not (opening and who is screen))
+        failed = f"{'this screen' if stays else place} failed: {words(error)}"
+        said, now = self.faults.get(failed), time.monotonic()
+        if said is None and len(self.faults) < MOST_FAULTS:
+            self.log.error(failed)
+            path = report_path(os.environ)
+            if report(path, f"{place}: {type(who).__name__}", error):
+                where = f"reported in {path}"
+            else:
+                where = f"and {path} cannot be written"
+            self._reports[failed] = where
+        if not stays:
+            self._taken_away.add(screen)
+        elif said is not None and now - said < FAULT_SECONDS:
+            return True
+        self.faults[failed] = now
+        self.call_later(self._say_failed, screen, failed)
+        return True
+
+    def _say_failed(self, screen: Screen[object], failed: str) -> None:
+        """Say on the event line that a screen failed; one that did not come up is closed, as is a dialog.
+
+        Nobody should answer what is not shown whole.
+        """
+        text = f"{failed}, {self._reports.get(failed, 'as others before it')}"
+        if screen in self._taken_away and screen is self.screen:
+            with contextlib.suppress(Exception):
+                self.pop_screen()
+        try:
+            cast("FleetAwareScreen", self.screen).hint(text, FAULT_SECONDS)
+        except Exception:
+            self.notify(text, severity="error", timeout=FAULT_SECONDS, markup=False)
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Go on after what Textual caught in a timer, a callback or a widget that is not ours."""
+        if not self.endure(active_message_pump.get(self), error):
+            super()._handle_exception(error)
 
     def open_screen(self, place: str, box_name: str | None) -> None:
         """Put a screen on top."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rgt_tui.ui import glyphs
+from rgt_tui.ui.app import RgtApp
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 
@@ -24,6 +25,11 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
     glyphs.glyphs.cache_clear()
     time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def _faults_end_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RgtApp, "ENDURES", False)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
 from rgt_tui.ui.compositing import TightCompositor
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.summary import fleet_parts
@@ -54,7 +55,7 @@ class BoxOpener(Protocol):
         ...
 
 
-class FleetAwareScreen(Screen[None]):
+class FleetAwareScreen(Enduring, Screen[None]):
     """A screen with a summary line on top, and the last event and the keys at the bottom.
 
     A subclass sets `KEYS` (its own commands), `BINDINGS = bindings(KEYS)`, composes its middle in `body`,

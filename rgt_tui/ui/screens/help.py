@@ -10,6 +10,7 @@ from textual.binding import BindingType
 from textual.screen import ModalScreen
 
 from rgt_tui.ui.commands import MOVE, Command, bindings
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.glyphs import plain
 from rgt_tui.ui.widgets.frame import framed
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -74,7 +75,7 @@ class HelpPanel(LineWidget):
         return framed(body, width, height, title=title, hint=line(dim("esc closes")), active=True)
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Enduring, ModalScreen[None]):
     """Covers the screen whose keys it explains."""
 
     PLACE = "help"

@@ -15,6 +15,7 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.confirm import Facts, GuardedField
@@ -73,7 +74,7 @@ def question_lines(question: Question, width: int) -> list[Line]:
     return out
 
 
-class QuestionScreen(ModalScreen[None]):
+class QuestionScreen(Enduring, ModalScreen[None]):
     """Shows one question and sends its answer; closes by itself when the question is over.
 
     Args:

@@ -21,6 +21,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.ui.commands import APP, Command, bindings
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs, plain
 from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
@@ -53,7 +54,7 @@ TEARDOWN: tuple[Command, ...] = (
 """No key of these sends anything; only the button does."""
 
 
-class TeardownScreen(ModalScreen[None]):
+class TeardownScreen(Enduring, ModalScreen[None]):
     """Shows what stopping a box's meter takes, costs and loses, and sends it only once its name is typed."""
 
     PLACE: ClassVar[str] = "tear down"

@@ -14,6 +14,7 @@ from textual.widgets import Input
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
@@ -114,7 +115,7 @@ class VerbChoice(LineWidget):
         self.redraw()
 
 
-class GuardedField(Input):
+class GuardedField(Enduring, Input):
     """Takes what is typed or pasted once the dialog listens; what comes earlier was meant for the screen below."""
 
     def __init__(

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import Input
 
+from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.messages import EntryChanged, EntryClosed
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, line
@@ -27,7 +28,7 @@ class EntryLabel(LineWidget):
         return [line(" ", Span(self._text, Tone.ACCENT))]
 
 
-class EntryLine(Horizontal):
+class EntryLine(Enduring, Horizontal):
     """Sends each change; Enter keeps the text, Escape gives it up. Either way it goes away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]

@@ -14,8 +14,9 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from rgt_tui.ui.enduring import Enduring, endured, words
 from rgt_tui.ui.glyphs import glyphs, plain
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, differing, split
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, differing, line, split
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
@@ -32,7 +33,7 @@ def pointed(row: Line, column: int) -> Line:
     return (*before, Span(glyphs().cursor, Tone.ACCENT), *split(after, 1)[1])
 
 
-class LineWidget(Widget):
+class LineWidget(Enduring, Widget):
     """Shows what `make_lines` returns, and on `redraw` repaints only the spans that differ.
 
     A subclass implements `make_lines` and calls `redraw` when something it depends on has changed. Styles
@@ -94,12 +95,18 @@ class LineWidget(Widget):
 
     def _make(self) -> None:
         width, height = self.size.width, self.size.height
-        lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
-        lines.extend([clip(EMPTY, width)] * (height - len(lines)))
-        self._drawn = lines
-        self._selected = at = self.selected_line()
-        if at is not None and 0 <= at < len(lines):
-            lines[at] = pointed(lines[at], self.selected_from)
+        try:
+            lines = [clip(made, width) for made in list(self.make_lines(width, height))[:height]]
+            lines.extend([clip(EMPTY, width)] * (height - len(lines)))
+            at = self.selected_line()
+            if at is not None and 0 <= at < len(lines):
+                lines[at] = pointed(lines[at], self.selected_from)
+        except Exception as error:
+            if not endured(self, error):
+                raise
+            failed = clip(line(Span(f"this failed: {words(error)}", Tone.TROUBLE)), width)
+            lines, at = [failed, *[clip(EMPTY, width)] * (height - 1)], None
+        self._drawn, self._selected = lines, at
 
     def on_resize(self, event: events.Resize) -> None:
         """Draw for the new size."""
