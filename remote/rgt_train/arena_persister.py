@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 from rgt_train.arena import Arena
-from rgt_train.collected import STATE_FILE, Collected, Part
-from rgt_train.copying import Copy, Pair, Torn
+from rgt_train.collected import SAMPLED, STATE_FILE, WHOLE, Collected, Part
+from rgt_train.copying import Copy, Pair, Torn, is_little
 from rgt_train.layout import Layout
 from rgt_train.loaded import Loaded
 from rgt_train.looking import Looks
@@ -75,6 +75,7 @@ class ArenaPersister:
         self._notes: List[str] = []
         self._needs = (0, 0)
         self._deaths = 0
+        self._saves = 0
         self._talking = threading.Lock()
         """The copying thread hands over, the training thread judges: both to the same writer, in either order."""
 
@@ -104,10 +105,14 @@ class ArenaPersister:
         assert self._flight is None, "one save at a time"
         self._look_no_more()
         begun = time.monotonic()
+        self._saves += 1
         self._last = None  # what failed before is not what `again` may write from here on
         self._start_writer()
         collected = state.collect()
         arena = self._arena_for(collected)
+        now, later = self._sort(collected.parts, arena)
+        whole = is_little([pair.source for pair in later])
+        collected.document["compared"] = WHOLE if whole else SAMPLED
         text = collected.text()
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
         job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
@@ -115,12 +120,11 @@ class ArenaPersister:
         if self._background:
             with suppress(OSError):  # told when the snapshot is handed over
                 self._client.start()  # by this thread: a child is told of its parent's death by the thread that made it
-        now, later = self._sort(collected.parts, arena)
         flight = self._flight = _Flight(request, job, text, threading.Event())
         try:
             flight.copy = Copy(
                 now, later, lambda error: self._copied(flight, error), lambda error: self._judged(flight, error),
-                arena.ready,
+                arena.ready, self._saves,
             )  # fmt: skip
         except BaseException:
             self._flight = None
@@ -285,8 +289,8 @@ class ArenaPersister:
         if isinstance(error, Torn):
             self._at_once.update(_group(name) for name in error.names)
             self._notes.append(
-                f"{error}: that save is dropped. A resume would leave such a change out: make it before run.step. "
-                "From now on it is copied on the training thread"
+                f"{error}: that save is dropped, and from now on it is copied on the training thread. What stands "
+                "behind run.step in the body of the loop is left out by a resume: make such a change before it"
             )
         notes = tuple(self._notes)
         self._notes.clear()

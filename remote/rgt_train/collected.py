@@ -17,6 +17,9 @@ TRAINER_FILE = "trainer.safetensors"
 """Tensors of everything else: moments, EMA, gradients of a half-done accumulation."""
 STATE_FILE = "state.json"
 """All that is not a tensor, and which tensor belongs where."""
+WHOLE, SAMPLED = "whole", "sampled"
+"""How the tensors of a checkpoint were compared with those of its step, under ``compared`` in the document: in full (or
+copied while nothing else went on), or by samples."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,7 @@ class Part:
     Attributes:
         spec: Its file, name, dtype and shape.
         tensor: The live tensor.
-        steady: Whether it changes only inside ``optimizer.step()``.
+        steady: Whether it changes only inside ``optimizer.step()``, as far as known.
     """
 
     spec: Spec

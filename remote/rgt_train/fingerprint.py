@@ -48,7 +48,14 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
 
 
-def guarantee(old: Mapping[str, Any], new: Mapping[str, Any], lost: str = "", settings: str = "") -> str:
+def guarantee(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    lost: str = "",
+    settings: str = "",
+    *,
+    sampled: bool = False,
+) -> str:
     """Say in words whether the run goes on with the bits it would have had without the interruption.
 
     Args:
@@ -56,6 +63,7 @@ def guarantee(old: Mapping[str, Any], new: Mapping[str, Any], lost: str = "", se
         new: `environment` now.
         lost: What could not be restored, in words.
         settings: Which settings have changed, in words.
+        sampled: Whether the checkpoint was compared with its step by samples alone.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
@@ -65,10 +73,13 @@ def guarantee(old: Mapping[str, Any], new: Mapping[str, Any], lost: str = "", se
     doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
     if any(doubts):
         return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
-    but = ", but for what the changed settings do" if settings else ""
+    if sampled:
+        told = "the checkpoint was sampled, not compared in full with its step; as far as that tells, the same bits"
+    else:
+        told = "bit for bit, as far as known"
     if torch.cuda.is_available() and new.get("deterministic") is not True:
-        return f"same torch, device and threads: bit for bit where the CUDA kernels are deterministic{but}"
-    return f"same torch, device and threads: the run goes on bit for bit{but}"
+        told += ", where the CUDA kernels are deterministic"
+    return f"same torch, device and threads: {told}{', but for what the changed settings do' if settings else ''}"
 
 
 def _deterministic() -> Any:

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import torch
 
 from rgt_train import rng, tree
+from rgt_train.collected import WHOLE
 from rgt_train.fingerprint import changes, guarantee
 
 Tensors = Dict[str, torch.Tensor]
@@ -35,6 +36,7 @@ class Restored:
         self.parts, self.grads = parts, grads
         self._inexact = list(inexact)
         self._old, self._new = document["environment"], here
+        self._sampled = document.get("compared") != WHOLE
         states = document["rng"]
         alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
         self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
@@ -55,7 +57,8 @@ class Restored:
 
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
-        return guarantee(self._old, self._new, ", ".join(self.not_restored), self.changed)
+        lost = ", ".join(self.not_restored)
+        return guarantee(self._old, self._new, lost, self.changed, sampled=self._sampled)
 
 
 def no_tensor(path: str, tensor: torch.Tensor) -> str:

@@ -50,7 +50,7 @@ class RunState:
         steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
             themselves) or just before the checkpoint of their step (an EMA).
         hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
-        optimizers: Names of the `others` that are optimizers.
+        optimizers: Names of the `others` that are optimizers; the weights that they step are steady, too.
         random: The random states of all ranks where there are several; None takes this process's.
         small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
         held: What they were right after the last step of an epoch, until the next one begins; else None.
@@ -202,7 +202,7 @@ class RunState:
     def _collect_model(self, found: Collected, name: str) -> Any:
         model = self.models[name]
         prefix = "" if len(self.models) == 1 else f"{name}."
-        still = {_address(p) for p in model.parameters()} if self.hooked else set()
+        still = self._trained() if self.hooked else set()
         names = keys.bare_names(model)
         state = {names[key]: value for key, value in model.state_dict().items()}
 
@@ -210,6 +210,21 @@ class RunState:
             return found.put(MODEL_FILE, prefix + path, tensor, _address(tensor) in still)
 
         return {key: tree.encode(value, put, key) for key, value in state.items()}
+
+    def _trained(self) -> Set[int]:
+        """Return the addresses of the weights that an optimizer steps.
+
+        No others: a teacher, a target network or a codebook moves in the forward pass, often by ``.data``, and is among
+        the parameters of an optimizer often enough. What has neither a gradient nor a moment was never stepped.
+        """
+        found: Set[int] = set()
+        for name in self.optimizers:
+            moments = getattr(self.others[name], "state", {})
+            for group in getattr(self.others[name], "param_groups", []):
+                for parameter in group["params"]:
+                    if parameter.requires_grad and (parameter.grad is not None or moments.get(parameter)):
+                        found.add(_address(parameter))
+        return found
 
     def _collect_other(self, found: Collected, name: str) -> Any:
         other = self.others[name]

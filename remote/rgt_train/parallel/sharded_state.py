@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple, cast
 import torch
 
 from rgt_train import frozen, keys, tree
+from rgt_train.collected import WHOLE
 from rgt_train.exits import UsageError
 from rgt_train.fingerprint import changes, environment
 from rgt_train.parallel import shards
@@ -49,6 +50,7 @@ class Taken:
         try:
             return {
                 "layout": LAYOUT,
+                "compared": WHOLE,
                 "models": sorted(state.models),
                 "plain": tree.encode(self.plain, _no_tensor, "state"),
                 "objects": self.objects,

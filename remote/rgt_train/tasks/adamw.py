@@ -31,11 +31,13 @@ class AdamW:
         eps: float = 1e-8,
     ) -> None:
         self.parameters: List[torch.nn.Parameter] = list(parameters)
+        self.param_groups = [{"params": self.parameters}]
         self._decay, self._betas, self._eps = weight_decay, betas, eps
         self._steps = 0
         self._before: "OrderedDict[int, Callable[..., Any]]" = OrderedDict()
         self._first = [torch.zeros_like(p) for p in self.parameters]
         self._second = [torch.zeros_like(p) for p in self.parameters]
+        self.state = dict(zip(self.parameters, zip(self._first, self._second)))  # noqa: B905  made together
 
     def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
         """Call `hook` with the optimizer before every `step`; the handle's ``remove`` takes it away."""

@@ -43,6 +43,7 @@ class Bench:
             {"model": self.model}, {"optimizer": self.optimizer, "ema": self.ema}, Progress(), {}, {}
         )
         self.state.steady, self.state.hooked = {"optimizer", "ema"}, hooked
+        self.state.optimizers = {"optimizer"}
         out.mkdir(exist_ok=True)
         self.pids: list[int] = []
         self.persister = ArenaPersister(Store(out, 1), started=self.pids.append, background=background)
@@ -177,8 +178,8 @@ def test_a_change_behind_the_optimizers_back_is_noticed(
     assert torn.error.names == ["0.weight"]
     (note,) = torn.notes
     assert note.startswith(
-        "0.weight changed between run.step and the next optimizer.step(): that save is dropped. "
-        "A resume would leave such a change out: make it before run.step."
+        "0.weight changed between run.step and the next optimizer.step(): that save is dropped, and from now on it is "
+        "copied on the training thread. "
     )
     bench.begin()
     with torch.no_grad():
@@ -190,6 +191,7 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
+    monkeypatch.setattr(copying.Witness, "others", lambda self, tensors: [])  # it was where no sample was
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
     assert gate.reached.wait(TIMEOUT)
@@ -206,6 +208,89 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     bench.begin()
     bench.train()
     bench.check(bench.end())
+
+
+@pytest.mark.parametrize("little", [copying.LITTLE, 0])
+def test_a_change_that_torch_does_not_count_is_noticed(
+    build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, little: int
+) -> None:
+    """By ``.data``, before the copying thread comes to it; compared in full, and by samples."""
+    monkeypatch.setattr(copying, "LITTLE", little)
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    assert gate.reached.wait(TIMEOUT)
+    bench.first.weight.data.mul_(0.5)
+    gate.opened.set()
+    torn = bench.end()
+    assert isinstance(torn.error, Torn)
+    assert torn.error.names == ["0.weight"]
+    assert not list(tmp_path.glob("run/checkpoints/*")), "nothing was written"
+    bench.begin()
+    bench.first.weight.data.mul_(0.5)
+    bench.check(bench.end())
+
+
+def test_a_weight_that_is_replaced_is_saved_as_it_was(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench, gate = build(), Gate(monkeypatch)
+    bench.begin()
+    bench.first.weight.data = bench.first.weight.data * 0.5
+    gate.opened.set()
+    bench.check(bench.end())
+
+
+@pytest.mark.parametrize("what", ["frozen", "without a gradient", "of no optimizer", "of a group made later"])
+def test_only_what_an_optimizer_has_stepped_is_copied_beside_the_training(build: Build, what: str) -> None:
+    bench = build()
+    other = torch.nn.Parameter(torch.ones(3), requires_grad=what != "frozen")
+    bench.model.register_parameter("other", other)
+    if what != "of no optimizer":
+        bench.optimizer.add_param_group({"params": [other]})
+    if what == "of a group made later":
+        other.grad = torch.ones(3)
+        bench.optimizer.step()
+        other.grad = None  # its moments are there
+    steady = {part.spec.key for part in bench.state.collect([]).parts if part.steady}
+    assert ("other" in steady) == (what == "of a group made later")
+    assert {"0.weight", "optimizer/state/0/exp_avg"} <= steady
+    assert "2.weight" not in steady, "it is frozen"
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((3,), torch.float64), ((), torch.int64), ((0, 4), torch.float32), ((7, 5, 3), torch.bfloat16),
+     ((1000, 2), torch.bool), ((2, 3000), torch.complex64), ((40, 3, 8, 8), torch.float32)],
+)  # fmt: skip
+@pytest.mark.parametrize("little", [copying.LITTLE, 0])
+def test_what_tensors_held_is_known(
+    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: torch.dtype, little: int
+) -> None:
+    monkeypatch.setattr(copying, "LITTLE", little)
+    monkeypatch.setattr(copying, "WINDOW", 64)
+    tensor = torch.ones(shape, dtype=dtype)
+    if len(shape) == 4:
+        tensor = tensor.to(memory_format=torch.channels_last)
+    copy = torch.ones(shape, dtype=dtype)
+    for turn in range(20):
+        witness = copying.Witness([torch.zeros(1), tensor, torch.zeros(2)], turn)
+        assert witness.whole == (little > 0)
+        assert witness.others([torch.zeros(1), copy, torch.zeros(2)]) == []
+        assert witness.others([torch.zeros(1), copy * 0, torch.zeros(2)]) == ([1] if tensor.numel() else [])
+
+
+def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copying, "LITTLE", 0)
+    monkeypatch.setattr(copying, "WINDOWS", 4)
+    before, after = [torch.zeros(3) for _ in range(11)], [torch.ones(3) for _ in range(11)]
+    seen = [copying.Witness(before, turn).others(after) for turn in range(3)]
+    assert max(map(len, seen)) <= 4
+    assert sorted(number for numbers in seen for number in numbers) == list(range(11))
+
+
+def test_a_nan_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = torch.tensor([float("nan"), 0.0])
+    witness = copying.Witness([held])
+    assert witness.others([held.clone()]) == []
+    assert witness.others([torch.tensor([float("nan"), -0.0])]) == [0]
 
 
 def test_a_save_that_failed_before_it_was_judged_is_no_trouble_for_the_next(
@@ -350,6 +435,7 @@ def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
     )  # fmt: skip
     with run:
         for _ in range(2):
+            model(torch.ones(1, 4)).sum().backward()  # only what is trained is copied by the thread
             ema.update()
             run.step(1.0)
         assert gate.reached.wait(TIMEOUT)
