@@ -66,7 +66,7 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
         raise exits.UsageError(f"{out} is no run directory")
     path, loaded = _newest(out, best)
     try:
-        tensors, kind = _weights(loaded, raw)
+        tensors, kind, others = _weights(loaded, raw)
         step = int(loaded.manifest["step"])
         about = {
             "format": "pt",
@@ -79,9 +79,10 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
         loaded.close()
     state = "the run had finished" if _finished(out, step) else "the run had not finished then"
     which = "best" if best else "newest"
+    left = f"; left out, being no tensors: {', '.join(others)}" if others else ""
     return (
         f"exported {count} tensors ({size:,} bytes, {kind}) of step {step} to {to}: "
-        f"the {which} checkpoint {path}; {state}"
+        f"the {which} checkpoint {path}; {state}{left}"
     )
 
 
@@ -104,8 +105,11 @@ def _newest(out: str, best: bool) -> Tuple[str, Any]:
     raise Damaged("; ".join(complaints) or f"{out} has no {what} yet")
 
 
-def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str]:
-    """Return name → tensor, and which kind of weights they are."""
+def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
+    """Return name → tensor, which kind of weights they are, and the names of what is none.
+
+    A module's extra state may be anything.
+    """
     from rgt_train import averages
     from rgt_train.collected import MODEL_FILE, TRAINER_FILE
 
@@ -114,15 +118,23 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str]:
     if document.get("layout") == "sharded":
         from rgt_train.parallel import whole
 
-        models = whole.weights(loaded.directory, document)
+        found = whole.weights(loaded.directory, document)
         states = whole.objects(loaded.directory, document, names)
     else:
-        models = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
+        found = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
         states = {name: loaded.value(document["objects"][name], TRAINER_FILE) for name in names}
+    models = {name: {k: v for k, v in state.items() if _is_tensor(v)} for name, state in found.items()}
+    others = sorted(set(_flat(found)) - set(_flat(models)))
     if not states:
-        return _flat(models), "weights"
-    found, kind = averages.replaced(models, states)
-    return _flat(found), kind
+        return _flat(models), "weights", others
+    averaged, kind = averages.replaced(models, states)
+    return _flat(averaged), kind, others
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
 
 
 def _flat(models: Mapping[str, Mapping[str, Any]]) -> Dict[str, Any]:

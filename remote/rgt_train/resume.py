@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, Dict, Optional, Tuple
 
-from rgt_train import manifest
+from rgt_train import manifest, reading
 from rgt_train.durable import StrPath, remove, replace_file
 from rgt_train.exits import UsageError
 from rgt_train.ledger import Ledger
@@ -71,28 +71,34 @@ def load_latest(
     """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
 
     Returns:
-        The checkpoint and what was restored from it; None twice for a fresh start.
+        The checkpoint and what was restored from it; None twice for a fresh start, where no checkpoint is anywhere.
 
     Raises:
-        UsageError: The checkpoint is intact but does not belong to this run.
+        UsageError: The checkpoint is intact but does not belong to this run; or there are some and none is good.
         Unreadable: The disk does not say what is there. Nothing was deleted; starting anew, or from an older one,
             would end in the loss of what is there.
     """
     strays = store.clean()
     if strays:
         report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
-    found, complaints = store.newest_good(lambda path: (path, persister.load(path, state)))
-    if mirror is not None:
-        local = int(manifest.read(found[0])["step"]) if found else None
-        fetched = mirror.fetch_newer(local)
-        if fetched is not None:
-            found = fetched, persister.load(fetched, state)
+
+    def load(path: str) -> Tuple[str, Restored]:
+        return path, persister.load(path, state)
+
+    found, complaints = store.newest_good(load)
     for complaint in complaints:
         report.say(complaint)
+    if mirror is not None:
+        local = int(manifest.read(found[0])["step"]) if found else None
+        if mirror.fetch_newer(local) is not None or (found is None and reading.is_dir(store.best)):
+            found, _ = store.newest_good(load)
+    if found is None and complaints:
+        raise UsageError(
+            f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
+            f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
+        )
     remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
     if found is None:
-        if complaints:
-            report.say("no good checkpoint is left: starting from step 0")
         return None, None
     path, restored = found
     checkpoint = describe(path, manifest.read(path))

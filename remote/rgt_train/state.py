@@ -272,7 +272,10 @@ def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -
     """Load an optimizer, a scheduler, …; return what it did not take over as it was, in words."""
     load_into(name, other.load_state_dict, saved, where)
     if name == STREAM:
-        return []  # asked for its state before its first batch, it would begin to read
+        doubt: str = getattr(
+            other, "doubt", ""
+        )  # asked for its state before its first batch, it would begin to read
+        return [doubt] if doubt else []
     if isinstance(saved.get("param_groups"), list):
         exact.uncast(other, saved)
     changed = exact.differences(saved, other.state_dict(), name)

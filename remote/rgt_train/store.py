@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from rgt_train import manifest, reading, retention
@@ -13,6 +13,7 @@ from rgt_train.durable import StrPath, fsync_dir, remove
 from rgt_train.manifest import Damaged
 from rgt_train.reading import Unreadable
 from rgt_train.retention import Item, Policy
+from rgt_train.space import read_space
 
 T = TypeVar("T")
 POINTER = "latest"
@@ -58,6 +59,8 @@ class Store:
         self.policy = policy or Policy()
         self.rooted = False
         """Whether `root` is known to be there for good."""
+        self._tight = False
+        """Whether the newest, when it was published, left no room for the next."""
         self.anchor = ""
         """Name of the checkpoint this incarnation goes on from, then of the newest it wrote: neither ever goes."""
 
@@ -145,8 +148,9 @@ class Store:
     def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
         """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
 
-        Damaged ones are moved aside (``.damaged-step-…``), so that nobody takes them for good later; `prune` deletes
-        all but one of them once there is a new checkpoint. Nothing is deleted here. ``best`` is the last resort.
+        Where one is, damaged ones are moved aside (``.damaged-step-…``), so that nobody takes them for good later;
+        `prune` deletes all but one of them once there is a new checkpoint. Where none is, they stay as they are: the
+        next launch looks again. Nothing is deleted here. ``best`` is the last resort.
 
         Args:
             use: Takes the directory of a checkpoint and looks at every byte of it; raises `Damaged`.
@@ -156,21 +160,44 @@ class Store:
             Unreadable: The disk does not say whether it is whole: no older one may be taken for the newest.
         """
         complaints: List[str] = []
+        damaged: List[str] = []
         for path in [*(self.path_of(item) for item in reversed(self.items())), self.best]:
             if not reading.is_dir(path):
                 continue
             try:
-                return use(path), complaints
+                found = use(path)
             except Damaged as damage:
                 complaints.append(f"checkpoint {path} is damaged, not used: {damage}")
-                if path != self.best:
-                    self._set_aside(path)
+                damaged.append(path)
+                continue
+            for other in damaged:
+                self.set_aside(other)
+            return found, complaints
         return None, complaints
 
     def set_best_aside(self) -> None:
         """Keep a damaged ``best`` for an inspection, under another name."""
         if os.path.isdir(self.best):
-            self._set_aside(self.best)
+            self.set_aside(self.best)
+
+    def set_aside(self, path: str) -> None:
+        """Keep a damaged checkpoint for an inspection, under another name."""
+        aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self.attempt}")
+        with suppress(OSError):
+            os.rename(path, aside)
+
+    def published(self, path: str, need_bytes: int, need_inodes: int) -> None:
+        """Take in that the step checkpoint at `path` was published: what need not stay goes, and room is looked at.
+
+        Args:
+            path: The newest from now on.
+            need_bytes: Bytes of one checkpoint.
+            need_inodes: Its inodes.
+        """
+        self.anchor = os.path.basename(path)
+        self.prune()
+        with suppress(OSError):
+            self._tight = read_space(self.root).short_of(need_bytes, need_inodes) is not None
 
     def prune(self) -> List[str]:
         """Delete what the policy does not keep; return the names. To be called when a checkpoint was published."""
@@ -213,6 +240,17 @@ class Store:
                     return item.name
         return None
 
+    def narrow(self) -> Optional[str]:
+        """Keep the newest alone from here on, where the older ones left no room for the next; return what to say.
+
+        None where there was room when the newest was published: then something else fills the disk, and may go again.
+        """
+        if not self._tight or self.policy.last < 2:
+            return None
+        text = f"there is no room for keep={self.policy.last}: from here on one checkpoint is kept"
+        self.policy = replace(self.policy, last=1)
+        return f"{text}; gave up {', '.join(self.prune()) or 'none'}"
+
     def _restore_best(self, strays: List[str]) -> None:
         """Finish an interrupted swap of ``best``: the new one if it is complete, else the old one."""
         new = [name for name in strays if name.startswith(".tmp-best-")]
@@ -220,16 +258,17 @@ class Store:
         for name in [*new, *old]:
             path = os.path.join(self.root, name)
             try:
-                manifest.verify(path)
+                with suppress(
+                    manifest.Foreign
+                ):  # another version's: whole all the same, and refused as such later
+                    manifest.verify(path)
                 os.rename(path, self.best)
                 return
-            except (Damaged, manifest.Foreign, OSError):
+            except (Damaged, OSError):
                 continue
-
-    def _set_aside(self, path: str) -> None:
-        aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self.attempt}")
-        with suppress(OSError):
-            os.rename(path, aside)
+        for name in old:  # it was published once, and its successor never was: nothing else is left of it
+            with suppress(OSError):
+                os.rename(os.path.join(self.root, name), self.best)
 
     def _forget_damaged(self) -> None:
         """Keep one damaged step checkpoint and one ``best``: the newest of the last launch that found any."""

@@ -121,17 +121,31 @@ def perform(
             made = _make(store, job, memory, inline, good)
             durable = time.monotonic() - job.begun
             if job.kind == "step":
-                store.anchor = os.path.basename(made.path)
-                store.prune()
+                store.published(made.path, *job.needs(len(inline)))
             return Done(made.path, made.size, made.manifest, None, tuple(notes), durable)
         except OSError as error:
-            given_up = store.make_room(valuable=job.give_up) if error.errno in FULL else None
-            if given_up is None:
+            note = room_made(store, job.step, job.give_up) if error.errno in FULL else None
+            if note is None:
                 text = (type(error).__name__, error.errno, str(error.strerror), _name_of(error))
                 return Done(error=text, notes=tuple(notes))
-            notes.append(f"no room for step {job.step}: gave up {given_up}")
+            notes.append(note)
         except Exception as error:
             return Done(error=(type(error).__name__, None, str(error), None), notes=tuple(notes))
+
+
+def room_made(store: Store, step: int, give_up: bool) -> Optional[str]:
+    """Let something go that is worth less than the checkpoint of `step`; return what to say, None where nothing may.
+
+    Args:
+        store: Where it is.
+        step: The checkpoint that has no room.
+        give_up: Whether older checkpoints may go for this one alone.
+    """
+    given_up = store.make_room(valuable=False)
+    note = store.narrow() if given_up is None else None
+    if given_up is None and note is None and give_up:
+        given_up = store.make_room(valuable=True)
+    return note or (None if given_up is None else f"no room for step {step}: gave up {given_up}")
 
 
 def _make(store: Store, job: Job, memory: memoryview, inline: bytes, good: Callable[[], bool]) -> Checkpoint:

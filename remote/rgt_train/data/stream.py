@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterable, Iterator, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, Mapping, Optional
 
 from rgt_train import rng
 from rgt_train.exits import UsageError
@@ -61,6 +61,13 @@ class Stream:
         self._to_drop += count
         self._left -= count
 
+    @property
+    def doubt(self) -> str:
+        """What may be another order than before, in words; empty where nothing may."""
+        if self._pending is None or self._pending["own"] is None or self._own_state:
+            return ""
+        return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
+
     def state_dict(self) -> Dict[str, Any]:
         """Return the position, as of the last batch that was handed out."""
         if self._pending is not None:
@@ -100,18 +107,36 @@ class Stream:
         if state["own"] is None and self._start is None:
             return  # taken before the first batch: the pass begins like any other, drawing what it draws
         before = rng.capture()
-        if state["own"] is not None:
-            if not self._own_state:
-                raise UsageError(
-                    "the checkpoint has the state of a loader, but this stream cannot take one over"
-                )
+        if state["own"] is not None and self._own_state:
             self._source.load_state_dict(state["own"])
             self._iterator = iter(self._source)
+            self._check(state)
         else:
-            rng.restore(self._start or {})
+            if self._start is not None:
+                rng.restore(self._start)
             self._iterator = iter(self._source)
             self._skip(self._iterator, self._batches)
         rng.restore(before)
+
+    def _check(self, state: Dict[str, Any]) -> None:
+        """See that the source is where it was told to be.
+
+        torchdata's loader over an iterable without state counts what it passes over a second time (0.11): every
+        resume would double its position.
+
+        Raises:
+            UsageError: It is elsewhere; the next save keeps the place where it should be.
+        """
+        other = _difference(state["own"], self._source.state_dict(), "")
+        if other is None:
+            return
+        self._iterator, self._pending = None, state
+        kind = type(self._source).__name__
+        raise UsageError(
+            f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
+            "an IterableDataset needs state_dict and load_state_dict of that data set, or of its iterator: add them and"
+            " begin anew in another --out. To go on here pass a plain DataLoader: it is read up to the same batch"
+        )
 
     def _skip(self, iterator: Iterator[Any], count: int) -> None:
         begun = time.monotonic()
@@ -143,3 +168,17 @@ class Stream:
             self._batches += 1
             return batch
         raise UsageError("the stream has no batch: an iterable that is used up cannot begin again")
+
+
+def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
+    """Return the first place where two states differ, in words; None where they do not."""
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
+    elif isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple)) and len(saved) == len(here):
+        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]  # noqa: B905
+    else:
+        saved, here = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
+        alike = saved == here or repr(saved) == repr(here)  # NaN is like NaN
+        return None if alike else f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
+    told = (_difference(old, new, f"{path}/{key}".lstrip("/")) for key, old, new in pairs)
+    return next((each for each in told if each), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import List, Optional, Tuple
 
-from rgt_train import manifest, space
+from rgt_train import manifest, reading, space
 from rgt_train.durable import fsync_dir, remove
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
@@ -26,13 +26,20 @@ def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[st
     Raises:
         OSError: The place does not answer, or the local disk refuses.
         Unreadable: The disk does not say whether the ``best`` that is here is whole.
+        UsageError: A checkpoint there is intact but of another format; or nothing is here, and all there are damaged.
     """
     says: List[str] = []
     names = place.names()
     newer = [item for item in steps(names) if local is None or item.step > local]
     if bests(names) and _wants_best(store, bests(names)[-1], stale=bool(newer)):
         _fetch_newest(place, store, bests(names), store.best, says)
-    return _fetch_newest(place, store, newer, None, says), says
+    path = _fetch_newest(place, store, newer, None, says)
+    if path is None and newer and local is None and not reading.is_dir(store.best):
+        raise UsageError(
+            f"no checkpoint in the mirror {place.url} is good, and none was deleted: {'; '.join(says)}. To start from "
+            "step 0, give another --out and another mirror"
+        )
+    return path, says
 
 
 def forget(place: Place, first: int) -> None:
@@ -57,12 +64,14 @@ def _fetch_newest(
             fetch(place, item.name, temporary)
         except Unreadable:
             raise
-        except (Damaged, UsageError) as error:
+        except Damaged as error:
             says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
             continue
         path = target or store.path_of(item)
         aside = store.aside(path)
-        if os.path.lexists(path):
+        if target is None:
+            store.set_aside(path)  # what is here under that name was looked at, and is damaged
+        elif os.path.lexists(path):
             os.rename(path, aside)
         os.rename(temporary, path)
         for parent in (store.root, store.out):

@@ -14,7 +14,7 @@ from rgt_train.durable import replace_file
 from rgt_train.persister import BEST, Request
 from rgt_train.space import read_space
 from rgt_train.store import Checkpoint, Store
-from rgt_train.writing import FULL
+from rgt_train.writing import FULL, room_made
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class Publisher:
         if self._draft is not None:
             self._draft.drop()
         if worst.number in FULL:
-            given_up = self._store.make_room(valuable=self._request.give_up)
-            if given_up is not None:
-                self.notes.append(f"no room for step {self._request.step}: gave up {given_up}")
+            note = room_made(self._store, self._request.step, self._request.give_up)
+            if note is not None:
+                self.notes.append(note)
                 return True
         self.error, self.ended = worst.error(), time.monotonic()
         return False
@@ -121,8 +121,7 @@ class Publisher:
             body = (json.dumps(self._request.about["best"]) + "\n").encode()
             replace_file(os.path.join(self._store.out, "best.json"), body)
         else:
-            self._store.anchor = os.path.basename(self.made.path)
-            self._store.prune()
+            self._store.published(self.made.path, *self._needs)
 
     def _is_full(self) -> bool:
         """Look at the disk where torch has lost the reason."""

@@ -66,13 +66,29 @@ def test_a_cut_and_a_missing_file(trainers: Zygote, whole: Path, tmp_path: Path,
     assert f"going back to step {LAST}" in text
 
 
+def content(out: Path) -> dict[str, bytes]:
+    """Return all files of the checkpoints by path."""
+    places = [out / "checkpoints", out / "best"]
+    return {str(p): p.read_bytes() for place in places for p in sorted(place.rglob("*")) if p.is_file()}
+
+
 def test_nothing_good_is_left(trainers: Zygote, whole: Path, tmp_path: Path) -> None:
+    """To begin anew would end in the deletion of what a person may still save: it ends, each time, as it came."""
     out = tmp_path / "run"
     shutil.copytree(whole, out)
     for path in [*(out / "checkpoints").glob("step-*"), out / "best"]:
         flip(path / "model.safetensors", 0.5)
-    text = relaunch(trainers, out, whole)
-    assert "no good checkpoint is left: starting from step 0" in text
+    before = content(out)
+    for _ in range(2):
+        trainer = trainers.launch(out, VALUES)
+        assert trainer.wait() == exits.USAGE, trainer.text()
+        told = trainer.lines[-1]
+        assert f"no checkpoint in {out} is good, and none was deleted: checkpoint " in told
+        assert told.count("is damaged, not used: model.safetensors: crc32") == 3
+        assert "give another --out" in told
+        assert content(out) == before
+    flip(checkpoint_of(out, BEFORE) / "model.safetensors", 0.5)  # what was read wrong is right again
+    assert f"going back to step {BEFORE}" in relaunch(trainers, out, whole)
 
 
 def test_strays_are_cleaned(trainers: Zygote, whole: Path, tmp_path: Path) -> None:

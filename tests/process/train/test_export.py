@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import cli, exits, safetensors
+from rgt_train import Run, cli, exits, safetensors
 from rgt_train.layout import read
 
 from tests.process.train import frameworks
@@ -140,3 +140,30 @@ def test_the_real_package_reads_it(
 ) -> None:
     export(capsys, finished, "--to", tmp_path / "run.safetensors")
     frameworks.run(REAL, tmp_path, str(tmp_path / "run.safetensors"))
+
+
+class Tokenizing(torch.nn.Linear):
+    """A module with extra state that is no tensor."""
+
+    def get_extra_state(self) -> dict[str, object]:
+        return {"vocabulary": ["a", "b"], "table": torch.ones(2)}
+
+    def set_extra_state(self, state: object) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize("averaged", [False, True])
+def test_extra_state_that_is_no_tensor_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], averaged: bool
+) -> None:
+    model = torch.nn.Sequential(Tokenizing(2, 2), torch.nn.Linear(2, 1))
+    ema = torch.optim.swa_utils.AveragedModel(model) if averaged else None
+    with Run(tmp_path / "run", model=model, ema=ema, samples=4, batch_size=4, epochs=1) as run:
+        for _ in run.epochs():
+            for _ in run.batches():
+                run.step(0.5)
+    code, said = export(capsys, tmp_path / "run", "--to", tmp_path / "w.safetensors")
+    assert code == 0, said
+    assert "left out, being no tensors: 0._extra_state" in said
+    assert ("averaged weights)" in said) is averaged
+    assert set(tensors(tmp_path / "w.safetensors")) == {"0.weight", "0.bias", "1.weight", "1.bias"}

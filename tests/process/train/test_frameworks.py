@@ -202,6 +202,32 @@ def test_a_stateful_data_loader(tmp_path: Path, workers: int, deaths: tuple[int,
     assert (killed / "weights").read_text() == (plain_run / "weights").read_text()
 
 
+def test_a_stateful_data_loader_over_a_plain_iterable_is_refused(tmp_path: Path) -> None:
+    """It counts what it passes over a second time (torchdata 0.11): the third launch would have gone on elsewhere."""
+    text = (
+        STATEFUL.replace("import Dataset", "import IterableDataset as Dataset")
+        .replace(
+            "    def __getitem__(self, index): return torch.sin(torch.arange(6.0) * index)",
+            "    def __iter__(self): return (torch.sin(torch.arange(6.0) * index) for index in range(60))",
+        )
+        .replace(", shuffle=True", "")
+        .replace("def train(", "os.environ['RGT_TRAIN_BACKGROUND'] = '0'\n\ndef train(")
+    )
+    place, whole = tmp_path / "run", tmp_path / "whole"
+    place.mkdir()
+    whole.mkdir()
+    frameworks.run(text, tmp_path, json.dumps([(place, 0, 6), (whole, 0, 0)], default=str))
+    done = frameworks.run(text, tmp_path, json.dumps([(place, 0, 0)], default=str), check=False)
+    told = done.stdout + done.stderr
+    assert "the stream (StatefulDataLoader) does not come back to where it was: after iter() " in told, told
+    assert "samples_yielded was 24, is 48" in told
+    plain = text.replace("StatefulDataLoader(Data", "torch.utils.data.DataLoader(Data")
+    done = frameworks.run(plain, tmp_path, json.dumps([(place, 0, 0)], default=str))
+    assert "resume: not restored: the stream's order, where it is random" in done.stdout
+    assert "skipped 6 batches" in done.stdout
+    assert (place / "weights").read_text() == (whole / "weights").read_text()
+
+
 YAML = """
 import json, sys, yaml
 def flat(found):

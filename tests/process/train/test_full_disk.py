@@ -34,6 +34,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounts]:
             "inodes": "size=64m,nr_inodes=128",
             "bytes": "size=4m",
             "hold": "size=64m,nr_inodes=128",
+            "two": "size=64m,nr_inodes=23",
             "readonly": "size=16m",
         },
     )
@@ -130,6 +131,22 @@ def test_no_bytes(mounts: Mounts, reference: Path) -> None:
         path.unlink()
     assert_recovered(trainer, out, reference)  # losses that did not fit into metrics.jsonl are there now
     assert events(out, "checkpoint-failed")[0]["resource"] == "bytes"
+
+
+def test_room_for_two_with_keep_2(mounts: Mounts, reference: Path) -> None:
+    """Two kept and one being written are three: told once, and from then on every save succeeds."""
+    assert mounts.zygote is not None
+    out = mounts.outside("two") / "run"
+    trainer = mounts.zygote.launch(mounts.inside("two") + "/run", {**VALUES, "max_unsaved": 1000})
+    assert trainer.wait() == 0, trainer.text()
+    told = [line for line in trainer.lines if "no room" in line]
+    assert [line.split("; ")[0] for line in told] == [
+        "there is no room for keep=2: from here on one checkpoint is kept"
+    ], trainer.text()
+    assert "checkpoint save failed" not in trainer.text()
+    assert steps_kept(out) == [LAST]
+    assert losses(out) == losses(reference)
+    assert_same(final_state(out, LAST)[0], final_state(reference, LAST)[0])
 
 
 def test_read_only(mounts: Mounts, reference: Path) -> None:

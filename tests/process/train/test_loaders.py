@@ -172,6 +172,29 @@ def test_a_stream_that_knows_its_position(trainers: Zygote, tmp_path: Path) -> N
     assert state["objects"]["stream"]["own"] == {"at": 33}
 
 
+class Counting:
+    """A loader that knows its position; as torchdata's over a plain iterable it may count what it passes over twice."""
+
+    def __init__(self, *, doubled: bool = False) -> None:
+        self.at, self._doubled = 0, doubled
+
+    def __iter__(self) -> Any:
+        first = self.at
+        self.at += self.at * self._doubled
+        return self._from(first)
+
+    def _from(self, first: int) -> Any:
+        for number in range(first, 10):
+            self.at += 1
+            yield number
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"deep": [torch.ones(2), self.at, float("nan")]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.at = state["deep"][1]
+
+
 def numbers(stream: Stream, count: int) -> list[Any]:
     return list(stream.batches(count, lambda: None))
 
@@ -216,6 +239,29 @@ class TestStream:
         for _ in stream.batches(1, lambda: order.append("random state")):
             break
         assert order == ["opened", "random state", "fetched"]
+
+    def test_a_source_that_counts_twice_is_refused_and_its_place_kept(self) -> None:
+        stream = Stream(Counting(doubled=True))
+        numbers(stream, 3)
+        again = Stream(Counting(doubled=True))
+        again.load_state_dict(stream.state_dict())
+        with pytest.raises(
+            UsageError, match=r"\(Counting\) does not come back .*: after iter\(\) deep/1 was 3, is 6"
+        ):
+            numbers(again, 1)
+        assert again.state_dict()["own"]["deep"][1] == 3, "a save keeps where it should be"
+        plain = Stream(range(10))
+        plain.load_state_dict(again.state_dict())
+        assert "order" in plain.doubt
+        assert numbers(plain, 2) == [3, 4]
+        assert plain.doubt == ""
+
+    def test_a_source_that_does_not_is_taken(self) -> None:
+        stream = Stream(Counting())
+        numbers(stream, 3)
+        again = Stream(Counting())
+        again.load_state_dict(stream.state_dict())
+        assert numbers(again, 2) == [3, 4]
 
     def test_a_stream_that_is_used_up_or_too_short(self) -> None:
         with pytest.raises(UsageError, match="used up"):

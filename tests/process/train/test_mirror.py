@@ -331,6 +331,32 @@ def test_a_damaged_local_disk_falls_back_to_the_mirror(
     same_end(out, reference)
 
 
+def test_a_wiped_disk_and_a_mirror_with_nothing_good(
+    trainers: Zygote, reference: Path, tmp_path: Path
+) -> None:
+    out, mirror = tmp_path / "run", tmp_path / "mirror"
+    assert trainers.launch(out, {"mirror": mirror}).wait() == 0
+    for path in mirror.glob("step-*"):
+        flip(path / "model.safetensors", 0.5)
+    best = next(mirror.glob("best-*"))
+    shutil.copytree(out, tmp_path / "here")
+    shutil.rmtree(out)
+    again = trainers.launch(out, {"mirror": mirror})
+    assert again.wait() == 0, again.text()
+    assert events(out, "resume")[0]["step"] == int(best.name[5:13]), "best is the last resort, there too"
+    same_end(out, reference)
+    # Damaged here, and all of it damaged there.
+    shutil.rmtree(out)
+    for path in mirror.glob("*-*"):
+        flip(path / "state.json", 0.5)
+    names = sorted(p.name for p in mirror.iterdir())
+    last = trainers.launch(out, {"mirror": mirror})
+    assert last.wait() == exits.USAGE, last.text()
+    assert f"no checkpoint in the mirror {mirror} is good, and none was deleted: {mirror}/" in last.text()
+    assert sorted(p.name for p in mirror.iterdir()) == names
+    assert not list((out / "checkpoints").glob("step-*"))
+
+
 def test_a_mirror_that_fails_does_not_stop_the_training(trainers: Zygote, tmp_path: Path) -> None:
     out, mirror = tmp_path / "run", tmp_path / "mirror"
     values = {"mirror": mirror, "hold_limit": 1, "epochs": 1, **SLOW}
