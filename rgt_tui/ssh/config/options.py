@@ -40,7 +40,7 @@ def _many(words: list[str]) -> tuple[str, ...]:
 
 def _port(words: list[str]) -> int:
     text = _one(words)
-    if text.isdecimal():
+    if re.fullmatch(r"[+-]?\d{1,9}", text, re.ASCII):
         port = int(text)
     else:
         try:
@@ -54,7 +54,7 @@ def _port(words: list[str]) -> int:
 
 def _count(words: list[str]) -> int:
     text = _one(words)
-    if not re.fullmatch(r"-?\d{1,9}", text):
+    if not re.fullmatch(r"[+-]?\d{1,9}", text, re.ASCII):
         raise ValueError(f"{text!r} is no number")
     return int(text)
 

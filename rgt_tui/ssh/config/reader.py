@@ -99,7 +99,9 @@ class Reader:
     ) -> bool:
         """Take in one line; return whether the lines behind it count."""
         if name == "host":
-            return ever and patterns.any_of(_some(words.arguments(rest)), self.original)
+            # The second pass goes by the name that the first one has led to.
+            name = self.values["hostname"] if self.final else self.original
+            return ever and patterns.any_of(_some(words.arguments(rest)), name)
         if name == "match":
             return self._match(words.arguments(rest), ever)
         if name == "include":
@@ -123,8 +125,10 @@ class Reader:
             if value not in items:
                 items.append(value)
         elif field in ("proxy_jump", "proxy_command"):
-            # Two ways of one thing: whichever comes first.
-            if not {"proxy_jump", "proxy_command"} & self.values.keys():
+            # Two ways of one thing: whichever comes first. ``ProxyJump none`` bars a later ProxyJump alone.
+            taken = {"proxy_jump", "proxy_command"} & self.values.keys()
+            barred = field == "proxy_command" and self.values.get("proxy_jump", "").lower() == "none"
+            if not taken or (barred and field not in taken):
                 self.values[field] = value
         else:
             self.values.setdefault(field, value)

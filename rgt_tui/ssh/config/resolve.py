@@ -102,7 +102,7 @@ class _Resolver:
         for source in self._around.sources:
             self._reader.read(source)
         if self._reader.wants_final:
-            self._reader.values["hostname"] = self._name(self._reader).lower()
+            self._reader.values["hostname"] = _lower(self._name(self._reader))
             self._reader.final = True
             for source in self._around.sources:
                 self._reader.read(source)
@@ -115,6 +115,8 @@ class _Resolver:
         given = reader.values.get("hostname")
         if given is None:
             return self._wanted.host
+        if reader.final:
+            return str(given)  # worked out before the second pass: a % in it is one
         return tokens.percent(given, {"%": "%", "h": self._wanted.host})
 
     def _tokens(self, reader: Reader) -> tokens.Tokens:
@@ -123,16 +125,16 @@ class _Resolver:
             original=self._wanted.host,
             host=self._name(reader),
             port=values.get("port", 22),
-            user=values.get("user", self._fallback),
+            user=tokens.environment(values.get("user", self._fallback), self._around.env),
             local_user=self._around.local_user,
             home=self._around.home,
             jump="" if values.get("proxy_jump", "none").lower() == "none" else values["proxy_jump"],
-            alias=values.get("host_key_alias"),
+            alias=values.get("host_key_alias", "").lower() or None,
         )
 
     def _filled(self, values: dict[str, Any], lists: dict[str, list[str]]) -> Host:
         known = self._tokens(self._reader)
-        known = msgspec.structs.replace(known, host=known.host.lower())
+        known = msgspec.structs.replace(known, host=_lower(known.host))
         try:
             check_host(known.host)
         except ValueError as error:
@@ -151,7 +153,7 @@ class _Resolver:
         passed_on = {
             name: values[name]
             for name in (
-                "identities_only", "alive_interval", "alive_count", "connect_timeout", "host_key_alias",
+                "identities_only", "alive_interval", "alive_count", "connect_timeout",
                 "hash_known_hosts", "strict", "batch", "public_key_auth", "password_auth", "kbdint_auth",
                 "ciphers", "macs", "kex", "host_key_algorithms", "family", "bind_address", "compression",
             )
@@ -166,6 +168,7 @@ class _Resolver:
             identities=self._paths(identities, table),
             identities_given=given is not None,
             certificates=self._paths(lists.get("certificates", []), table),
+            host_key_alias=known.alias,
             agent=self._agent(values.get("agent"), table),
             jumps=() if _none(jump) else parse_jumps(tokens.percent(str(jump), table)),
             proxy_command=None if _none(command) else tokens.percent(str(command), table),
@@ -195,6 +198,11 @@ class _Resolver:
         if value.startswith("$") and not value.startswith("${"):
             return env.get(value[1:]) or None
         return tokens.path(value, table, env)
+
+
+def _lower(host: str) -> str:
+    """Return a host name as OpenSSH goes on with it: what holds a % is an address with its scope."""
+    return host if "%" in host else host.lower()
 
 
 def _none(value: str | None) -> bool:
