@@ -18,6 +18,8 @@ from rgt_train.signals import StopRequest
 
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
+LOGS_GRACE_S = 5.0
+"""Seconds for which it waits until the mirror has the last lines of its logs, too."""
 LATE_S = 1.0
 """Seconds by which a signal to all processes of a job may come later to the trainer than to its loader workers."""
 _LOADER = "torch/utils/data/dataloader.py"
@@ -65,7 +67,7 @@ class Ending:
         if p.epoch < self.epochs:
             if not self._is_spoilt():
                 self.saver.save(p.step)
-            self.ledger.end(p.step, "left early")
+            self._note_end("left early")
             return
         result = {"step": p.step, "loss": p.loss, "best": p.best}
         path = resume.result_path(self.out)
@@ -78,7 +80,7 @@ class Ending:
         if not kept() and not self.saver.hold(p.step, kept):
             self._give_way()
         self.report.event("done", p.step)
-        self.ledger.end(p.step, "done")
+        self._note_end("done")
         self.report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
 
     def leave(self, stop: exits.Stop) -> None:
@@ -88,7 +90,7 @@ class Ending:
             self.restore_rng()
             self.crew.do(lambda: self._save(stop))
         self.report.event("stop", p.step, reason=stop.cause)
-        self.ledger.end(p.step, stop.cause)
+        self._note_end(stop.cause)
 
     def fail(
         self, error: BaseException, trace: Optional[TracebackType], *, whole: bool
@@ -108,7 +110,7 @@ class Ending:
         if blamed:
             print(f"rgt_train: {blamed}", file=sys.stderr, flush=True)
         if not isinstance(error, Exception) or not self._asked(error):
-            self.ledger.end(p.step, f"{type(error).__name__}: {blamed or error}"[:200])
+            self._note_end(f"{type(error).__name__}: {blamed or error}"[:200])
             return None
         stop = exits.Stop(exits.PREEMPTED, str(self.stop.name))
         told = f"{stop.cause} at step {p.step}, and then {type(error).__name__}: {str(error)[:200]}"
@@ -122,8 +124,15 @@ class Ending:
             f"{told}; step {p.step + 1} was not over: a relaunch goes on from the last good checkpoint"
         )
         self.report.event("stop", p.step, reason=stop.cause)
-        self.ledger.end(p.step, stop.cause)
+        self._note_end(stop.cause)
         return stop
+
+    def _note_end(self, cause: str) -> None:
+        """Note in the diary how this incarnation ends, and let the mirror have the last lines of the logs."""
+        self.ledger.end(self.progress.step, cause)
+        if self.mirror is not None:
+            self.mirror.offer_logs(self.progress.step)
+            self.mirror.finish(LOGS_GRACE_S, _pause)
 
     def _asked(self, error: Exception) -> bool:
         if "DataLoader worker" in str(error):
@@ -179,6 +188,12 @@ class Ending:
         time.sleep(seconds)
         self.crew.alive()
         return False
+
+
+def _pause(seconds: float) -> bool:
+    """Wait, and go on waiting."""
+    time.sleep(seconds)
+    return False
 
 
 def _fetching(trace: Optional[TracebackType]) -> bool:

@@ -48,6 +48,11 @@ class Report:
         """Append one event."""
         self._append({"event": kind, "step": step, **fields, "time": time.time()})
 
+    def reopen(self) -> None:
+        """Go on with the file that has come into the place of this one."""
+        self._file.close()
+        self._file = Appender(self._file.path)
+
     def close(self) -> None:
         """Write what waits and close."""
         self._file.close()

@@ -543,6 +543,14 @@ class Run:
         if gone:
             self._report.say(f"going back: checkpoints of the steps {gone} are given up")
         loaded, restored = resume.load_latest(store, self._persister, self._state, self._report, self._mirror)
+        if (
+            self._mirror is not None and self._mirror.logs
+        ):  # a wiped disk: what the run has been is known only now
+            self._report.reopen()
+            self._ledger.close()
+            logged, at = last_seen(self.out)
+            self._ledger = Ledger(self.out, at)
+            store.attempt = max(store.attempt, self._ledger.attempt)
         if loaded is not None:
             store.after(loaded)
             self._ledger.attempt = store.attempt

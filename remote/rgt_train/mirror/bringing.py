@@ -1,18 +1,24 @@
-"""The way home: what the mirror has and the local disk lacks."""
+"""The way home: what the mirror has and the local disk lacks; and the logs, there and back.
+
+``ledger.jsonl`` and ``metrics.jsonl`` go with the checkpoints, whole: a wiped box keeps its failure count and curves.
+"""
 
 from __future__ import annotations
 
 import os
 from typing import List, Optional, Tuple
 
-from rgt_train import manifest, reading, space
-from rgt_train.durable import fsync_dir, remove
+from rgt_train import ledger, manifest, reading, report, space
+from rgt_train.durable import fsync_dir, make_dirs, remove, replace_file
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
 from rgt_train.mirror.place import Place, bests, fetch, steps
 from rgt_train.reading import Unreadable
 from rgt_train.retention import Item
 from rgt_train.store import Store
+
+LOGS = (ledger.NAME, report.METRICS)
+"""What is kept beside the checkpoints."""
 
 
 def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
@@ -51,6 +57,42 @@ def forget(place: Place, first: int) -> None:
     for item in steps(place.names()):
         if item.step >= first:
             place.drop(item.name)
+
+
+def keep_logs(place: Place, out: str) -> None:
+    """Copy the logs of the run in `out` to `place`, up to the last full line: the trainer may be writing the next.
+
+    Raises:
+        OSError: The place does not take them; what it had of them is still there.
+        Unreadable: The disk does not say what is in them.
+    """
+    for name in LOGS:
+        try:
+            content = reading.content(os.path.join(out, name))
+        except OSError:
+            continue  # there is none
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole:
+            place.mark(whole, name)
+
+
+def bring_logs(place: Place, out: str) -> List[str]:
+    """Fetch the logs that `place` has, where `out` has none; return their names.
+
+    Raises:
+        OSError: The place does not answer, or the local disk refuses.
+    """
+    found: List[str] = []
+    for name in LOGS:
+        path = os.path.join(out, name)
+        if os.path.exists(path) and os.path.getsize(path):
+            continue
+        content = place.note(name)
+        if content:
+            make_dirs(out)
+            replace_file(path, content)
+            found.append(name)
+    return found
 
 
 def _fetch_newest(

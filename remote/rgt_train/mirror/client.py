@@ -6,7 +6,7 @@ import os
 import select
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from rgt_train import manifest, space, wire
 from rgt_train.exits import UsageError
@@ -42,11 +42,13 @@ class Mirror:
 
     Attributes:
         on_wait: Called every few seconds of a long wait for the mirror.
+        logs: Names of the logs that `fetch_newer` has put into the run directory.
     """
 
     def __init__(self, url: str, store: Store, report: Report, started: Callable[[int], None]) -> None:
         self._url, self._store, self._report, self._started = url, store, report, started
         self.on_wait: Callable[[], object] = lambda: None
+        self.logs: List[str] = []
         self._helper: Optional[Helper] = None
         self._waiting: Dict[str, _Errand] = {}
         self._current: Optional[Tuple[str, _Errand]] = None
@@ -69,6 +71,9 @@ class Mirror:
         if "error" not in answer:
             for line in answer["says"]:
                 self._report.say(line)
+            self.logs = list(answer["logs"])
+            if self.logs:
+                self._report.say(f"fetched {' and '.join(self.logs)} from the mirror {self._url}")
             path: Optional[str] = answer["path"]
             return path
         if answer.get("usage"):
@@ -108,12 +113,19 @@ class Mirror:
         if os.path.isdir(self._store.best):
             self.offer(describe(self._store.best, manifest.read(self._store.best)))
 
+    def offer_logs(self, step: int) -> None:
+        """Copy the logs once more, now that the last line of this launch is in them; not to a mirror that fails."""
+        if not self._failing:
+            self._waiting["logs"] = _Errand("", "the end of the logs", step)
+            self.poll()
+
     def poll(self) -> None:
         """Hear how the copy in flight went, and begin the next one."""
         if self._current is not None:
             self._hear()
         if self._current is None and self._waiting and time.monotonic() >= self._retry_at:
-            kind = "best" if "best" in self._waiting else "step"  # a step may count on the best it knows of
+            # A step may count on the best it knows of, and the logs come last.
+            kind = next(kind for kind in ("best", "step", "logs") if kind in self._waiting)
             self._begin(kind, self._waiting.pop(kind))
 
     def finish(self, seconds: float, wait: Callable[[float], bool]) -> bool:
@@ -164,7 +176,8 @@ class Mirror:
         try:
             policy = self._store.policy
             paths = {"path": errand.path, "name": errand.name}
-            self._send({"do": "copy", **paths, "last": policy.last, "hours": policy.hours})
+            do = "logs" if kind == "logs" else "copy"
+            self._send({"do": do, **paths, "last": policy.last, "hours": policy.hours})
             self._current = (kind, errand)
         except OSError as error:
             self._failed(kind, errand, f"{type(error).__name__}: {error}")

@@ -81,18 +81,18 @@ class Folder:
             if any(name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")):
                 remove(os.path.join(self.url, name))
 
-    def note(self) -> bytes:
+    def note(self, file: str = OWNER) -> bytes:
         """Return what `mark` wrote last; empty where there is nothing."""
         try:
-            with open(os.path.join(self.url, OWNER), "rb") as file:
-                return file.read()
+            with open(os.path.join(self.url, file), "rb") as opened:
+                return opened.read()
         except FileNotFoundError:
             os.stat(self.url)  # a volume that went away is no mirror without an owner
             return b""
 
-    def mark(self, content: bytes) -> None:
-        """Keep `content` beside the directories."""
-        replace_file(os.path.join(self.url, OWNER), content)
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
+        replace_file(os.path.join(self.url, file), content)
 
     @staticmethod
     def _copy(source: BinaryIO, target: str) -> None:

@@ -74,17 +74,17 @@ class Objects:
             if is_ours(name) and name not in whole:
                 self.drop(name)
 
-    def note(self) -> bytes:
+    def note(self, file: str = OWNER) -> bytes:
         """Return what `mark` wrote last; empty where there is nothing."""
         try:
-            found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{OWNER}"))
+            found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{file}"))
         except FileNotFoundError:
             return b""
         return found
 
-    def mark(self, content: bytes) -> None:
-        """Keep `content` beside the directories."""
-        _told(lambda: self._fs.pipe_file(f"{self._root}/{OWNER}", content))
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
+        _told(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
 
     def _put(self, path: str, source: BinaryIO) -> None:
         with self._fs.open(path, "wb") as target:

@@ -44,11 +44,11 @@ class Place(Protocol):
     def sweep(self) -> None:
         """Delete what copies that were killed left half done, or half deleted."""
 
-    def note(self) -> bytes:
+    def note(self, file: str = OWNER) -> bytes:
         """Return what `mark` wrote last; empty where there is nothing."""
 
-    def mark(self, content: bytes) -> None:
-        """Keep `content` beside the directories."""
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
 
 
 def steps(names: List[str]) -> List[Item]:

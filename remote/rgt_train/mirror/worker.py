@@ -17,7 +17,7 @@ from rgt_train import manifest, wire
 from rgt_train.exits import UsageError
 from rgt_train.manifest import Damaged
 from rgt_train.mirror import place as places
-from rgt_train.mirror.bringing import bring, forget
+from rgt_train.mirror.bringing import bring, bring_logs, forget, keep_logs
 from rgt_train.mirror.opening import open_place
 from rgt_train.mirror.owner import Owner, check, take
 from rgt_train.mirror.place import MANIFEST, Place
@@ -64,8 +64,8 @@ class Errands:
 
     def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
         self._place, self._out, self._launch, self.held = place, out, launch, held
-        self._swept = False
-        self._verbs = {"copy": self._copy, "bring": self._bring, "forget": self._forget}
+        self._swept = self._logs_failed = False
+        self._verbs = {"copy": self._copy, "logs": self._logs, "bring": self._bring, "forget": self._forget}
 
     def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Do what is asked and return the answer.
@@ -86,7 +86,22 @@ class Errands:
         if not self._swept:
             self._place.sweep()
             self._swept = True
-        return {**copy(self._place, fields["path"], name, policy, says), "says": says}
+        done = copy(self._place, fields["path"], name, policy, says)
+        try:
+            keep_logs(self._place, self._out)
+            self._logs_failed = False
+        except OSError as error:  # the checkpoint is there all the same
+            if not self._logs_failed:
+                says.append(f"the logs are not mirrored: {type(error).__name__}: {error}")
+            self._logs_failed = True
+        return {**done, "says": says}
+
+    def _logs(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        if owner is not None:
+            take(self._place, self._out, owner)
+        self.held = True
+        keep_logs(self._place, self._out)
+        return {"gone": True}
 
     def _bring(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         path, says = bring(self._place, Store(self._out, fields["attempt"]), fields["local"])
@@ -94,7 +109,7 @@ class Errands:
             with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
                 take(self._place, self._out, owner)
                 self.held = True
-        return {"path": path, "says": says}
+        return {"path": path, "says": says, "logs": bring_logs(self._place, self._out)}
 
     def _forget(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         if owner is not None:

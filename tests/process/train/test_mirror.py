@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from rgt_train import exits, manifest
 from rgt_train.durable import write_all
 from rgt_train.exits import UsageError
+from rgt_train.ledger import Ledger
 from rgt_train.manifest import Damaged
 from rgt_train.mirror import client, folder, worker
+from rgt_train.mirror.bringing import bring_logs, keep_logs
 from rgt_train.mirror.folder import Folder
 from rgt_train.mirror.opening import open_place
 from rgt_train.mirror.place import bests, check, fetch
@@ -171,6 +174,9 @@ def test_an_object_store_keeps_an_owner_and_is_swept(tmp_path: Path) -> None:
     left = sorted(path.rsplit("/", 1)[1] for path in memory.ls(f"/{tmp_path.name}/run", detail=False))
     assert left == ["notes", "owner.json", "step-00000008-a1"]
     assert place.note() == b"owner"
+    assert place.note("metrics.jsonl") == b""
+    place.mark(b"{}\n", "metrics.jsonl")
+    assert (place.note("metrics.jsonl"), place.note()) == (b"{}\n", b"owner")
     memory.rm(f"/{tmp_path.name}", recursive=True)
 
 
@@ -310,6 +316,77 @@ def test_a_wiped_disk_comes_back_from_the_mirror(trainers: Zygote, reference: Pa
     after = again.lines.index(next(line for line in again.lines if line.startswith("mirrored step-00000080")))
     assert again.lines[-1].startswith("done: ")
     assert after < len(again.lines) - 1, "done only when the second copy was read back"
+
+
+def diary(out: Path) -> list[tuple[str, int]]:
+    lines = map(json.loads, (out / "ledger.jsonl").read_text().splitlines())
+    return [(line.get("cause", line["event"]), line["attempt"]) for line in lines if line["event"] != "alive"]
+
+
+def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
+    trainers: Zygote, reference: Path, tmp_path: Path
+) -> None:
+    out, mirror = tmp_path / "run", tmp_path / "mirror"
+    values = {**SLOW, "mirror": mirror}
+    first = trainers.launch(out, values)
+    first.wait_line(r"^mirrored step-000000[2-7]\d-a1 → ")
+    first.kill()
+    shutil.rmtree(out)
+    second = trainers.launch(out, values)
+    second.wait_line(r"^fetched ledger.jsonl and metrics.jsonl from the mirror")
+    assert "attempt 2, the last one ended by: killed" in second.wait_line("^resume: at step")
+    second.wait_line(r"^mirrored step-\d+-a2 → ")
+    second.signal(signal.SIGTERM)
+    assert second.wait() == exits.PREEMPTED
+    assert (mirror / "ledger.jsonl").read_bytes() == (out / "ledger.jsonl").read_bytes(), "to the last line"
+    assert (mirror / "metrics.jsonl").read_bytes() == (out / "metrics.jsonl").read_bytes()
+    shutil.rmtree(out)
+    third = trainers.launch(out, {"mirror": mirror})
+    assert third.wait() == 0, third.text()
+    assert "attempt 3, the last one ended by: SIGTERM" in third.text()
+    past = Ledger(out).past
+    assert (past.attempts, past.failures) == (3, 2), "both count for the save interval"
+    assert diary(out) == [("start", 1), ("start", 2), ("SIGTERM", 2), ("start", 3), ("done", 3)]
+    assert losses(out) == losses(reference), "every step of every launch"
+    same_end(out, reference)
+
+
+def test_the_logs_go_there_and_back(tmp_path: Path) -> None:
+    place, out = Folder(str(tmp_path / "mirror")), tmp_path / "run"
+    assert bring_logs(place, str(out)) == []
+    out.mkdir()
+    keep_logs(place, str(out))
+    (out / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
+    (out / "ledger.jsonl").write_bytes(b"{}")
+    keep_logs(place, str(out))
+    assert (tmp_path / "mirror" / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+    assert not (tmp_path / "mirror" / "ledger.jsonl").exists(), "no full line yet"
+    assert place.names() == []
+    place.sweep()
+    here = (out / "metrics.jsonl").read_bytes()
+    assert bring_logs(place, str(out)) == []
+    assert (out / "metrics.jsonl").read_bytes() == here, "what is there is never touched"
+    (out / "metrics.jsonl").write_bytes(b"")
+    assert bring_logs(place, str(out)) == ["metrics.jsonl"]
+    assert (out / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step": 2}\n'
+
+
+def test_logs_that_the_mirror_refuses_cost_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "mirror" / "metrics.jsonl").mkdir(parents=True)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "metrics.jsonl").write_bytes(b"{}\n")
+    errands = Errands(Folder(str(tmp_path / "mirror")), str(tmp_path / "run"), "l1", held=False)
+    said = []
+    for step in (1, 2):
+        source = publish(tmp_path / "run", step)
+        said.append(
+            errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 2, "hours": 0.0})[
+                "says"
+            ]
+        )
+    assert len(said[0]) == 1 and said[0][0].startswith("the logs are not mirrored: IsADirectoryError")
+    assert said[1] == [], "told once"
+    assert len(errands._place.names()) == 2
 
 
 def lines(out: Path) -> list[str]:

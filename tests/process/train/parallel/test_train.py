@@ -245,10 +245,17 @@ def test_the_documented_loops_run(tmp_path: Path, name: str) -> None:
 
 
 def test_the_documented_sharded_loop_runs(trainers: Zygote, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(documented("fsdp"))
+    """Block by block: a root that is wrapped alone gathers the whole model at once, and saves no memory."""
+    gathered = """
+from torch.distributed.fsdp import FSDPModule
+units = [module._get_fsdp_state()._fsdp_param_group for module in model.modules() if isinstance(module, FSDPModule)]
+print("gathered at a time:", sorted(len(unit.fsdp_params) for unit in units if unit))
+"""
+    (tmp_path / "train.py").write_text(documented("fsdp") + gathered)
     ranks = forked(trainers, 2, tmp_path / "train.py")
     assert ranks.wait() == [0, 0], ranks.text()
     assert "done: step 60" in ranks.text()
+    assert "gathered at a time: [2, 2]" in ranks.text()
 
 
 def documented(name: str) -> str:
