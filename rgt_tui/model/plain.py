@@ -28,3 +28,12 @@ def clean(text: str) -> str:
 @lru_cache(maxsize=4096)
 def _cleaned(text: str) -> str:
     return INVISIBLE.sub("", _SEQUENCE.sub("", text)).expandtabs(TAB_WIDTH)
+
+
+def exact(path: str) -> bool:
+    """Say whether a path that a box has sent is, to the byte, the one that a person sees and a command would name.
+
+    A name that `clean` changes is shown, copied and run as the name of something else. What no UTF-8 is comes from
+    the agent as ``?``, or as U+FFFD, and may stand for any byte.
+    """
+    return clean(path) == path and path.isprintable() and not set(path) & {"?", "\ufffd"}

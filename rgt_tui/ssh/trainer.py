@@ -7,7 +7,7 @@ import shlex
 import asyncssh
 import msgspec
 
-from rgt_tui.model.plain import clean
+from rgt_tui.model.plain import clean, exact
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.command import run
 from rgt_tui.ssh.deploy import candidates, deploy
@@ -105,7 +105,7 @@ def best_python(text: str, otherwise: str) -> tuple[str, str | None]:
         for line in text.splitlines()
         if line.startswith("RGT\t") and len(parts := line.split("\t")) == 3
     ]
-    having = [(clean(python), clean(torch)) for _, python, torch in rows if torch.strip()]
+    having = [(python, clean(torch)) for _, python, torch in rows if torch.strip() and exact(python)]
     for python, torch in having:
         if version_of(torch) >= OLDEST_TORCH:
             return python, torch

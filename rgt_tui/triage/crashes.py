@@ -10,7 +10,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.profiles.readings import memory_pct, pct, size
 from rgt_tui.triage.context import Case
-from rgt_tui.triage.fixes import quoted
+from rgt_tui.triage.fixes import command
 from rgt_tui.triage.handbook import HANDBOOK
 from rgt_tui.triage.scan import Hit
 from rgt_tui.triage.space import STORAGE_IDS
@@ -75,10 +75,10 @@ def _finding(case: Case, id: str, hit: Hit) -> Finding:  # noqa: A002
 
 
 def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
-    """Put the durable path into the commands that want one; without a path they show no command."""
+    """Put the durable path into the commands that want one; without a path to go by they show no command."""
     return tuple(
-        Fix(fix.text, None if durable is None else fix.command.replace("{durable}", quoted(durable)))
-        if fix.command is not None and "{durable}" in fix.command
+        Fix(fix.text, command(fix.command, durable))
+        if fix.command is not None and "{}" in fix.command
         else fix
         for fix in fixes
     )

@@ -81,7 +81,7 @@ STORAGE: tuple[Entry, ...] = (
         resource="the durable copy",
         fixes=(
             Fix("Take the data disk for the only copy until a download has been verified"),
-            Fix("Look at the durable side: is the file there, with the same size?", "ls -l {durable}"),
+            Fix("Look at the durable side: is the file there, with the same size?", "ls -l -- {}"),
             Fix(
                 "Let the runner go on with the cell: it copies again, reads back, and only then calls it done"
             ),

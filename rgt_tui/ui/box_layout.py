@@ -34,7 +34,7 @@ def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
     out = {"vitals": Region(0, 0, left, height)}
     y = 0
     if wants.trouble:
-        tall = min(wants.trouble, max(4, height * 2 // 5))
+        tall = min(wants.trouble, max(4, height // 2))
         out["trouble"] = Region(left, y, right, tall)
         y += tall
     tall = min(wants.queue, max(3, (height - y) * 2 // 5))
@@ -49,7 +49,7 @@ def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
     out: dict[str, Region] = {}
     y = 0
     if wants.trouble:
-        tall = min(wants.trouble, max(4, height * 2 // 5))
+        tall = min(wants.trouble, max(4, height // 2))
         out["trouble"] = Region(0, 0, width, tall)
         y = tall
     log = max(5, (height - y) * 2 // 5)

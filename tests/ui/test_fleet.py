@@ -7,6 +7,7 @@ from rgt_tui.model.box import Link
 from rgt_tui.model.evidence import Fix
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle
+from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen, split_heights
 from rgt_tui.ui.sorting import SORTS, matches, ordered
 from rgt_tui.ui.verdict import assess
@@ -14,6 +15,7 @@ from rgt_tui.ui.widgets.fleet_columns import COLUMNS, layout, row_line
 from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.fleet_table import FleetTable
 from rgt_tui.ui.widgets.keyline import KeyLine, layout_keys
+from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from rgt_tui.ui.widgets.why import finding_lines
 from tests.ui.fakes import (
@@ -157,18 +159,72 @@ async def test_opening_a_box_is_choosing_it() -> None:
         assert app.screen.query_one(FleetTable).picked == "a-box"
 
 
-def test_where_not_all_fits_the_step_that_cures_comes_first() -> None:
+@pytest.mark.parametrize("size", [(60, 20), (80, 24), (120, 34), (200, 50)])
+@pytest.mark.parametrize("place", ["fleet", "box"])
+async def test_no_screen_shows_a_removal_without_the_look_and_the_warning_above_it(
+    size: tuple[int, int], place: str
+) -> None:
+    async with running(size=size, keys=("enter",) if place == "box" else ()) as (app, _, _):
+        text = screen_text(app)
+        shown = [text.find(word) for word in ("✖ inodes of /workspace", "never", "$ df", "$ ls", "$ rm")]
+        known = [at for at in shown if at >= 0]
+        assert known == sorted(known)
+        assert shown[: len(known)] == known, "what does not fit is at the end"
+        assert -1 not in shown or "▼" in text, "what is not in sight is said"
+        if size[1] >= 24:
+            assert shown[1] >= 0
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 20)])
+@pytest.mark.parametrize("place", ["fleet", "box"])
+async def test_what_does_not_fit_is_scrolled_to(size: tuple[int, int], place: str) -> None:
+    state = many_boxes(30)
+    state = FleetState((trouble_box(), *state.boxes))
+    async with running(state, size=size, keys=("enter",) if place == "box" else ()) as (app, pilot, _):
+        pane = app.screen.query_one("#why" if place == "fleet" else "#trouble", Pane)
+        for _ in range(5):
+            if pane.has_focus:
+                break
+            await pilot.press("tab")
+        assert pane.has_focus
+        seen = screen_text(app)
+        assert "▼" in seen
+        for _ in range(12):
+            await pilot.press("j")
+            seen += screen_text(app)
+        assert "$ rm -rf -- '/workspace/.cache/viz'" in seen
+        await pilot.press("G")
+        assert "▼" not in "\n".join(text_of(row) for row in pane.shown_lines)
+        await pilot.press("g")
+        assert "▼" in "\n".join(text_of(row) for row in pane.shown_lines)
+
+
+async def test_tab_gives_the_keys_to_the_pane_and_back_to_the_boxes() -> None:
+    async with running(size=(200, 50)) as (app, pilot, _):
+        table = app.screen.query_one(FleetTable)
+        first = table.picked
+        await pilot.press("tab", "j")
+        assert app.focused is app.screen.query_one("#why")
+        assert table.picked == first
+        await pilot.press("tab")
+        assert app.focused is app.screen.query_one("#detail")
+        await pilot.press("tab", "j")
+        assert app.focused is None
+        assert table.picked != first
+        await pilot.press("shift+tab")
+        assert app.focused is app.screen.query_one("#detail")
+
+
+def test_a_command_that_this_terminal_cannot_show_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = trouble_box().findings[0]
-    steps = (Fix("look", "df -i /w"), Fix("cure", "rm -rf -- '/w/.cache'"))
-    finding = msgspec.structs.replace(finding, fixes=steps)
-    brief = [text_of(made) for made in finding_lines(finding, 80, NOW, proof_first=False)]
-    assert brief.index(next(t for t in brief if "rm -rf" in t)) < brief.index(
-        next(t for t in brief if "df -i" in t)
-    )
-    full = [text_of(made) for made in finding_lines(finding, 80, NOW)]
-    assert full.index(next(t for t in full if "df -i" in t)) < full.index(
-        next(t for t in full if "rm -rf" in t)
-    )
+    step = Fix("remove it", "rm -rf -- '/w/.cache/ä'")
+    finding = msgspec.structs.replace(finding, fixes=(step,))
+    assert any("$ rm -rf" in text_of(made) for made in finding_lines(finding, 80, NOW))
+    monkeypatch.setenv("RGT_ASCII", "1")
+    glyphs.cache_clear()
+    made = [text_of(made) for made in finding_lines(finding, 80, NOW)]
+    assert not any("rm -rf" in text for text in made), "an ä drawn as ? names another directory"
+    assert any("cannot be shown here" in text for text in made)
 
 
 async def test_moving_stops_at_both_ends() -> None:
@@ -261,8 +317,8 @@ async def test_the_pane_names_the_reading_the_proof_and_the_fix() -> None:
             "65,536 of 65,536 inodes used (bytes 63 %)",
             "[Errno 28] No space left on device",
             "U12 · 2m14 ago",
-            "58,204 files in /workspace/.cache can be made again",
-            "$ find /workspace/.cache -type f -delete",
+            "58,204 files in /workspace/.cache/viz can be made again",
+            "$ rm -rf -- '/workspace/.cache/viz'",
             "do not destroy the box",
         ):
             assert part in text

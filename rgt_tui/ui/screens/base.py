@@ -65,7 +65,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
     KEYS: ClassVar[tuple[Command, ...]] = ()
     PLACE: ClassVar[str] = ""
     """Name of the screen in the crumbs and in the help."""
-    AUTO_FOCUS = None
+    AUTO_FOCUS: ClassVar[str | None] = None
     BINDINGS: ClassVar[list[BindingType]] = bindings(SCREEN)
 
     fleet_state: reactive[FleetState | None] = reactive(None, init=False, always_update=True, repaint=False)

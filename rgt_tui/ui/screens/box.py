@@ -139,7 +139,23 @@ class BoxScreen(LogKeys):
         if pane is None:
             super().action_page(count)
         else:
-            pane.scroll_lines(count * max(1, pane.size.height - 3))
+            pane.scroll_lines(count * pane.page_rows)
+
+    def action_move_top(self) -> None:
+        """Go to the first line of the pane that has the keys."""
+        pane = self._focused_pane()
+        if pane is None:
+            super().action_move_top()
+        else:
+            pane.scroll_lines(-1_000_000)
+
+    def action_move_bottom(self) -> None:
+        """Go to the last line of the pane that has the keys."""
+        pane = self._focused_pane()
+        if pane is None:
+            super().action_move_bottom()
+        else:
+            pane.scroll_lines(1_000_000)
 
     def action_next_pane(self, direction: int) -> None:
         """Give another pane the keys."""

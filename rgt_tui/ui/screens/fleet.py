@@ -73,6 +73,8 @@ class FleetScreen(FleetAwareScreen):
     PLACE = "fleet"
     KEYS: ClassVar[tuple[Command, ...]] = (*FLEET, *BOX_TARGET, *BOX_CARE, *REPLAY, *MOVE)
     BINDINGS: ClassVar[list[BindingType]] = bindings(KEYS)
+    AUTO_FOCUS = ""
+    """The table has the keys, unless somebody gives them to a pane."""
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (200, "-detail")]  # noqa: RUF012
 
     def __init__(self, fleet: FleetSource | None) -> None:
@@ -86,8 +88,8 @@ class FleetScreen(FleetAwareScreen):
         with Horizontal(id="split"):
             with Vertical(id="main"):
                 yield FleetTable()
-                yield Pane(id="why")
-            yield Pane(id="detail")
+                yield Pane(id="why", focusable=True)
+            yield Pane(id="detail", focusable=True)
 
     def on_mount(self) -> None:
         """Show that something is about to happen, before there is a fleet."""
@@ -193,22 +195,37 @@ class FleetScreen(FleetAwareScreen):
         """Open the selected box."""
         self.open_for_box("box")
 
+    def _move(self, count: int) -> None:
+        pane = self.focused
+        if isinstance(pane, Pane):
+            pane.scroll_lines(count)
+        else:
+            self.query_one(FleetTable).move(count)
+
     def action_move(self, count: int) -> None:
-        """Select another row."""
-        self.query_one(FleetTable).move(count)
+        """Select another row, or scroll the pane that has the keys."""
+        self._move(count)
 
     def action_page(self, count: int) -> None:
-        """Select a row one page away."""
-        table = self.query_one(FleetTable)
-        table.move(count * table.page_rows)
+        """Go one page away."""
+        pane = self.focused
+        page = pane.page_rows if isinstance(pane, Pane) else self.query_one(FleetTable).page_rows
+        self._move(count * page)
 
     def action_move_top(self) -> None:
-        """Select the first row."""
-        self.query_one(FleetTable).move(-1_000_000)
+        """Go to the first line."""
+        self._move(-1_000_000)
 
     def action_move_bottom(self) -> None:
-        """Select the last row."""
-        self.query_one(FleetTable).move(1_000_000)
+        """Go to the last line."""
+        self._move(1_000_000)
+
+    def action_next_pane(self, direction: int) -> None:
+        """Give the keys to the next pane with something in it, and behind the last one back to the table."""
+        panes = [pane for pane in self.query(Pane) if pane.display and pane.size.height]
+        ring: list[Pane | None] = [None, *panes]
+        here = ring.index(self.focused) if isinstance(self.focused, Pane) and self.focused in panes else 0
+        self.set_focus(ring[(here + direction) % len(ring)])
 
     def action_connect(self) -> None:
         """Connect to the selected box now; after a failed start, start the fleet again."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.widget import Widget
 from textual.widgets import Input
 
 from rgt_tui.ui.enduring import Enduring
@@ -37,6 +38,7 @@ class EntryLine(Enduring, Horizontal):
         super().__init__()
         self._label, self._text = label, text
         self._leaving = False
+        self._before: Widget | None = None
 
     @property
     def takes_keys(self) -> bool:
@@ -51,6 +53,7 @@ class EntryLine(Enduring, Horizontal):
     def on_mount(self) -> None:
         """Take the keys and the place of the event line."""
         self.screen.query_one("#event").display = False
+        self._before = self.screen.focused
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -71,6 +74,7 @@ class EntryLine(Enduring, Horizontal):
 
     def _close(self, text: str | None) -> None:
         self._leaving = True
+        self.screen.set_focus(self._before)
         self.screen.query_one("#event").display = True
         self.screen.post_message(EntryClosed(text))
         self.remove()

@@ -60,15 +60,18 @@ def sections(
 ) -> list[Line]:
     """Return several sections in one frame; earlier ones win where the height does not suffice for all.
 
-    With `top`, so many lines below the first title are left out: the frame is scrolled.
+    With `top`, so many lines below the first title are left out: the frame is scrolled. What does not fit is counted
+    in the lower border.
     """
     if width < 4 or height < 2:
         return [clip(EMPTY, max(0, width))] * max(0, height)
     tone = Tone.ACCENT if active else Tone.DIM
     top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
     rows: list[Line] = []
+    total = -1
     titles: set[int] = set()
     for index, part in enumerate(parts):
+        total += 1 + len(part.body)
         if index:
             titles.add(len(rows))
             rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
@@ -81,9 +84,17 @@ def sections(
     out += shown
     while len(out) < height - 1:
         out.append(_walled(EMPTY, width, side, tone))
-    out.append(border(width, bottom_left, bottom_right, hint=foot, tone=tone))
+    more = _more(top, total - top - len(shown))
+    out.append(border(width, bottom_left, bottom_right, title=more, hint=foot, tone=tone))
     return out
 
 
 def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
     return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))
+
+
+def _more(above: int, below: int) -> Line:
+    """Say how many lines are out of sight; nothing where all are in it."""
+    words = [f"{glyphs().more} {below} more"] if below > 0 else []
+    words += [f"{above} above"] if above > 0 else []
+    return line(Span("  ".join(words), Tone.STRONG)) if words else EMPTY

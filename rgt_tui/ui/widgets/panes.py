@@ -42,9 +42,14 @@ class Pane(LineWidget):
         self._top = max(0, min(self._top, self.wanted_height(width) - height))
         return sections(parts, width, height, foot=self._foot, active=self.has_focus, top=self._top)
 
+    @property
+    def page_rows(self) -> int:
+        """How far a page goes: one line stays in sight."""
+        return max(1, self.size.height - 3)
+
     def scroll_lines(self, count: int) -> None:
         """Scroll what does not fit."""
-        self._top += count
+        self._top = max(0, self._top + count)
         self.redraw()
 
     def on_mouse_scroll_down(self) -> None:

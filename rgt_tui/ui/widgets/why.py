@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.evidence import Finding, Fix, Severity
+from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
-from rgt_tui.triage import headline_fix
 from rgt_tui.ui.format import NONE, clean, compact_time, number, percent, ratio, thousands
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.glyphs import glyphs, plain
 from rgt_tui.ui.verdict import cells_of, current_run, level_tone, mark
 from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, spread, width_of
@@ -16,6 +15,10 @@ from rgt_tui.ui.widgets.wrap import labelled, wrapped
 
 _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
 """States without which whatever else is said would mislead."""
+
+
+WHOLE = 1000
+"""Lines of what is never cut off."""
 
 
 def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[Line]:
@@ -62,9 +65,10 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
 
 
 def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool = True) -> list[Line]:
-    """Return a diagnosis: what broke with its reading, the line that proves it, the fix, and what not to do.
+    """Return a diagnosis: what broke with its reading, what not to do, the steps out of it, the line that proves it.
 
-    Where not all may fit, the proof goes last.
+    The steps are in the order in which to take them: check, look, and only then remove. What must not be done stands
+    above them, so that no small screen shows a removal without it. Where not all may fit, the proof goes last.
     """
     fatal = finding.severity in {Severity.FATAL, Severity.SILENT_WRONG} and not finding.cleared
     glyph, tone = (glyphs().trouble, Tone.TROUBLE) if fatal else (glyphs().warn, Tone.WARN)
@@ -83,23 +87,25 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
         out += labelled("what", run + clean(finding.title), width, most=2)
     if proof_first:
         out += labelled("proof", clean(finding.evidence), width, most=2)
+    if finding.never:
+        out += labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE)
     if finding.cleared:
         out += labelled("now", "the cause is gone; the run has not shown yet that it goes on", width)
-    for fix in finding.fixes if proof_first else curing_first(finding):
-        out += labelled("fix", clean(fix.text), width, Tone.STRONG)
+    for place, fix in enumerate(finding.fixes, 1):
+        label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
+        out += labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
         if fix.command:
-            out += labelled("", f"$ {clean(fix.command)}", width, Tone.ACCENT)
-    if finding.never:
-        out += labelled("never", clean(finding.never), width, Tone.WARN)
+            out += command_lines(fix.command, width)
     if not proof_first:
         out += labelled("proof", clean(finding.evidence), width, most=2)
     return out
 
 
-def curing_first(finding: Finding) -> tuple[Fix, ...]:
-    """Return the fixes with the one that cures in front, for where the last ones may not fit."""
-    cure = headline_fix(finding)
-    return finding.fixes if cure is None else (cure, *(fix for fix in finding.fixes if fix is not cure))
+def command_lines(command: str, width: int) -> list[Line]:
+    """Return a command, whole, or why it is not shown: what this terminal cannot show might name another file."""
+    if plain(clean(command)) != command:
+        return labelled("", "its path cannot be shown here, so neither is the command", width, Tone.DIM)
+    return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
 
 def run_line(run: RunState, width: int) -> Line:

@@ -128,7 +128,7 @@ def test_a_copy_that_failed() -> None:
     )
     found = diagnose(box(queues=(queue(bad),)), NOW, ())
     assert [f.gotcha for f in found] == ["U33"]
-    assert "ls -l '/mnt/fs/b'" in [fix.command for fix in found[0].fixes]
+    assert "ls -l -- '/mnt/fs/b'" in [fix.command for fix in found[0].fixes]
 
 
 def test_a_lost_card() -> None:

@@ -11,7 +11,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Disk, InodeHog
 from rgt_tui.model.run import Resume
-from rgt_tui.triage import diagnose, headline_fix
+from rgt_tui.triage import diagnose
 from tests.unit.triage.builders import (
     DATA,
     FULL,
@@ -68,13 +68,11 @@ def test_the_fix_is_concrete_and_looks_first() -> None:
     found = only(diagnose(sick(ERROR, SAID), NOW, ()))
     commands = [fix.command for fix in found.fixes]
     assert commands == [
-        "df -i /workspace",
-        "ls '/workspace/.cache/viz' | head",
+        "df -i -- '/workspace'",
+        "ls -A -- '/workspace/.cache/viz' | head",
         "rm -rf -- '/workspace/.cache/viz'",
     ]
-    cure = headline_fix(found)
-    assert cure is not None
-    assert cure.text == (
+    assert found.fixes[-1].text == (
         "3,900 files in /workspace/.cache/viz can be made again: remove them, "
         "the cell then goes on from its last good checkpoint (step 800)"
     )
@@ -253,10 +251,67 @@ def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
 def test_a_path_is_one_word_of_the_command(name: str) -> None:
     path = f"/workspace/.cache/{name}"
     disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path, 3900, 1),))
-    cure = headline_fix(only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ())))
-    assert cure is not None
+    cure = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ())).fixes[-1]
     assert cure.command is not None
     assert shlex.split(cure.command) == ["rm", "-rf", "--", path]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a\u200bb",
+        "a\u009db",
+        "a\u202egpj",
+        "\u2066b",
+        "\ufeffb",
+        "a\nb",
+        "a\tb",
+        "a\x1b[1mb",
+        "a\u00a0b",
+        "a?",
+        "a\ufffd",
+        "\u00adb",
+    ],
+)
+@pytest.mark.parametrize("kind", ["hog", "mount"])
+def test_no_command_names_what_cannot_be_shown_to_the_byte(kind: str, name: str) -> None:
+    hog, mount = (
+        ("/workspace/.cache/x", f"/work{name}")
+        if kind == "mount"
+        else (f"/workspace/.cache/{name}", "/workspace")
+    )
+    disk = msgspec.structs.replace(FULL, mount=mount, hogs=(InodeHog(hog, 3900, 1),))
+    for short in (disk, msgspec.structs.replace(disk, inodes_used=1, bytes_used=disk.bytes_total)):
+        for found in diagnose(sick(disk=short), NOW, ()):
+            commands = [fix.command for fix in found.fixes if fix.command]
+            assert all(command.isprintable() for command in commands), commands
+            assert not any(name in command for command in commands), commands
+            assert not any("rm" in command and kind == "hog" for command in commands), commands
+
+
+def test_a_directory_whose_name_cannot_be_shown_is_looked_at_by_the_one_above_it() -> None:
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog("/workspace/.cache/vi\u200bz", 3900, 1),))
+    found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
+    assert [fix.command for fix in found.fixes] == [
+        "df -i -- '/workspace'",
+        "ls -lAb -- '/workspace/.cache'",
+        None,
+    ]
+    assert "cannot be shown" in found.fixes[1].text
+
+
+def test_a_directory_that_holds_another_mount_is_not_offered() -> None:
+    held = msgspec.structs.replace(DATA, mount="/workspace/.cache/viz/keep")
+    state = msgspec.structs.replace(sick(ERROR, SAID), sample=sample(ROOT, FULL, held))
+    found = next(f for f in diagnose(state, NOW, ()) if f.gotcha == "U7")
+    assert not any((fix.command or "").startswith("rm") for fix in found.fixes)
+
+
+def test_a_durable_path_that_cannot_be_shown_has_no_command() -> None:
+    for path, shown in (("/d/x", "ls -l -- '/d/x'"), ("/d/\u200bx", None), ("s3://b/x", None), ("-x", None)):
+        kept = cell(durable="failed", durable_path=path)
+        found = next(f for f in diagnose(box(queues=(queue(kept),)), NOW, ()) if f.gotcha == "U33")
+        assert [fix.command for fix in found.fixes if fix.text.startswith("Look at the durable")] == [shown]
 
 
 def test_a_durable_directory_is_never_offered() -> None:
