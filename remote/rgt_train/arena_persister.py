@@ -11,7 +11,7 @@ from typing import Callable, List, Optional, Sequence, Set, Tuple
 
 from rgt_train.arena import Arena
 from rgt_train.collected import SAMPLED, STATE_FILE, WHOLE, Collected, Part
-from rgt_train.copying import Copy, Pair, Torn, is_little
+from rgt_train.copying import Copy, Pair, Torn, Witness
 from rgt_train.layout import Layout
 from rgt_train.loaded import Loaded
 from rgt_train.looking import Looks
@@ -111,8 +111,8 @@ class ArenaPersister:
         collected = state.collect()
         arena = self._arena_for(collected)
         now, later = self._sort(collected.parts, arena)
-        whole = is_little([pair.source for pair in later])
-        collected.document["compared"] = WHOLE if whole else SAMPLED
+        witness = Witness([pair.source for pair in later], self._saves)
+        collected.document["compared"] = WHOLE if witness.whole else SAMPLED
         text = collected.text()
         regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
         job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
@@ -124,7 +124,7 @@ class ArenaPersister:
         try:
             flight.copy = Copy(
                 now, later, lambda error: self._copied(flight, error), lambda error: self._judged(flight, error),
-                arena.ready, self._saves,
+                arena.ready, witness,
             )  # fmt: skip
         except BaseException:
             self._flight = None

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Set, Tuple
 
 import torch
 
-from rgt_train.copying import version_of
+from rgt_train.copying import Witness, version_of
 
 _SHOWN = 3
 
@@ -45,11 +45,12 @@ class Held:
             for group in getattr(others[name], "param_groups", []):
                 kept = {key: value for key, value in group.items() if key != "params"}
                 self._groups.append((group, copy.deepcopy(kept)))
-        self._versions: List[Tuple[str, torch.Tensor, int]] = []
-        for name, part in {**others, **models}.items():
-            if name not in small:
-                for path, tensor in _tensors(name, part.state_dict()):
-                    self._versions.append((path, tensor, version_of(tensor)))
+        self._parts = {name: part for name, part in {**others, **models}.items() if name not in small}
+        found = self._look()
+        self._versions = {path: version_of(tensor) for path, tensor in found.items()}
+        self._witness = Witness([_local(tensor) for tensor in found.values()])
+        for window, held in self._witness.moves:
+            held.copy_(window)
 
     def of(self, name: str, part: Any) -> Dict[str, Any]:
         """Return the state of a part: what was kept, else what it is now."""
@@ -71,10 +72,30 @@ class Held:
                 group.update(values)
 
     def changed(self) -> str:
-        """Return which tensors have changed since, in words; empty if none."""
-        names = [path for path, tensor, version in self._versions if version_of(tensor) != version]
+        """Return which tensors have changed since, as far as known, in words; empty if none."""
+        now = self._look()
+        names = [path for path in self._versions if path not in now]
+        if not names:
+            others = self._witness.others([_local(now[path]) for path in self._versions])
+            unlike = {list(self._versions)[number] for number in others}
+            told = self._versions.items()
+            names = [path for path, version in told if path in unlike or version_of(now[path]) != version]
         more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
         return ", ".join(names[:_SHOWN]) + more
+
+    def _look(self) -> Dict[str, torch.Tensor]:
+        return {
+            path: tensor
+            for name, part in self._parts.items()
+            for path, tensor in _tensors(name, part.state_dict())
+        }
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """Return the memory that stands for `tensor` here: this rank's part of a sharded one, none where it has none."""
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    plain = found.layout is torch.strided and not found.is_meta and not hasattr(found, "__tensor_flatten__")
+    return found if plain else torch.empty(0)
 
 
 def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:

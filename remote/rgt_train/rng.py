@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import ctypes
 import random
 import sys
 from importlib import import_module
@@ -33,8 +34,7 @@ def capture() -> Dict[str, Any]:
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         kind, keys, position, has_gauss, cached = numpy.random.get_state()
-        words_of = [int(key) for key in keys]
-        state["numpy"] = [str(kind), words_of, int(position), int(has_gauss), float(cached)]
+        state["numpy"] = [str(kind), keys.tolist(), int(position), int(has_gauss), float(cached)]
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = [_text(tensor) for tensor in torch.cuda.get_rng_state_all()]
     return state
@@ -72,7 +72,8 @@ def _devices() -> int:
 
 
 def _text(state: torch.Tensor) -> str:
-    return base64.b64encode(bytes(state.cpu().tolist())).decode()
+    state = state.cpu().contiguous()
+    return base64.b64encode(ctypes.string_at(state.data_ptr(), state.numel())).decode()
 
 
 def _tensor(text: str) -> torch.Tensor:

@@ -131,12 +131,19 @@ def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -
         assert sharded_state.take(state).objects["scheduler"]["last_epoch"] == 1
 
 
+@pytest.mark.parametrize("how", ["counted", "by .data", "replaced"])
 def test_weights_that_change_after_the_epoch_are_not_saved_as_its_end(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
 ) -> None:
     def average(course: Course, epoch: int) -> None:
-        with torch.no_grad():
-            course.model.weight.mul_(0.5)
+        weight = course.model.weight
+        if how == "by .data":
+            weight.data.mul_(0.5)
+        elif how == "replaced":
+            weight.data = weight.data * 0.5
+        else:
+            with torch.no_grad():
+                weight.mul_(0.5)
         if epoch == 1:
             terminate()
 
