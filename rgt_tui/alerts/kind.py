@@ -75,6 +75,8 @@ class Kind(msgspec.Struct, frozen=True):
     """The fleet's events tell of it anyway."""
     escalates: bool = False
     """Also as a warning it calls for a person."""
+    once: bool = False
+    """As a warning it does so once: it is about something that is over, and that nothing will change any more."""
 
 
 YES = (Rung("warn", 1.0, 1.0),)

@@ -9,8 +9,10 @@ import msgspec
 from rgt_tui.model.alert import Alert
 
 DAY_S = 86400.0
-LONGEST_S = {"done-billing": DAY_S}
-"""Kinds that cost money every hour speak again after so long, whatever was asked for."""
+EVERYTHING = "*"
+"""In place of an alert or a kind: whatever a box raises."""
+LONGEST_S = {"done-billing": DAY_S, EVERYTHING: DAY_S}
+"""What costs money every hour speaks again after so long, whatever was asked for; *everything* includes it."""
 
 
 class Mute(msgspec.Struct, frozen=True):
@@ -18,7 +20,7 @@ class Mute(msgspec.Struct, frozen=True):
 
     box: str
     what: str
-    """Id of an alert, or a kind."""
+    """Id of an alert, a kind, or `EVERYTHING`."""
     until: float | None
     """Client clock; None = until it is over."""
     at: float
@@ -31,7 +33,12 @@ def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: 
     if seconds is not None and not seconds > 0:
         # Speaking again about an alert must not be in vain because its kind is muted, and the other way round.
         kind = what.partition(":")[0]
-        return tuple(m for m in kept if m.box != box or (m.what != kind and m.what.partition(":")[0] != what))
+        if what == EVERYTHING:
+            return tuple(mute for mute in kept if mute.box != box)
+        above = (kind, EVERYTHING)
+        return tuple(
+            m for m in kept if m.box != box or (m.what not in above and m.what.partition(":")[0] != what)
+        )
     longest = LONGEST_S.get(what.partition(":")[0])
     if longest is not None:
         seconds = longest if seconds is None else min(seconds, longest)
@@ -40,12 +47,12 @@ def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: 
 
 def covers(mute: Mute, alert: Alert) -> bool:
     """Say whether a mute is about this alert."""
-    return mute.what in (alert.id, alert.kind)
+    return mute.what in (alert.id, alert.kind, EVERYTHING)
 
 
 def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
     """Say whether the alert `id_` of `box` is muted at `now`."""
-    what = (id_, id_.partition(":")[0])
+    what = (id_, id_.partition(":")[0], EVERYTHING)
     return any(m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes)
 
 

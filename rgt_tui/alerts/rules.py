@@ -36,7 +36,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ended", "A training that nobody queued has ended", "ended", found.read_ended, found.say_ended,
         (Rung("warn", 1.0, 1.0), Rung("error", 2.0, 2.0)), unit="1 = status unknown, 2 = failed", told=True,
-        escalates=True, see="5.1 4.1",
+        escalates=True, once=True, see="5.1 4.1",
         advice="Read the end of its log: nobody but its parent learns how it ended.",
     ),
     Kind(

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.view import View
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.profiles.readings import age, how_ended
 
@@ -22,13 +24,23 @@ def read_ended(view: View) -> Sequence[Reading] | None:
     """Found trainings whose processes are gone, but for those of which Slurm says that they ended well."""
     out = []
     for run in view.box.found:
-        if run.alive or run.exit_code == 0 or run.ended is None:
+        well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
+        if run.alive or well or run.ended is None:
             continue
         gone = max(0.0, view.box_now - run.ended)
         failed = bool(run.exit_code) or (run.outcome or "COMPLETED") not in BY_A_PERSON
         if gone < TOLD_S:
             out.append(Reading(run.name, FAILED if failed else UNKNOWN, run, age_s=gone))
     return out
+
+
+def ended_at(box: BoxState, alert: Alert) -> float:
+    """Return when what an alert is about came about: box clock where a training has ended, else that of the client.
+
+    It is another one when the training has been started again and has ended again, which the alert does not show.
+    """
+    run = next((run for run in box.found if alert.id == f"ended:{run.name}"), None)
+    return run.ended if run is not None and run.ended is not None else alert.since or 0.0
 
 
 def say_ended(view: View, reading: Reading, since: float) -> str:

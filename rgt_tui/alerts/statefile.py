@@ -12,6 +12,7 @@ from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import Mute
 from rgt_tui.files.own import alone, publish, state_directory
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxSpec
 
 KEEP_S = 90 * 86400.0
 """What was not touched for so long belongs to boxes that are no more."""
@@ -55,6 +56,11 @@ class Stored(msgspec.Struct, frozen=True):
 def default_path(env: Mapping[str, str]) -> Path:
     """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
     return state_directory(env) / "alerts.json"
+
+
+def key_of(spec: BoxSpec) -> str:
+    """Return what a box is called here: of two fleets, both may have a box of one name."""
+    return f"{spec.name}@{spec.host}"
 
 
 def load(path: Path) -> Stored:

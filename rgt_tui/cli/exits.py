@@ -61,6 +61,12 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
             "could not tell: a box was not reached, or the fleet file cannot be used, or is not trusted",
         ),
     ),
+    "alerts": ((OK, "every sink took it"), (FAILED, "one did not, and why"), _TRUSTED),
+    "mute": (
+        (OK, "muted, speaking again, or listed"),
+        (FAILED, "the state file cannot be written"),
+        _CONFIG,
+    ),
     "logs": (
         (OK, "printed, or ended by Ctrl-C"),
         (FAILED, "no such file on the box, or it cannot be read"),

@@ -12,6 +12,7 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 """What a command adds its parser to."""
 
 LONGEST_S = 1e7
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def command(
@@ -97,6 +98,19 @@ def positive_seconds(text: str) -> float:
     if not (math.isfinite(value) and 0 < value < LONGEST_S):
         raise argparse.ArgumentTypeError(f"{text!r} is not a time in seconds, such as 45")
     return value
+
+
+def duration(text: str) -> float:
+    """Parse a span of time such as ``90s``, ``30m``, ``2h``, ``1d``; a number alone is seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1.0)
+    try:
+        return positive_seconds(number) * unit
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 90s, 30m, 2h or 1d") from None
 
 
 def count(text: str) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rgt_tui.cli.exits import OK, TROUBLE, UNKNOWN
@@ -19,9 +20,16 @@ from rgt_tui.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rgt_tui.cli.status_line import Verdict
+    from rgt_tui.alerts.statefile import Told
+    from rgt_tui.cli.status_line import StatusLine, Verdict
     from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
+
+
+LEDGER = "(patrol)"
+"""Beside the sinks, what was told by an exit status; no sink is called so."""
+SAME_S = 1.0
+"""Two looks at one end may differ by so much."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -81,17 +89,67 @@ def _look(arguments: argparse.Namespace) -> int:
 async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import time
 
-    from rgt_tui.cli.status import look
-    from rgt_tui.cli.status_line import encode
+    from rgt_tui.alerts import assess
+    from rgt_tui.alerts.rules_found import ended_at
+    from rgt_tui.alerts.statefile import Told, key_of
+    from rgt_tui.cli.gathering import gather
+    from rgt_tui.cli.status_line import calls_once, encode, status_line
     from rgt_tui.cli.status_text import text_line
 
-    lines = await look(specs, alerts, arguments.timeout, arguments.accept_new_host_key)
+    known = _known()
+    accept: bool = arguments.accept_new_host_key
+    state = await gather(specs, arguments.timeout, accept_new_host_keys=accept, alerts=alerts)
+    now = time.time()
+    lines: list[StatusLine] = []
+    calls: dict[str, Told] = {}
+    for box in state.boxes:
+        seen, key = assess(box, now), key_of(box.spec)
+        once = {a.id: Told(a.level, ended_at(box, a)) for a in seen.alerts if calls_once(a) and not a.muted}
+        before = {id_: known.get(f"{key} {id_}") for id_ in once}
+        told = {id_ for id_, what in before.items() if what is not None and once[id_].at <= what.at + SAME_S}
+        lines.append(status_line(box, seen, now, told))
+        calls |= {f"{key} {id_}": what for id_, what in once.items()}
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
     for line in lines:
         text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
         sys.stdout.write(encode(line).decode() if arguments.json else text)
     sys.stdout.flush()  # a full disk or a reader that has gone is noticed here, where it counts as "could not tell"
+    _note(calls, now)
     return exit_code(line.verdict for line in lines)
+
+
+def _known() -> Mapping[str, Told]:
+    """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
+    from rgt_tui.alerts.statefile import default_path, load
+
+    try:
+        return load(default_path(os.environ)).told.get(LEDGER, {})
+    except OSError:
+        return {}  # what cannot be read was not told
+
+
+def _note(calls: Mapping[str, Told], now: float) -> None:
+    """Remember what this patrol has called for, as long as the file keeps what was told to a sink.
+
+    A disk that fails is no fault here: told twice is better than not at all.
+    """
+    import contextlib
+
+    import msgspec
+
+    from rgt_tui.alerts.statefile import Stored, default_path, load, update
+
+    def change(stored: Stored) -> Stored:
+        before = stored.told.get(LEDGER, {})
+        after = {**before, **calls}
+        told = {**stored.told, LEDGER: after}
+        return stored if after == before else msgspec.structs.replace(stored, told=told)
+
+    path = default_path(os.environ)
+    with contextlib.suppress(OSError):
+        stored = load(path)
+        if change(stored) is not stored:
+            update(path, change, now)
 
 
 def exit_code(verdicts: Iterable[Verdict]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Container
 from typing import Any
 
 import msgspec
@@ -112,13 +113,16 @@ class StatusLine(msgspec.Struct, frozen=True):
     verdict: Verdict
 
 
-def status_line(box: BoxState, seen: Assessment, now: float) -> StatusLine:
+def status_line(
+    box: BoxState, seen: Assessment, now: float, told: Container[str] = frozenset()
+) -> StatusLine:
     """Return the line of a box.
 
     Args:
         box: Its state.
         seen: What `rgt_tui.alerts.assess` says of it.
         now: Client clock.
+        told: Ids of alerts that were told before, for `verdict`.
     """
     return StatusLine(
         box=box.spec.name,
@@ -133,13 +137,18 @@ def status_line(box: BoxState, seen: Assessment, now: float) -> StatusLine:
         link=box.link.value,
         profile=box.spec.profile,
         limited=box.limited,
-        verdict=verdict(seen),
+        verdict=verdict(seen, told),
     )
 
 
-def verdict(seen: Assessment) -> Verdict:
-    """Return what follows. An alert that calls for a person does so also where the box could not be reached."""
-    loud = [alert for alert in seen.alerts if not alert.muted]
+def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
+    """Return what follows. An alert that calls for a person does so also where the box could not be reached.
+
+    Args:
+        seen: The assessment.
+        told: Ids of alerts that somebody was called for before; those that call once do not call again.
+    """
+    loud = [a for a in seen.alerts if not a.muted and not (a.id in told and calls_once(a))]
     if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
         return Verdict.ESCALATE
     return Verdict.UNKNOWN if seen.health in _UNKNOWN else Verdict.HEALTHY
@@ -149,6 +158,12 @@ def calls(alert: Alert) -> bool:
     """Tell whether an alert calls for a person: every error, and the warnings of kinds that do so."""
     kind = BY_ID.get(alert.kind)
     return alert.level == "error" or (kind is not None and kind.escalates)
+
+
+def calls_once(alert: Alert) -> bool:
+    """Tell whether an alert calls for a person once, and not for as long as it holds."""
+    kind = BY_ID.get(alert.kind)
+    return alert.level != "error" and kind is not None and kind.escalates and kind.once
 
 
 def encode(line: StatusLine) -> bytes:

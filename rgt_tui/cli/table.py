@@ -13,6 +13,8 @@ COMMANDS: dict[str, str] = {
     "status": "rgt_tui.cli.status",
     "watch": "rgt_tui.cli.watch",
     "patrol": "rgt_tui.cli.patrol",
+    "alerts": "rgt_tui.cli.try_sinks",
+    "mute": "rgt_tui.cli.muting",
     "logs": "rgt_tui.cli.logs",
     "record": "rgt_tui.cli.record",
     "replay": "rgt_tui.cli.replay",

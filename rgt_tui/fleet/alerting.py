@@ -19,7 +19,7 @@ from rgt_tui.alerts.settings import rows
 from rgt_tui.alerts.sinks.base import Sink
 from rgt_tui.alerts.sinks.build import build
 from rgt_tui.alerts.sinks.delivery import GATHER_S, Delivery
-from rgt_tui.alerts.statefile import Notes
+from rgt_tui.alerts.statefile import Notes, key_of
 from rgt_tui.alerts.wording import beginning, ending, message
 from rgt_tui.fleet.accounts import Accounts
 from rgt_tui.fleet.alert_file import AlertFile
@@ -117,7 +117,7 @@ class Alerting:
             wake: Called when there is something to publish that no box tells.
         """
         self._wake = wake
-        self._keys = {spec.name: f"{spec.name}@{spec.host}" for spec in specs}
+        self._keys = {spec.name: key_of(spec) for spec in specs}
         self._accounts = Accounts(specs)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):

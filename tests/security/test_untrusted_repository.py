@@ -219,6 +219,7 @@ REFUSED = {
     "patrol": ("patrol", "--timeout", "5"),
     "watch": ("watch", "--for", "12"),
     "metrics": ("metrics", "--once", "--timeout", "5"),
+    "alerts": ("alerts", "test"),
 }
 """Commands whose work is to tell somebody: without its sinks and providers they would be silent, and say so instead."""
 LOADING = {
@@ -228,6 +229,7 @@ LOADING = {
     "logs": ("logs", "exec", "--timeout", "5"),
     "record": ("record", "--out", "new.jsonl", "--for", "8"),
     "push": ("push", "--trainer", "exec", "--timeout", "5"),
+    "mute": ("mute", "exec"),
     "trust": ("trust",),
 }
 WRITING = {"add": ("add", "mine", "lab"), "import": ("import", "--write"), "init": ("init",)}
@@ -265,10 +267,14 @@ def test_the_same_repository_acts_once_it_is_trusted(repository: Repository, ear
     said = repository.rgt("status", "--timeout", "15")
     assert "rgt trust" not in said.stderr
     assert {"match-exec", "proxy-command"} <= set(repository.sprung)
+    assert not {"sink", "script"} & set(repository.sprung)
     assert {request.get("Authorization") for request in ear.requests} == {
         f"Bearer {SECRETS[name]}" for name in ("MY_KEY", "RUNPOD_API_KEY")
     }
     assert ear.connections
+    assert repository.rgt("alerts", "test").returncode == 0
+    assert {"sink", "script"} <= set(repository.sprung)
+    assert {request.get("Authorization") for request in ear.requests} >= {"Bearer canary-github"}
 
 
 def test_the_dashboard_says_it_in_a_line_of_its_own(repository: Repository, ear: Ear) -> None:

@@ -99,7 +99,7 @@ class Delivery:
             again = await self._tell()
         except Exception as error:  # a sink's mistake, too, must not end its delivery
             self.failures += 1
-            self._trouble(_reason(error))
+            self._trouble(reason(error))
             pause = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** (self.failures - 1))
             return pause * self._rng.uniform(0.5, 1.0)
         if self.failures:
@@ -141,7 +141,7 @@ class Delivery:
         await self._sink.close()
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Say why, in words that hold no address: those of our own errors alone are known to."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.alerts.mute import DAY_S, UNSEEN_S, Mute, hushed, over, put
+from rgt_tui.alerts.mute import DAY_S, EVERYTHING, UNSEEN_S, Mute, hushed, over, put, silences
 from rgt_tui.alerts.rules import KINDS
 from rgt_tui.model.alert import Alert
 
@@ -67,3 +67,18 @@ def test_money_that_runs_speaks_again_after_a_day(seconds: float | None) -> None
     mutes = put((), "a", "done-billing", seconds, NOW)
     assert quiet(mutes, BILLING, now=NOW + DAY_S - 1) == [True]
     assert quiet(mutes, BILLING, now=NOW + DAY_S) == [False]
+
+
+def test_everything_of_a_box_is_muted_for_a_day_at_most_and_speaks_again_with_anything_of_it() -> None:
+    mutes = put((), "lab", EVERYTHING, None, NOW)
+    assert [(mute.what, mute.until) for mute in mutes] == [("*", NOW + DAY_S)]
+    assert put((), "lab", EVERYTHING, 60.0, NOW)[0].until == NOW + 60.0
+    assert silences(mutes, "lab", "inodes:/data", NOW)
+    assert not silences(mutes, "lab", "inodes:/data", NOW + DAY_S)
+    assert not silences(mutes, "other", "inodes:/data", NOW)
+    alert = Alert("inodes:/data", "warn", "x")
+    assert hushed(mutes, "lab", (alert,), NOW)[0].muted
+    for what in (EVERYTHING, "inodes", "inodes:/data"):
+        assert put(mutes, "lab", what, 0.0, NOW) == ()
+    both = put(put(mutes, "lab", "ecc", 60.0, NOW), "other", EVERYTHING, 60.0, NOW)
+    assert [mute.box for mute in put(both, "lab", EVERYTHING, 0.0, NOW)] == ["other"]

@@ -371,6 +371,8 @@ def test_what_a_finding_says_already(resource: str, gotcha: str, hidden: str) ->
         ({"outcome": "TIMEOUT"}, [("error", "Slurm says TIMEOUT")]),
         ({"outcome": "CANCELLED"}, [("warn", "Slurm says CANCELLED")]),
         ({"exit_code": 0, "outcome": "COMPLETED"}, []),
+        ({"outcome": "COMPLETED"}, []),
+        ({"exit_code": 3, "outcome": "COMPLETED"}, [("error", "exit 3")]),
         ({}, [("warn", "how is not known")]),
     ],
 )

@@ -47,6 +47,19 @@ def decoded(state: BoxState) -> dict[str, Any]:
     return found
 
 
+def test_what_is_over_calls_for_a_person_once_and_what_has_failed_always() -> None:
+    def seen(*alerts: Alert) -> Assessment:
+        return msgspec.structs.replace(assess(box(), NOW), alerts=list(alerts))
+
+    unknown, failed = Alert("ended:a", "warn", "x"), Alert("ended:a", "error", "x")
+    stalled, told = Alert("stalled:a", "warn", "x"), frozenset({"ended:a", "stalled:a"})
+    assert verdict(seen(unknown)) is Verdict.ESCALATE
+    assert verdict(seen(unknown), told) is Verdict.HEALTHY
+    assert verdict(seen(Alert("ended:b", "warn", "x"), unknown), told) is Verdict.ESCALATE
+    assert verdict(seen(failed), told) is Verdict.ESCALATE
+    assert verdict(seen(stalled), told) is Verdict.ESCALATE
+
+
 def test_the_first_keys_are_the_promised_ones() -> None:
     assert StatusLine.__struct_fields__[:8] == PROMISED
     assert tuple(decoded(box()))[:8] == PROMISED

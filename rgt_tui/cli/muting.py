@@ -1,0 +1,180 @@
+"""``rgt mute``: be quiet about alerts of a box, from a shell or a timer job, for every rgt of this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, USAGE
+from rgt_tui.cli.options import Commands, box_names, command, duration, fleet_option, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rgt_tui.alerts.mute import Mute
+    from rgt_tui.alerts.statefile import Stored
+    from rgt_tui.model.box import BoxSpec
+
+USUAL_S = 3600.0
+"""As the key m on the screen."""
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "mute",
+        brief="be quiet about alerts of a box for a while",
+        about="Be quiet about the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
+        "the id that `rgt status --json` prints. It holds for every rgt of this machine, a running dashboard within\n"
+        "5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.",
+        examples=(
+            "rgt mute lab --for 2h",
+            "rgt mute lab idle-gpu --for 30m",
+            "rgt mute lab inodes:/workspace --until-over",
+            "rgt mute lab --off",
+            "rgt mute --list",
+        ),
+    )
+    box = parser.add_argument("box", metavar="BOX", nargs="?", help="name of the box in the fleet file")
+    box.completer = box_names  # type: ignore[attr-defined]
+    what = parser.add_argument(
+        "what", metavar="KIND|ID", nargs="?", help="only this (default: all of the box)"
+    )
+    what.completer = kinds  # type: ignore[attr-defined]
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--for",
+        dest="seconds",
+        type=duration,
+        metavar="TIME",
+        help="so long: 90s, 30m, 2h, 1d (default 1h)",
+    )
+    how.add_argument("--until-over", action="store_true", help="until what is muted is over")
+    how.add_argument("--off", action="store_true", help="speak again")
+    how.add_argument("--list", action="store_true", help="list what is muted")
+    json_option(
+        parser, "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
+    )
+    fleet_option(parser)
+
+
+def kinds(**_: object) -> list[str]:
+    """Return all kinds of alert, for a shell."""
+    from rgt_tui.alerts.rules import BY_ID
+
+    return list(BY_ID)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Mute, speak again, or list; return the exit code."""
+    import os
+    import time
+
+    from rgt_tui.alerts.mute import EVERYTHING, put
+    from rgt_tui.alerts.statefile import default_path, key_of, load
+    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    path, now = default_path(os.environ), time.time()
+    try:
+        config = open_fleet(arguments)
+        if arguments.box is None and not arguments.list:
+            raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
+        specs = chosen(config, [arguments.box] if arguments.box else [])
+        what = EVERYTHING if arguments.what is None else _known(arguments.what)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    try:
+        if arguments.list:
+            _show(specs, load(path).mutes, now, as_json=arguments.json)
+            return OK
+        seconds = 0.0 if arguments.off else None if arguments.until_over else arguments.seconds or USUAL_S
+        key = key_of(specs[0])
+        before = load(path).mutes
+        stored = _changed(path, lambda mutes: put(mutes, key, what, seconds, now), now)
+    except OSError as error:
+        complain(f"cannot write {path}: {error.strerror or error}")
+        return FAILED
+    _tell(specs[0], what, before, stored.mutes, now, as_json=arguments.json)
+    return OK
+
+
+def _known(what: str) -> str:
+    """Return the id of an alert or a kind.
+
+    Raises:
+        FleetFileError: there is no such kind; the nearest is named.
+    """
+    from difflib import get_close_matches
+
+    from rgt_tui.alerts.rules import BY_ID
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    kind = what.partition(":")[0]
+    if kind not in BY_ID:
+        near = get_close_matches(kind, BY_ID, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(BY_ID)}"
+        raise FleetFileError(f"no kind of alert is called {kind!r}; {hint}")
+    return what
+
+
+def _changed(path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float) -> Stored:
+    import msgspec
+
+    from rgt_tui.alerts.statefile import update
+
+    return update(path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now)
+
+
+def _tell(
+    spec: BoxSpec, what: str, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float, *, as_json: bool
+) -> None:
+    """Say what is quiet now, or speaks again."""
+    from rgt_tui.alerts.mute import EVERYTHING
+    from rgt_tui.alerts.statefile import key_of
+
+    key = key_of(spec)
+    made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
+    if made:
+        _show([spec], tuple(made), now, as_json=as_json)
+        return
+    if as_json:
+        return
+    ended = [mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)]
+    names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
+    sys.stdout.write(f"{spec.name}: {f'{names} speaks again' if names else 'nothing of it was muted'}\n")
+
+
+def _holds(mute: Mute, now: float) -> bool:
+    return mute.until is None or now < mute.until
+
+
+def _show(
+    specs: tuple[BoxSpec, ...] | list[BoxSpec], mutes: tuple[Mute, ...], now: float, *, as_json: bool
+) -> None:
+    import time
+
+    from rgt_tui.alerts.mute import EVERYTHING
+    from rgt_tui.alerts.statefile import key_of
+    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.model.plain import clean
+    from rgt_tui.profiles.readings import age
+
+    names = {key_of(spec): spec.name for spec in specs}
+    for mute in mutes:
+        if mute.box not in names or not _holds(mute, now):
+            continue
+        if as_json:
+            body = {"box": names[mute.box], "what": mute.what, "until": mute.until, "since": mute.at}
+            sys.stdout.write(json_line(body).decode())
+            continue
+        what = "everything" if mute.what == EVERYTHING else mute.what
+        end = "until it is over"
+        if mute.until is not None:
+            clock = time.strftime("%Y-%m-%d %H:%M", time.localtime(mute.until))
+            end = f"for {age(mute.until - now)}, until {clock}"
+        sys.stdout.write(clean(f"{names[mute.box]}: {what} is muted {end}") + "\n")

@@ -1,0 +1,108 @@
+"""``rgt alerts test``: send one message to each sink, to see that alerts arrive."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.exits import FAILED, OK, USAGE, epilog
+from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rgt_tui.model.alert import SinkSettings
+
+EXAMPLES = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
+
+
+def add_parser(commands: Commands) -> None:
+    """Declare the command."""
+    parser = command(
+        commands,
+        "alerts",
+        brief="try the sinks that alerts go to",
+        about="Where alerts go beside the screen.",
+        examples=EXAMPLES,
+    )
+    fleet_option(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    test = verbs.add_parser(
+        "test",
+        help="send one message to each sink of the fleet file",
+        description="Send one message to each sink of the fleet file, side by side, and say which of them took it.\n"
+        "Levels, kinds, boxes and quiet hours do not hold it back. Whether a person saw it only that person knows.",
+        epilog=epilog("alerts", *EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    test.add_argument("sinks", metavar="SINK", nargs="*", help="only the sinks of these names (default: all)")
+    json_option(test, "print one JSON object per sink: sink, kind, sent, problem")
+    fleet_option(test)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send; return the exit code."""
+    from difflib import get_close_matches
+
+    from rgt_tui.cli import running
+    from rgt_tui.cli.opening import complain, open_fleet
+    from rgt_tui.fleet.fleet_file import FleetFileError
+
+    try:
+        config = open_fleet(arguments, trusted=True)
+        named = {sink.name: sink for sink in config.alerts.sinks}
+        if not named:
+            raise FleetFileError(f"{config.path} has no [[sinks]]: alerts are on the screen alone")
+        for name in arguments.sinks:
+            if name not in named:
+                near = get_close_matches(name, named, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(named)}"
+                raise FleetFileError(f"{config.path} has no sink {name!r}; {hint}")
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    chosen = [sink for name, sink in named.items() if not arguments.sinks or name in arguments.sinks]
+    return running.run(_send(chosen, as_json=arguments.json))
+
+
+async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
+    import asyncio
+
+    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.model.plain import clean
+
+    problems = await asyncio.gather(*(_one(sink) for sink in sinks))
+    for sink, problem in zip(sinks, problems, strict=True):
+        if as_json:
+            body = {"sink": sink.name, "kind": sink.kind, "sent": problem is None, "problem": problem}
+            sys.stdout.write(json_line(body).decode())
+        else:
+            sys.stdout.write(
+                clean(f"{sink.name}: {'sent' if problem is None else f'failed: {problem}'}") + "\n"
+            )
+    return OK if all(problem is None for problem in problems) else FAILED
+
+
+async def _one(settings: SinkSettings) -> str | None:
+    """Send one message; return why it was not delivered, or None."""
+    import asyncio
+    import os
+    import socket
+    import time
+
+    from rgt_tui.alerts.sinks.build import build
+    from rgt_tui.alerts.sinks.delivery import MARGIN_S, reason
+    from rgt_tui.model.alert import AlertEvent
+
+    text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"
+    event = AlertEvent(what="test", at=time.time(), level="info", title="rgt: test", text=text)
+    sink = build(settings, os.environ)
+    try:
+        async with asyncio.timeout(settings.timeout_s + MARGIN_S):
+            await sink.send(event)
+    except Exception as error:  # whatever it is, the others are tried, and this one is named
+        return reason(error)
+    finally:
+        await sink.close()
+    return None

@@ -1,0 +1,169 @@
+"""`rgt mute`, and what a patrol calls for once: from a timer job, for every rgt of this machine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import BoxSpec
+from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.ssh.conftest import RealSshd, free_port
+
+replace = msgspec.structs.replace
+
+
+def listed(rgt: Rgt, *words: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in rgt.on("mute", "--list", "--json", *words).stdout.splitlines()]
+
+
+@pytest.fixture
+def two(rgt: Rgt) -> Rgt:
+    rgt.fleet.write_text('[boxes.lab]\nhost = "a.invalid"\n[boxes.other]\nhost = "b.invalid"\n')
+    return rgt
+
+
+def test_a_kind_a_box_and_an_alert_are_muted_for_a_time(two: Rgt) -> None:
+    before = time.time()
+    assert two.on("mute", "lab", "idle-gpu", "--for", "30m").returncode == 0
+    assert two.on("mute", "lab", "inodes:/data", "--until-over").returncode == 0
+    done = two.on("mute", "other")
+    assert done.stdout.startswith("other: everything is muted for 1h00, until ")
+    found = {(mute["box"], mute["what"]): mute["until"] for mute in listed(two)}
+    assert set(found) == {("lab", "idle-gpu"), ("lab", "inodes:/data"), ("other", "*")}
+    assert found["lab", "inodes:/data"] is None
+    half = found["lab", "idle-gpu"]
+    assert isinstance(half, float)
+    assert 1800 <= half - before < 1800 + PATIENCE
+    assert [mute["box"] for mute in listed(two, "other")] == ["other"]
+
+
+def test_off_speaks_again(two: Rgt) -> None:
+    for what in ("idle-gpu", "bytes:/"):
+        two.on("mute", "lab", what)
+    assert two.on("mute", "lab", "idle-gpu", "--off").stdout == "lab: idle-gpu speaks again\n"
+    assert two.on("mute", "lab", "--off").stdout == "lab: bytes:/ speaks again\n"
+    done = two.on("mute", "lab", "--off")
+    assert (done.returncode, done.stdout) == (0, "lab: nothing of it was muted\n")
+    assert listed(two) == []
+
+
+@pytest.mark.parametrize("what", [(), ("done-billing",)])
+def test_what_costs_money_speaks_again_after_a_day(two: Rgt, what: tuple[str, ...]) -> None:
+    for how in (("--for", "9d"), ("--until-over",)):
+        two.on("mute", "lab", *what, *how)
+        (mute,) = listed(two)
+        until, since = mute["until"], mute["since"]
+        assert isinstance(until, float)
+        assert isinstance(since, float)
+        assert until - since == 86400
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "which box?"),
+        (("lob",), "did you mean 'lab'?"),
+        (("lab", "idle-gpo"), "did you mean 'idle-gpu'?"),
+        (("lab", "--for", "2 hours"), "90s, 30m, 2h or 1d"),
+        (("lab", "--for", "-3"), "90s"),
+        (("lab", "--for", "nan"), "90s"),
+        (("lab", "--for", "1h", "--off"), "not allowed with"),
+    ],
+)
+def test_mistakes_name_what_is_wrong(two: Rgt, words: tuple[str, ...], said: str) -> None:
+    done = two.on("mute", *words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert listed(two) == []
+
+
+def test_a_running_rgt_hears_of_it(rgt: Rgt) -> None:
+    rgt.fleet.write_text(
+        f'[boxes.lab]\nhost = "127.0.0.1"\nport = {free_port()}\nuser = "x"\nssh_config = "none"\n'
+        "[alerts.unreachable]\nhold_s = 0\n"
+    )
+    watch = rgt.start("watch", "--json", "--no-history")
+    timer = threading.Timer(PATIENCE, watch.kill)
+    timer.start()
+    try:
+        assert watch.stdout is not None
+        lines = iter(watch.stdout)
+        wait_for(lines, muted=False)
+        assert rgt.on("mute", "lab", "unreachable", "--for", "1h").returncode == 0
+        wait_for(lines, muted=True)
+        assert rgt.on("mute", "lab", "--off").returncode == 0
+        wait_for(lines, muted=False)
+    finally:
+        timer.cancel()
+        watch.terminate()
+        watch.communicate()
+
+
+def wait_for(lines: Iterator[bytes], *, muted: bool) -> None:
+    """Read until the one alert is (not) muted; the end of the lines is a failure."""
+    for line in lines:
+        if [alert["muted"] for alert in json.loads(line)["alerts"]] == [muted]:
+            return
+    raise AssertionError(f"it never became {'muted' if muted else 'loud'}")
+
+
+def on_the_box(real_sshd: RealSshd, command: str) -> str:
+    spec = real_sshd.spec
+    words = ["ssh", "-F", "none", "-p", str(spec.port), "-i", str(spec.identity)]
+    words += ["-o", f"UserKnownHostsFile={spec.known_hosts}", f"{spec.user}@127.0.0.1", command]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    return done.stdout.strip()
+
+
+TRAINING = """
+import time
+for step in range(10 ** 9):
+    print(f"step {step} loss {1 / (step + 1):.4f}", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(
+    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
+) -> None:
+    folder = real_sshd.folder / "home" / "mine"
+    folder.mkdir()
+    (folder / "train_mine.py").write_text(TRAINING)
+    rgt.describe([replace(lab, pattern="train_mine")])
+    start = f"cd {folder} && (setsid nohup {lab.python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
+
+    def patrol() -> tuple[int, str]:
+        """The first patrol that has the end in it: one that is early knows nothing of it yet."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            done = rgt.on("patrol", "--json")
+            line = json.loads(done.stdout)
+            if [alert["id"].partition(":")[0] for alert in line["alerts"]] == ["ended"]:
+                return done.returncode, line["verdict"]
+            assert (done.returncode, line["alerts"]) == (0, []), line
+            assert time.monotonic() < deadline, line
+
+    def until_seen(state: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            (box,) = map(json.loads, rgt.on("status", "--json").stdout.splitlines())
+            if state in [run["state"] for run in box["runs"]]:
+                return
+            assert time.monotonic() < deadline, box["runs"]
+
+    for _ in range(2):  # also when it is started again and ends again between two patrols
+        on_the_box(real_sshd, start)
+        until_seen("running")
+        on_the_box(real_sshd, "pkill -f [t]rain_mine.py; true")
+        until_seen("ended")
+        assert patrol() == (1, "escalate")
+        assert patrol() == (0, "healthy")
+    (rgt.folder / ".local/state/rgt/alerts.json").unlink()
+    assert patrol()[0] == 1
+    assert Path(folder).exists()
