@@ -24,7 +24,6 @@ from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.scalars import ScalarFollower
 from rgt_box.verbs import exact, hashing
 
-from rgt_tui.ssh.bundle import build_agent
 from tests.process.box.harness import Agent, make_job
 
 PATIENCE = 30.0
@@ -193,21 +192,6 @@ def test_a_log_that_was_rotated_away_to_it(tmp_path: Path, make: Callable[[Path]
     with at_once("the follower"):
         frame = LogFollower(str(log), (inode, 0), 10).poll()
     assert frame is not None and frame["lines"] == ["two"]
-
-
-@pytest.fixture(scope="module")
-def agent_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    bundle = build_agent()
-    path = tmp_path_factory.mktemp("agent") / bundle.filename
-    path.write_bytes(bundle.data)
-    return path
-
-
-@pytest.fixture
-def agent(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
-    agent = Agent(agent_file, tmp_path / "state")
-    yield agent
-    agent.stop()
 
 
 def beside(place: Path, make: Callable[[Path], None]) -> Path:

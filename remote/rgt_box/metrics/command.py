@@ -7,6 +7,7 @@ import os
 import sys
 
 from rgt_box import options
+from rgt_box.metrics import confined
 from rgt_box.metrics.canonical import choose
 from rgt_box.metrics.discover import Finder, Source, open_source, preference
 from rgt_box.metrics.discover_kinds import identify
@@ -179,12 +180,14 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
+    confined.child.patience = confined.SECONDS + 1.0  # nobody reads once more
     try:
         found, cut = sources(path)
     except OSError as error:
         _tell("%s: %s" % (path, error.strerror or error))
         return WRONG
     readings = [Reading(source) for source in found]
+    confined.child.close()
     _complain(path, readings, cut)
     readings = [reading for reading in readings if any(series.xs for series in reading.store.series.values())]
     if not readings:

@@ -1,5 +1,7 @@
 """What the readers of databases have in common: a row number as the cursor, and nothing to read when nothing changed.
 
+They are used in a child process alone, see `confined`.
+
 A cursor is ``{"inode", "id", "version", "done"}`` and what the format adds.
 """
 
@@ -11,7 +13,7 @@ import time
 from rgt_box.files import open_regular
 from rgt_box.metrics.base import Reader
 from rgt_box.metrics.rows import Upgrade
-from rgt_box.metrics.snapshot import REST, BusyError, Snapshot, settled, version
+from rgt_box.metrics.snapshot import REST, BusyError, Snapshot, is_unchanged, settled, version
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -39,9 +41,9 @@ class Database(Reader):
 
         os.close(open_regular(self.path))
         state = dict(batch.cursor or {})
-        now, quiet = version(self.path), settled(self.path)
-        if state.get("version") == now and state.get("done"):
+        if is_unchanged(self.path, batch.cursor):
             return
+        now, quiet = version(self.path), settled(self.path)
         try:
             with Snapshot(self.path, self._rested) as snapshot:
                 if snapshot.copy_seconds:

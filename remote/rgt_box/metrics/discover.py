@@ -8,7 +8,7 @@ import stat
 import time
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.discover_kinds import RANKS, candidates, identify
+from rgt_box.metrics.discover_kinds import DATABASES, RANKS, candidates, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -304,6 +304,10 @@ def open_source(kind: str, path: str, ended: bool = False) -> Reader:
         from rgt_box.metrics.console.reader import ConsoleReader
 
         return ConsoleReader(path, ended)
+    if kind in DATABASES:
+        from rgt_box.metrics.confined import Confined
+
+        return Confined(kind, path)
     from rgt_box.metrics.kinds import open_reader
 
     return open_reader(kind, path)

@@ -63,6 +63,9 @@ RANKS = {
 }
 """Kind → preference, the best first: exact and small, exact, late, rounded, and stale between two saves."""
 
+DATABASES = ("mlflow", "trackio", "aitoolkit")
+"""Kinds that are read in a process of their own: see `confined`."""
+
 _STEPS = ("step", "global_step", "iteration", "iter", "current_steps", "_step", "train/global_step")
 _MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
 
@@ -232,16 +235,9 @@ def schema(path: str, head: bytes) -> str:
     """Return the statements that made a database, from its first page if they are there."""
     if b"CREATE TABLE" in head and b"metrics" in head and head[100:101] == b"\x0d":
         return head.decode("latin-1")
-    import sqlite3
+    from rgt_box.metrics.confined import tables
 
-    from rgt_box.metrics.snapshot import BusyError, Snapshot
-
-    try:
-        with Snapshot(path) as snapshot:
-            rows = snapshot.db.execute("SELECT sql FROM sqlite_master WHERE type = 'table' LIMIT 200")
-            return "\n".join(str(row[0]) for row in rows)
-    except (OSError, ValueError, BusyError, sqlite3.Error):
-        return ""
+    return tables(path)
 
 
 _SNIFFERS: dict[str, Callable[[str, str, bytes], bool]] = {

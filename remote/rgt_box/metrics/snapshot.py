@@ -13,21 +13,31 @@ from __future__ import annotations
 import os
 import time
 
+from rgt_box.files import open_regular
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import sqlite3
     from types import TracebackType
-    from typing import Callable
+    from typing import Any, Callable
 
 MAGIC = b"SQLite format 3\x00"
 MAX_COPY = 256 << 20
 """A larger database is read when its writer has put its log away."""
 REST = 20.0
 """After a copy, this many times its duration passes before the next one: at most 5 % of the time."""
+LONGEST = 64 << 10
+"""Characters of one statement of a schema that are looked at."""
 FRESH = 2.0
 """Seconds for which the time of a file does not tell two changes apart (clocks of file systems tick coarsely)."""
 STEPS = 20000
 """Thousands of SQLite instructions that one reading may take, whatever the schema does."""
+LENGTH = 64 << 20
+"""Bytes of the longest text that SQLite may make, where Python can tell it so (3.11)."""
+FUNCTIONS = ("count", "length", "like", "max")
+"""SQL functions that our own statements use."""
+SELECT, READ, FUNCTION = 21, 20, 31
+"""Action codes of SQLite's authorizer (sqlite3.h); Python 3.8 lacks the name of the last."""
 
 
 class BusyError(Exception):
@@ -74,7 +84,7 @@ class Snapshot:
             raise BusyError
 
     def _open(self, rested: Callable[[], bool]) -> sqlite3.Connection:
-        with open(self._path, "rb") as file:
+        with open(open_regular(self._path), "rb") as file:
             head = file.read(100)
         if head[:16] != MAGIC or len(head) < 100:
             raise ValueError("not a SQLite database")
@@ -88,7 +98,6 @@ class Snapshot:
         return connect(self._path, "immutable=1" if wal else "mode=ro")
 
     def _copied(self, beside: str) -> sqlite3.Connection:
-        import shutil
         import tempfile
 
         if size(self._path) + size(beside) > MAX_COPY:
@@ -99,8 +108,8 @@ class Snapshot:
         try:
             for _ in range(3):
                 before = generation(self._path, beside)
-                shutil.copyfile(self._path, copy)
-                shutil.copyfile(beside, copy + beside[len(self._path) :])
+                copy_file(self._path, copy)
+                copy_file(beside, copy + beside[len(self._path) :])
                 if generation(self._path, beside) == before:
                     self.copy_seconds = time.monotonic() - began
                     return connect(copy, "mode=rw")
@@ -132,10 +141,47 @@ def connect(path: str, options: str) -> sqlite3.Connection:
         return left[0] < 0
 
     db.set_progress_handler(tick, 1000)
-    db.execute("PRAGMA query_only=1")
-    db.execute("PRAGMA cache_size=-2000")
+    if hasattr(db, "setlimit"):
+        db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LENGTH)
+    for pragma in ("query_only=1", "cache_size=-2000", "trusted_schema=0", "cell_size_check=1"):
+        db.execute("PRAGMA " + pragma)
+    db.set_authorizer(authorize)
     db.text_factory = lambda data: data.decode("utf-8", "replace")
     return db
+
+
+def authorize(action: int, first: str | None, second: str | None, *_: str | None) -> int:
+    """Tell SQLite what a statement may do: read columns, by the few functions that ours use; 0 = yes, 1 = no."""
+    return 0 if action in (SELECT, READ) or (action == FUNCTION and second in FUNCTIONS) else 1
+
+
+def schema(path: str) -> str:
+    """Return the statements that made the tables of a database; "" where it cannot be read."""
+    import sqlite3
+
+    try:
+        with Snapshot(path) as snapshot:
+            rows = snapshot.db.execute("SELECT sql FROM sqlite_master WHERE type = 'table' LIMIT 200")
+            return "\n".join(str(row[0])[:LONGEST] for row in rows)
+    except (OSError, ValueError, BusyError, sqlite3.Error):
+        return ""
+
+
+def is_unchanged(path: str, cursor: Any) -> bool:
+    """Tell whether a database is what it was when it was read to its end."""
+    return bool(cursor and cursor.get("done") and cursor.get("version") == version(path))
+
+
+def copy_file(source: str, target: str) -> None:
+    """Copy a regular file.
+
+    Raises:
+        OSError: when it is none, or cannot be copied.
+    """
+    import shutil
+
+    with open(open_regular(source), "rb") as reader, open(target, "wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
 
 
 def settled(path: str) -> bool:
@@ -181,10 +227,10 @@ def generation(path: str, beside: str) -> tuple[int, int, bytes, bytes]:
     its header is enough. A journal undoes what it was written for, so the database must not commit meanwhile: its
     change counter and time tell that.
     """
-    with open(beside, "rb") as file:
+    with open(open_regular(beside), "rb") as file:
         head = file.read(32)
     if beside.endswith("-wal"):
         return 0, 0, b"", head
     found = os.stat(path)
-    with open(path, "rb") as file:
+    with open(open_regular(path), "rb") as file:
         return found.st_size, found.st_mtime_ns, file.read(100)[24:28], head

@@ -1,0 +1,277 @@
+"""A database made to hurt costs the box neither memory nor time: it is read by a child that may have little of both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.metrics import confined, snapshot
+from rgt_box.metrics.discover import open_source
+from rgt_box.metrics.discover_kinds import DATABASES, identify
+from rgt_box.metrics.segments import read_all
+
+from tests.process.box.harness import Agent, pythons, until
+
+MIB = 1 << 20
+TRACKIO = "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT{})"
+MLFLOW = "CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN{})"
+AITOOLKIT = (
+    "CREATE TABLE steps (step INTEGER, wall_time REAL{}); "
+    "CREATE TABLE metrics (step INTEGER, key TEXT, value_real REAL, value_text TEXT)"
+)
+
+
+def make(path: Path, script: str) -> Path:
+    with sqlite3.connect(path) as db:
+        db.executescript(script)
+    db.close()
+    return path
+
+
+def good(path: Path, kind: str = "trackio") -> Path:
+    row = {
+        "trackio": """INSERT INTO metrics VALUES (1, '2026-11-21T09:36:31', 'r', 3, '{"loss": 0.5}')""",
+        "mlflow": "INSERT INTO metrics VALUES ('loss', 0.5, 1795253821902, 'r', 3, 0)",
+        "aitoolkit": "INSERT INTO steps VALUES (3, 1.79e9); INSERT INTO metrics VALUES (3, 'loss', 0.5, NULL)",
+    }
+    schema = {"trackio": TRACKIO, "mlflow": MLFLOW, "aitoolkit": AITOOLKIT}
+    return make(path, schema[kind].format("") + ";" + row[kind])
+
+
+def generated(path: Path, kind: str = "trackio") -> Path:
+    """12 KB that ask for gigabytes: a column that is made when it is read."""
+    column = {"trackio": "metrics TEXT", "mlflow": "key TEXT", "aitoolkit": "value_real REAL"}[kind]
+    return _with_column(path, kind, column, "hex(zeroblob(1))", "499000000")
+
+
+def slow(path: Path) -> Path:
+    """A column whose value takes minutes inside of one instruction, where no progress handler looks."""
+    expression = "instr(hex(zeroblob(1)) || hex(zeroblob(1)), hex(zeroblob(1)) || 'x')"
+    return _with_column(path, "trackio", "step INTEGER", expression, "8000000")
+
+
+def _with_column(path: Path, kind: str, column: str, expression: str, size: str) -> Path:
+    schema = {"trackio": TRACKIO, "mlflow": MLFLOW, "aitoolkit": AITOOLKIT}[kind].format("")
+    row = {
+        "trackio": "INSERT INTO metrics (id) VALUES (1)",
+        "mlflow": "INSERT INTO metrics (value) VALUES (1)",
+        "aitoolkit": "INSERT INTO steps VALUES (1, 1.0); INSERT INTO metrics (step, key) VALUES (1, 'loss')",
+    }[kind]
+    schema = schema.replace(column, f"{column} GENERATED ALWAYS AS ({expression}) VIRTUAL")
+    make(path, f"{schema}; {row}")
+    # The size only now: SQLite makes the column when the row is written, too.
+    return make(
+        path,
+        "PRAGMA writable_schema=1; "
+        f"UPDATE sqlite_master SET sql = replace(sql, 'zeroblob(1)', 'zeroblob({size})') WHERE name = 'metrics'",
+    )
+
+
+@pytest.fixture(autouse=True)
+def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[confined.Child]:
+    child = confined.Child()
+    child.patience = 30.0
+    monkeypatch.setattr(confined, "child", child)
+    yield child
+    child.close()
+
+
+def peak(words: list[str], env: dict[str, str]) -> tuple[int, float, bytes]:
+    """Run a command; return the peak of resident bytes of it and its children, its seconds, its output."""
+    began = time.monotonic()
+    process = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert process.stdout is not None
+    text = process.stdout.read()
+    process.stdout.close()
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss * 1024, time.monotonic() - began, text
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_an_honest_database(kind: str, tmp_path: Path) -> None:
+    path = good(tmp_path / "x.db", kind)
+    assert identify(str(path), (kind,)) == kind
+    store, problems = read_all(open_source(kind, str(path)))
+    assert problems == []
+    assert [series.ys for series in store.series.values()] == [[0.5]]
+
+
+@pytest.mark.parametrize("python", pythons())
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_generated_column_costs_no_memory(kind: str, tmp_path: Path, agent: Agent, python: str) -> None:
+    """Below Python 3.11 SQLite cannot be told its longest text: there the address space alone decides."""
+    agent.python = python
+    path = generated(tmp_path / "x.db", kind)
+    assert path.stat().st_size < 20_000
+    most, _, text = peak(agent.command("scalars", str(path)), agent.env)
+    assert most < 300 * MIB
+    assert b"no scalars found" in text
+    assert b"Traceback" not in text
+
+
+def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(
+    tmp_path: Path, agent: Agent
+) -> None:
+    path = tmp_path / "x.db"
+    make(
+        path,
+        ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + TRACKIO.format(""),
+    )
+    assert b"CREATE TABLE metrics" not in path.read_bytes()[: 64 << 10]
+    assert identify(str(path), DATABASES) == "trackio"
+
+
+def test_one_instruction_without_an_end_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined.Child
+) -> None:
+    path = slow(tmp_path / "x.db")
+    reader = open_source("trackio", str(path))
+    batch = reader.read()
+    (problem,) = batch.problems
+    assert problem.reason == "left alone for 60 s, since reading it failed: it took more than 10 s"
+    assert (batch.points, batch.cursor) == ([], None)
+    began = time.monotonic()
+    assert reader.read().problems == []  # it is left alone
+    assert time.monotonic() - began < 1.0
+    assert good(tmp_path / "good.db") and open_source("trackio", str(tmp_path / "good.db")).read().points
+
+
+def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: confined.Child) -> None:
+    """The answer comes later, and what others ask meanwhile is not lost."""
+    hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
+    a_child_of_its_own.patience = confined.PATIENCE
+    one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
+    began = time.monotonic()
+    first = one.read()
+    assert (first.points, first.problems, first.more) == ([], [], False)
+    assert other.read().points == []  # the child is busy
+    assert time.monotonic() - began < 5.0
+    until(lambda: other.read().points, "the honest one's answer")
+    assert [problem.reason for problem in one.read().problems] == [
+        "left alone for 60 s, since reading it failed: it took more than 10 s"
+    ]
+
+
+def test_the_rest_doubles_and_an_answer_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined.Child
+) -> None:
+    path = good(tmp_path / "x.db")
+    now = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    answers: list[Any] = [confined.Ended("x"), confined.Ended("x"), None, confined.Ended("x")]
+    real = a_child_of_its_own.ask
+
+    def ask(request: dict[str, Any]) -> dict[str, Any]:
+        answer = answers.pop(0)
+        if answer is not None:
+            raise answer
+        return real(request)
+
+    monkeypatch.setattr(a_child_of_its_own, "ask", ask)
+    reader = open_source("trackio", str(path))
+
+    def told() -> list[str]:
+        return [problem.reason[:20] for problem in reader.read().problems]
+
+    assert told() == ["left alone for 60 s,"]
+    now[0] += 59.0
+    assert (told(), len(answers)) == ([], 3)
+    now[0] += 2.0
+    assert told() == ["left alone for 120 s"]
+    now[0] += 121.0
+    assert reader.read().points
+    assert told() == ["left alone for 60 s,"]
+
+
+def test_an_unchanged_database_is_not_asked_for(
+    tmp_path: Path, a_child_of_its_own: confined.Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = good(tmp_path / "x.db")
+    os.utime(path, (1.79e9, 1.79e9))
+    reader = open_source("trackio", str(path))
+    first = reader.read()
+    assert first.points
+    monkeypatch.setattr(a_child_of_its_own, "ask", lambda *_: pytest.fail("it is asked for"))
+    again = reader.read(first.cursor)
+    assert (again.points, again.cursor, again.problems) == ([], first.cursor, [])
+
+
+def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
+    tmp_path: Path, a_child_of_its_own: confined.Child
+) -> None:
+    path = good(tmp_path / "x.db")
+    assert open_source("trackio", str(path)).read().points
+    process, folder = a_child_of_its_own._process, a_child_of_its_own._folder
+    assert process is not None and os.path.isdir(folder)
+    process.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    found = [open_source("trackio", str(path)).read() for _ in range(2)]
+    assert found[-1].points
+    assert not os.path.exists(folder)
+
+
+def test_only_what_our_statements_need_is_allowed(tmp_path: Path) -> None:
+    path = good(tmp_path / "x.db")
+    db = snapshot.connect(str(path), "mode=ro")
+    assert db.execute(
+        "SELECT count(*), max(length(metrics)) FROM metrics WHERE run_name NOT LIKE 'x/%'"
+    ).fetchone()
+    for refused in (
+        "SELECT hex(metrics) FROM metrics",
+        "SELECT randomblob(10)",
+        "ATTACH '/tmp/x' AS y",
+        "PRAGMA query_only=0",
+        "INSERT INTO metrics (id) VALUES (9)",
+        "CREATE TEMP TABLE t (a)",
+        "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c) SELECT n FROM c",
+        "SELECT load_extension('x')",
+    ):
+        with pytest.raises(sqlite3.Error, match=r"not authorized|prohibited|not permitted"):
+            db.execute(refused).fetchone()
+    db.close()
+
+
+def test_a_watch_goes_on_beside_hostile_databases(tmp_path: Path, agent: Agent) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    for kind in DATABASES:
+        generated(run / f"{kind}.db", kind)
+    slow(run / "slow.db")
+    good(run / "good.db")
+    log = tmp_path / "good.log"
+    log.write_text("here\n")
+    channel = agent.watch(runs=[str(run)], logs=[str(log)], interval=1.0)
+    missing = {"LogLines", "Scalars"}
+    for frame in channel.frames():
+        assert getattr(frame, "kind", "") not in ("files-hang", "follow-failed"), frame
+        missing.discard(type(frame).__name__)
+        if not missing:
+            break
+    assert not missing
+    status = Path(f"/proc/{channel.process.pid}/status").read_text()
+    words = dict(line.split(":", 1) for line in status.splitlines())
+    assert int(words["VmHWM"].split()[0]) * 1024 < 150 * MIB
+    channel.kill()
+
+
+def test_the_child_takes_requests_as_lines(tmp_path: Path) -> None:
+    """What is sent between agent and child is what `pack` and `unpack` agree on, NaN included."""
+    from rgt_box.metrics.base import Batch, Point
+
+    batch = Batch("x", {"id": 3})
+    batch.points = [Point("loss", "step", 1.0, float("nan"), None, "g")]
+    batch.start(2.0, "again")
+    batch.problem(5, "why")
+    batch.more = batch.reset = True
+    other = Batch("x", None)
+    confined.unpack(json.loads(json.dumps(confined.pack(batch))), other)
+    assert repr(confined.pack(other)) == repr(confined.pack(batch))
