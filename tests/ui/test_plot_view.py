@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model.run import RunState, Series
+from rgt_tui.ui.plot.frame import Curve, compose
 from rgt_tui.ui.plot.settings import SMOOTHING, Settings, metrics_of, tag
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
+from rgt_tui.ui.plot.trace import Trace
 from rgt_tui.ui.plot.view import MIN_SPAN, View
 
 WHOLE = (0.0, 2400.0)
@@ -99,11 +101,60 @@ def test_step_ticks_are_whole() -> None:
         ([1.5, 2.0, 3.0, 4.0], ["1.5", "2.0", "3.0", "4.0"]),
         ([1e-5, 2e-5], ["1e-5", "2e-5"]),
         ([1e-4, 1e-2, 1.0], ["0.0001", "0.01", "1"]),
+        ([1.0e-4, 1.2e-4, 1.4e-4], ["1.0e-4", "1.2e-4", "1.4e-4"]),
+        ([0.0, 2e-5, 4e-5], ["0", "2e-5", "4e-5"]),
+        ([1_200_000, 1_400_000], ["1.2e6", "1.4e6"]),
+        ([2.0000001, 2.0000002], ["2.0000001", "2.0000002"]),
+        ([0.25, 0.5, 0.75], ["0.25", "0.50", "0.75"]),
+        ([-2.5, 0.0, 2.5], ["-2.5", "0.0", "2.5"]),
         ([], []),
     ],
 )
 def test_labels_share_a_precision(ticks: list[float], expected: list[str]) -> None:
     assert labels(ticks) == expected
+
+
+@given(st.floats(-1e15, 1e15), st.floats(1e-12, 1e15), st.integers(1, 30), st.booleans())
+def test_labels_are_distinct_and_true_to_a_quarter_step(
+    low: float, span: float, most: int, log: bool
+) -> None:
+    ticks = log_ticks(abs(low) + 1e-12, abs(low) + span, most) if log else linear_ticks(low, low + span, most)
+    ticks = [tick for at, tick in enumerate(ticks) if tick not in ticks[:at]]
+    names = labels(ticks)
+    assert len(set(names)) == len(ticks), names
+    for at, (tick, name) in enumerate(zip(ticks, names, strict=True)):
+        gaps = [abs(tick - other) for other in ticks[max(0, at - 1) : at + 2] if other != tick]
+        said = float(name.replace(",", ""))
+        assert abs(said - tick) <= min(gaps, default=abs(tick)) / 4, (tick, name)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (1.00e-4, 1.03e-4),
+        (2.0, 2.0000001),
+        (1e9, 1e9 + 1e-3),
+        (1e17, 1e17 + 64),
+        (0.1, 0.1000000001),
+        (5e6, 5.00001e6),
+    ],
+)
+@pytest.mark.parametrize("width", [16, 24, 40, 80, 200])
+@pytest.mark.parametrize("log", [False, True])
+def test_no_label_at_the_left_is_cut_off_into_another_number(
+    low: float, high: float, width: int, log: bool
+) -> None:
+    trace = Trace()
+    trace.feed(Series().extended([(i, low + (high - low) * i / 99) for i in range(100)]))
+    frame = compose([Curve(trace, 0)], (width, 20), view=View(), log=log)
+    said = []
+    for row in frame.rows[:-2]:
+        left = row[0][0].strip()
+        assert len(row[0][0]) <= max(2, width // 3 + 1)
+        if left:
+            said.append(left)
+            assert frame.low <= float(left.replace(",", "")) <= frame.high, left
+    assert len(set(said)) == len(said), said
 
 
 def test_ticks_of_a_broken_range_are_harmless() -> None:

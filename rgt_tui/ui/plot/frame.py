@@ -17,6 +17,8 @@ from rgt_tui.ui.plot.view import View
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of what is not a curve; those of curves start at `FIRST_CURVE`, two for each."""
 FIRST_CURVE = 8
+WIDEST = 20
+"""Columns of the longest label at the left."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,9 @@ def compose(
     most = max(2, rows // 4)
     ticks = log_ticks(scale.low, scale.high, most) if log else linear_ticks(scale.low, scale.high, most)
     names = labels(ticks)
-    gutter = min(12, max((len(name) for name in names), default=1)) + 2
+    widest = min(WIDEST, width // 3)
+    names = [name if len(name) <= widest else "" for name in names]  # cut off, a number is another number
+    gutter = max((len(name) for name in names), default=1) + 2
     canvas = Canvas(width - gutter, rows, ascii_only=ascii_only)
     frame = Frame((), gutter, canvas.width, window, reach, scale.low, scale.high, log)
     for curve in curves:
@@ -109,7 +113,7 @@ def compose(
     lines: list[Row] = []
     for y, line in enumerate(canvas.rows()):
         name = at_row.get(y)
-        left = f"{name[: gutter - 2]:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
+        left = f"{name:>{gutter - 2}} " if name is not None else " " * (gutter - 1)
         lines.append(((left, LABEL), (tee if name is not None else bar, AXIS), *line))
     lines.extend(_x_axis(frame, curves, cross, ascii_only))
     return Frame(tuple(lines), gutter, canvas.width, window, reach, scale.low, scale.high, log)

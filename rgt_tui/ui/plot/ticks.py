@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
+from collections.abc import Sequence
 
 _NICE = (1.0, 2.0, 5.0, 10.0)
 _LOG_SETS: tuple[tuple[float, ...], ...] = (
@@ -30,7 +30,8 @@ def linear_ticks(low: float, high: float, most: int, *, whole: bool = False) -> 
     step = nice_step(high - low, most, whole=whole)
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first + 1
-    return [(first + i) * step for i in range(max(0, min(count, 2 * most + 2)))]
+    # Far from zero, neighbours may be one and the same number.
+    return list(dict.fromkeys((first + i) * step for i in range(max(0, min(count, 2 * most + 2)))))
 
 
 def log_ticks(low: float, high: float, most: int) -> list[float]:
@@ -57,19 +58,43 @@ def log_ticks(low: float, high: float, most: int) -> list[float]:
     return ticks or [tick for tick in linear_ticks(low, high, most) if tick > 0]
 
 
-def labels(ticks: list[float]) -> list[str]:
-    """Write the ticks of one axis with one precision."""
+def labels(ticks: Sequence[float]) -> list[str]:
+    """Write the ticks of one axis with one precision: no two alike, and none a quarter of a step from its place.
+
+    As few digits as write every tick exactly; where that takes too many, as few as keep the promise above.
+    """
     if not ticks:
         return []
+    near = [_nearest(ticks, place) for place in range(len(ticks))]
     biggest = max(abs(tick) for tick in ticks)
-    gaps = [b - a for a, b in pairwise(ticks) if b > a]
-    finest = min(gaps, default=biggest or 1.0)
-    if biggest and (biggest < 1e-3 or biggest >= 1e6):
-        return [f"{tick:.0e}".replace("e-0", "e-").replace("e+0", "e") if tick else "0" for tick in ticks]
     smallest = min((abs(tick) for tick in ticks if tick), default=1.0)
-    if smallest < 1e-3:
-        return [f"{tick:g}" for tick in ticks]
-    decimals = min(6, max(0, -math.floor(math.log10(min(finest, smallest)) + 1e-9)))
-    if any(abs(round(tick, decimals) - tick) > 1e-9 * biggest for tick in ticks):
-        decimals += 1
-    return [f"{tick:,.{decimals}f}" for tick in ticks]
+    plain = [f",.{digits}f" for digits in range(16)] if 1e-3 <= biggest < 1e6 else []
+    powers = [f".{digits}e" for digits in range(17)]
+    first = plain[:13] if smallest >= 1e-3 else ["g"] * bool(plain)
+    exact = [1e-9 * biggest] * len(ticks)
+    for allowed, formats in ((exact, [*first, *powers[:8]]), (near, [*plain, *powers])):
+        for how in formats:
+            names = [_short(format(tick, how)) for tick in ticks]
+            wrong = [
+                abs(float(name.replace(",", "")) - tick) for name, tick in zip(names, ticks, strict=True)
+            ]
+            if len({*names}) == len(names) and all(
+                w <= a and w <= n for w, a, n in zip(wrong, allowed, near, strict=True)
+            ):
+                return names
+    return [repr(tick) for tick in ticks]
+
+
+def _nearest(ticks: Sequence[float], place: int) -> float:
+    """Return a quarter of the way from a tick to its nearest neighbour; without one, a quarter of itself."""
+    here = ticks[place]
+    ways = [abs(here - other) for other in (*ticks[:place][-1:], *ticks[place + 1 :][:1])]
+    return min(ways, default=abs(here)) / 4
+
+
+def _short(name: str) -> str:
+    """Write a power without zeros and a plus: ``1e-4``, ``2e6``; zero is ``0``."""
+    mantissa, _, power = name.partition("e")
+    if not power:
+        return name
+    return f"{mantissa}e{int(power)}" if float(mantissa) else "0"
