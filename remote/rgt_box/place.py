@@ -1,23 +1,112 @@
-"""Where the agent lives on a box: its state directory, its own file, and the identity of this boot."""
+"""Where the agent lives on a box: its state directory, its own file, and the identity of this host and boot.
+
+Hosts may share a home directory (NFS), containers even the kernel, the home and ``/dev/shm``: each has a state
+directory of its own below the shared one, and says in it whose it is.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+import zlib
 
-from rgt_box import procstat
+from rgt_box import files, lock, procstat
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+OWNER, LOCK, RING = "host.json", "recorder.lock", "ring"
+"""Names in a state directory: whose it is, what its recorder holds, and its history."""
 _NAME = re.compile(r"rgt-box-([0-9a-f]{8,64})\.pyz$")
 
 
 def state_dir() -> str:
-    """Return the directory for the ring, locks and pid files; it need not exist yet."""
+    """Return the directory for the ring, locks and pid files of this host; it need not exist yet.
+
+    ``RGT_STATE_DIR`` is taken as it is. Else it is a directory for each host below ``~/.cache/rgt``: by its name and
+    machine id, so that history outlives a reboot and the restart of a container. Where another one that is alive has
+    the same, as two containers with ``--network host`` do, it is one for this boot alone.
+    """
     own = os.environ.get("RGT_STATE_DIR")
     if own:
         return own
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(cache, "rgt")
+    base = os.path.join(cache, "rgt")
+    mine = identity()
+    usual = os.path.join(base, "host-" + mine["host"])
+    for folder in [base, *_hosts(base)]:
+        owner = files.read_json(os.path.join(folder, OWNER), 4096)
+        if owner == mine or (owner is None and folder == base and _is_old_one_of_ours(base)):
+            return folder
+    for folder in (base, usual):
+        owner = files.read_json(os.path.join(folder, OWNER), 4096)
+        if owner is not None and owner.get("host") == mine["host"]:
+            # Another boot's, of this host most likely; while its recorder lives it is no past one.
+            taken = lock.is_held(os.path.join(folder, LOCK))
+            return (
+                folder if not taken else "%s-%08x" % (usual, zlib.crc32(repr(sorted(mine.items())).encode()))
+            )
+    return usual
+
+
+def claim(folder: str) -> None:
+    """Say that a state directory is this host's; to be called by who holds its lock.
+
+    Raises:
+        OSError: when that cannot be written.
+    """
+    if files.read_json(os.path.join(folder, OWNER), 4096) != identity():
+        files.write_json(os.path.join(folder, OWNER), identity())
+
+
+def neighbours(folder: str) -> list[str]:
+    """Return the state directories of other hosts beside this one's; [] where that was given by ``RGT_STATE_DIR``."""
+    if os.environ.get("RGT_STATE_DIR"):
+        return []
+    base = os.path.dirname(folder) if os.path.basename(folder).startswith("host-") else folder
+    return [path for path in _hosts(base) if path != folder]
+
+
+def identity() -> dict[str, Any]:
+    """Return what identifies this host, and this life of it: its name, its boot, and its namespace of processes."""
+    name = os.uname().nodename
+    machine = files.read("/etc/machine-id", 256) or b""
+    number = zlib.crc32(os.fsencode(name) + b"\0" + machine.strip())
+    return {
+        "host": "%s-%08x" % (re.sub(r"[^\w.\-]", "_", name)[:40] or "unnamed", number),
+        "boot": boot_id(),
+        "processes": namespace(),
+    }
+
+
+def namespace() -> int:
+    """Return the number of this process's pid namespace, which containers of one kernel tell apart; 0 where unknown."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def _hosts(base: str) -> list[str]:
+    try:
+        return sorted(os.path.join(base, name) for name in os.listdir(base) if name.startswith("host-"))
+    except OSError:
+        return []
+
+
+def _is_old_one_of_ours(base: str) -> bool:
+    """Tell whether what an rgt has left here that knew of no hosts is all of this boot: of no other host, then."""
+    from rgt_box.history.reader import headers_of  # here: who has no such directory does without
+
+    holder = lock.holder(os.path.join(base, LOCK))
+    if lock.is_held(os.path.join(base, LOCK)) and procstat.is_alive(
+        int(holder.get("pid") or 0), holder.get("ticks")
+    ):
+        return True
+    boots = {boot for _, boot, _ in headers_of(os.path.join(base, RING))}
+    return boots == {boot_id()}
 
 
 def root() -> str:

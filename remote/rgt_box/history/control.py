@@ -65,6 +65,14 @@ def is_running(folder: str) -> bool:
     return any(lock.is_held(os.path.join(where, layout.LOCK)) for where in home.places(folder))
 
 
+def elsewhere(folder: str) -> str | None:
+    """Return whose recorder holds the lock, if it is another host's or container's."""
+    owner = files.read_json(os.path.join(folder, place.OWNER), 4096)
+    if owner is None or owner == place.identity() or not is_running(folder):
+        return None
+    return "%s is in use by the recorder of %s; set another RGT_STATE_DIR here" % (folder, owner.get("host"))
+
+
 def signal_recorder(folder: str, number: int) -> bool:
     """Send a signal to the recorder, whose pid is only trusted together with its start time."""
     for where in home.places(folder):

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 import zlib
 
-from rgt_box import files, procstat
+from rgt_box import files, lock, place, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 RAM_BYTES = 4 << 20
 """Size of the ring in memory: about an hour of samples, or many more events."""
+
+FORGET_HOSTS = 14 * 86400.0
+"""Seconds: cluster nodes and containers come and go under new names."""
 
 
 def ram(folder: str, make: bool = False) -> str | None:
@@ -27,10 +31,9 @@ def ram(folder: str, make: bool = False) -> str | None:
         folder: The state directory.
         make: Also make it when it is missing.
     """
-    name = "rgt-%d-%08x" % (
-        os.getuid(),
-        zlib.crc32(os.path.realpath(folder).encode("utf-8", "surrogateescape")),
-    )
+    # Containers may share /dev/shm, and have the same path to a state directory: by the life of the box they differ.
+    whose = "%s\0%s\0%d" % (os.path.realpath(folder), place.boot_id(), place.namespace())
+    name = "rgt-%d-%08x" % (os.getuid(), zlib.crc32(whose.encode("utf-8", "surrogateescape")))
     own = os.environ.get("RGT_RAM_DIR")
     for base in [own] if own else ["/dev/shm", "/run/user/%d" % os.getuid()]:
         path = os.path.join(base, name)
@@ -59,6 +62,27 @@ def places(folder: str) -> list[str]:
     return [folder] if memory is None else [folder, memory]
 
 
+def forget_hosts(folder: str) -> None:
+    """Remove the history of hosts that share this home directory and have written none for long: 64 MiB each."""
+    import shutil
+
+    for path in place.neighbours(folder):
+        ring = os.path.join(path, place.RING)
+        try:
+            written = max(os.stat(item).st_mtime for item in [path, *_inside(path), *_inside(ring)])
+        except OSError:
+            continue  # another host removes it just now
+        if time.time() - written > FORGET_HOSTS and not lock.is_held(os.path.join(path, place.LOCK)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
+    except OSError:
+        return []
+
+
 def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
     """Write a small file where it can be written; False when that is nowhere."""
     try:
@@ -80,8 +104,8 @@ def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
 
 def read_json(folder: str, name: str) -> dict[str, Any]:
     """Return a small file; what stands in memory is newer. {} where there is none."""
-    for place in reversed(places(folder)):
-        found = files.read_json(os.path.join(place, name))
+    for where in reversed(places(folder)):
+        found = files.read_json(os.path.join(where, name))
         if found is not None:
             return found
     return {}
@@ -89,8 +113,8 @@ def read_json(folder: str, name: str) -> dict[str, Any]:
 
 def read_status(folder: str, name: str) -> dict[str, Any] | None:
     """Return what a live process has written; None when none has."""
-    for place in places(folder):
-        found = files.read_json(os.path.join(place, name))
+    for where in places(folder):
+        found = files.read_json(os.path.join(where, name))
         if found is not None and procstat.is_alive(int(found.get("pid") or 0), found.get("ticks")):
             return found
     return None
@@ -98,5 +122,5 @@ def read_status(folder: str, name: str) -> dict[str, Any] | None:
 
 def unlink(folder: str, name: str) -> None:
     """Remove a small file wherever it stands."""
-    for place in places(folder):
-        files.unlink(os.path.join(place, name))
+    for where in places(folder):
+        files.unlink(os.path.join(where, name))

@@ -11,7 +11,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LOCK, STATUS, CONFIG, RING = "recorder.lock", "recorder.json", "recorder-config.json", "ring"
+LOCK, RING = place.LOCK, place.RING
+STATUS, CONFIG = "recorder.json", "recorder-config.json"
 FOUND = "found.json"
 
 VERSION = 3

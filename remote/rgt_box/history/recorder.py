@@ -163,6 +163,16 @@ def write_status(folder: str, status: dict[str, Any]) -> None:
     home.write_json(folder, STATUS, status)
 
 
+def claim(held: lock.Lock) -> None:
+    """Say whose the state directory is, where that can be written: what stands in memory is this box's anyway."""
+    folder = os.path.dirname(held.path)
+    try:
+        place.claim(folder)
+        home.forget_hosts(folder)
+    except OSError:
+        pass
+
+
 def hold(folder: str) -> lock.Lock | None:
     """Take the recorder's lock, in memory where the state directory cannot be written; None when it is taken.
 
@@ -199,6 +209,7 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
             return ALREADY
         home.unlink(folder, STATUS)
         held.write(describe_self())
+        claim(held)
         Recorder(folder, Store(folder, place.boot_id()), idle_hours).run()
     except (OSError, ValueError) as error:
         text = "the ring in %s cannot be written: %s" % (folder, background.describe(error))

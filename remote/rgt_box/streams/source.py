@@ -144,7 +144,12 @@ def open_source(
     status = control.ensure(folder)
     if status is not None:
         return RingSource(folder, after), status, None
-    why = control.unwritable(folder) or control.failure(folder) or "the recorder does not start"
+    why = (
+        control.unwritable(folder)
+        or control.failure(folder)
+        or control.elsewhere(folder)
+        or "the recorder does not start"
+    )
     local = LocalSource(folder, config, after)
     limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]
     return local, {"gpu_source": local.gpu_source, "limited": limited}, why

@@ -143,6 +143,7 @@ class Watch:
     def _reopen(self) -> None:
         """The recorder is gone (or may be back): start it anew behind what was sent already."""
         after = {"boot": self._coalescer.boot, "seq": self._coalescer.seq}
+        self._folder = place.state_dir()
         self._register(after)
         self._source.close()
         self._source, _, why = open_source(self._folder, self._config, after)

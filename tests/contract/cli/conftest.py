@@ -91,7 +91,7 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 def stop_recorder(running: RealSshd) -> None:
     """The recorder outlives every connection, and must not outlive the tests."""
     for agent in (running.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
-        state = {**os.environ, "RGT_STATE_DIR": str(agent.parent)}
+        state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
         subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)
 
 

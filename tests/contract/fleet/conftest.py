@@ -18,5 +18,5 @@ def recorders_end(real_sshd: RealSshd) -> Iterator[None]:
     """The recorder outlives every connection, and must not outlive the tests."""
     yield
     for agent in (real_sshd.folder / "home/.cache/rgt").glob("rgt-box-*.pyz"):
-        state = {**os.environ, "RGT_STATE_DIR": str(agent.parent)}
+        state = {**os.environ, "XDG_CACHE_HOME": str(agent.parent.parent)}
         subprocess.run([sys.executable, "-I", "-S", str(agent), "record", "--stop"], env=state, check=False)

@@ -1,0 +1,236 @@
+"""Hosts that share a home directory, and containers that share the kernel and /dev/shm, too: each shows its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from rgt_box import place
+from rgt_box.history import home
+
+from rgt_tui.model import protocol
+from tests.process.box.harness import Agent, Channel, until
+
+NODE = "rgt-test-node"
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to make namespaces")
+
+
+class Container(Agent):
+    """An agent in namespaces of its own; home directory and /dev/shm are everybody's."""
+
+    def __init__(self, path: Path, shared: Path, hostname: str, before: str = "true") -> None:
+        super().__init__(path, shared / ".cache/rgt")
+        self.env["HOME"] = str(shared)
+        self.env["RGT_FIND_SECONDS"] = "0.5"
+        for name in ("RGT_STATE_DIR", "XDG_CACHE_HOME"):
+            self.env.pop(name, None)
+        flags = ["--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+        script = f"hostname {hostname} && {before} && echo up && exec sleep 1000"
+        self.process = subprocess.Popen(["unshare", *flags, "sh", "-ec", script], stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"up\n"
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        self.first = int(children.read_text().split()[0])
+
+    def inside(self, *words: str) -> list[str]:
+        return ["nsenter", "--target", str(self.first), "--mount", "--pid", "--uts", "--", *words]
+
+    def command(self, *words: str) -> list[str]:
+        return self.inside(*super().command(*words))
+
+    def recorder(self) -> dict[str, object] | None:
+        done = self.run("record", "--status")
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def end(self) -> None:
+        """All of it, as when a container is stopped."""
+        for channel in self.channels:
+            channel.process.kill()
+            channel.process.wait()
+        self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        until(lambda: not Path(f"/proc/{self.first}").exists(), "the end of the container")
+
+
+Make = Callable[..., Container]
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Path:
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def container(agent_file: Path, shared: Path) -> Iterator[Make]:
+    made: list[Container] = []
+    before = set(Path("/dev/shm").iterdir())
+
+    def make(hostname: str = NODE, before: str = "true") -> Container:
+        made.append(Container(agent_file, shared, hostname, before))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.end()
+    for left in set(Path("/dev/shm").iterdir()) - before:
+        if left.name.startswith("rgt-"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def samples(channel: Channel, count: int = 3) -> tuple[protocol.Hello, list[str]]:
+    """The greeting, and the events up to some samples."""
+    frames = channel.frames()
+    hello = next(frames)
+    events = []
+    for frame in frames:
+        if isinstance(frame, protocol.Event):
+            events.append(f"{frame.kind}: {frame.text}")
+        count -= isinstance(frame, protocol.Sample)
+        if not count:
+            return hello, events
+    raise AssertionError(f"no samples; events: {events}")
+
+
+@pytest.mark.parametrize("names", [(NODE + "-a", NODE + "-b"), (NODE, NODE)], ids=["two-names", "one-name"])
+def test_each_has_a_recorder_of_its_own_and_shows_its_own_trainings(
+    container: Make, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    one, two = (container(name) for name in names)
+    folder = tmp_path / f"exp{uuid.uuid4().hex[:8]}"
+    folder.mkdir()
+    (folder / "train.py").write_text("import time\ntime.sleep(1000)\n")
+    with subprocess.Popen(one.inside(sys.executable, str(folder / "train.py")), cwd=folder) as training:
+        try:
+            first = one.watch(interval=0.2, find=True)
+            frame = first.expect(
+                lambda frame: isinstance(frame, protocol.Found) and bool(frame.runs), "the run"
+            )
+            assert [folder.name in run.command for run in frame.runs] == [True]
+            hello, events = samples(two.watch(interval=0.2, find=True))
+            assert (hello.host, hello.limited) == (names[1], ())
+            assert not [event for event in events if "no-recorder" in event or "training" in event]
+            seen = two.channels[-1].sync()
+            assert not [run for frame in seen if isinstance(frame, protocol.Found) for run in frame.runs]
+            pids = [box.recorder() for box in (one, two)]
+            assert all(pids)
+            assert samples(one.watch(interval=0.2, find=True))[0].limited == ()
+        finally:
+            training.send_signal(signal.SIGKILL)
+    folders = sorted(path.name for path in one.state.glob("host-*"))
+    assert len(folders) == 2
+    owners = [json.loads((one.state / name / "host.json").read_bytes()) for name in folders]
+    assert owners[0]["processes"] != owners[1]["processes"]
+
+
+def test_each_stops_its_own_recorder(container: Make) -> None:
+    one, two = container(), container()
+    samples(one.watch())
+    samples(two.watch())
+    for channel in one.channels + two.channels:
+        channel.kill()
+    assert one.run("record", "--stop").returncode == 0
+    assert one.recorder() is None
+    assert two.recorder() is not None
+
+
+def test_a_home_that_takes_nothing_leaves_each_its_own_history_in_memory(
+    container: Make, shared: Path
+) -> None:
+    """The directory in /dev/shm was named after the path of the home alone, which containers have in common."""
+    read_only = f"mount --bind {shared} {shared} && mount -o remount,bind,ro {shared}"
+    (shared / ".cache/rgt").mkdir(parents=True)
+    one, two = container(before=read_only), container(before=read_only)
+    first, _ = samples(one.watch(interval=0.2), 10)
+    hello, events = samples(two.watch(interval=0.2))
+    assert hello.boot != first.boot
+    assert not [event for event in events if "no-recorder" in event]
+    assert "history is in memory" in str(hello.limited)
+    frames = two.watch(interval=0.2, samples_after={"boot": "?", "seq": 0}).sync()
+    told = {
+        frame.boot for frame in frames if isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq
+    }
+    assert told <= {hello.boot}
+    assert len([path for path in Path("/dev/shm").iterdir() if path.name.startswith("rgt-0-")]) >= 2
+
+
+def test_history_goes_on_after_a_restart_of_the_container(container: Make) -> None:
+    one = container()
+    before, _ = samples(one.watch())
+    one.end()
+    again = container()
+    channel = again.watch(samples_after={"boot": before.boot, "seq": 1})
+    first = channel.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.Event)))
+    assert (first.boot, first.seq) == (before.boot, 2)
+    channel.expect(lambda frame: isinstance(frame, protocol.Event) and frame.kind == "rebooted")
+    assert len(list(one.state.glob("host-*"))) == 1
+
+
+def test_what_an_earlier_rgt_left_here_in_this_boot_is_gone_on_with(container: Make) -> None:
+    one = container()
+    old = {"RGT_STATE_DIR": str(one.state)}
+    one.env.update(old)
+    before, _ = samples(one.watch())
+    one.channels[-1].kill()
+    (one.state / "host.json").unlink()
+    del one.env["RGT_STATE_DIR"]
+    assert samples(one.watch())[0].boot == before.boot  # its recorder runs
+    one.channels[-1].kill()
+    assert not list(one.state.glob("host-*"))
+    assert one.run("record", "--stop").returncode == 0
+    last = one.watch(samples_after={"boot": before.boot, "seq": 1})
+    first = last.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.Event)) and frame.seq)
+    assert (first.boot, first.seq) == (before.boot, 2)
+    assert not list(one.state.glob("host-*"))
+    two = container(NODE + "-other")
+    hello, _ = samples(two.watch(samples_after={"boot": before.boot, "seq": 1}))
+    assert hello.boot != before.boot
+    assert len(list(one.state.glob("host-*"))) == 1
+
+
+def test_what_it_left_of_who_knows_which_host_is_not_read(container: Make) -> None:
+    one = container(NODE + "-other")
+    one.env["RGT_STATE_DIR"] = str(one.state)
+    old, _ = samples(one.watch())
+    one.end()
+    (one.state / "host.json").unlink()
+    two = container()
+    hello, events = samples(two.watch(samples_after={"boot": old.boot, "seq": 0}))
+    assert hello.limited == ()
+    assert not [event for event in events if "rebooted" in event]
+    assert len(list(two.state.glob("host-*"))) == 1
+
+
+def test_hosts_that_were_not_seen_for_long_are_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RGT_STATE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    mine = Path(place.state_dir())
+    assert mine.parent == tmp_path / "rgt"
+    old = time.time() - home.FORGET_HOSTS - 60
+    for name in (mine.name, "host-old", "host-new", "other"):
+        ring = mine.parent / name / "ring"
+        ring.mkdir(parents=True)
+        (ring / "000000000001.seg").touch()
+        for path in (ring / "000000000001.seg", ring, ring.parent):
+            os.utime(path, (old, old))
+    os.utime(mine.parent / "host-new/ring/000000000001.seg")
+    home.forget_hosts(str(mine))
+    assert sorted(path.name for path in mine.parent.iterdir()) == sorted([mine.name, "host-new", "other"])
+    monkeypatch.setenv("RGT_STATE_DIR", str(mine))
+    os.utime(mine.parent / "host-new/ring/000000000001.seg", (old, old))
+    home.forget_hosts(str(mine))
+    assert (mine.parent / "host-new").exists()
