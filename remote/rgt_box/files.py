@@ -137,8 +137,9 @@ def replace(path: str, data: bytes, sync: bool = False, mode: int = 0o600) -> No
         OSError: when it cannot be written; `path` is then as it was and no temporary file is left.
     """
     temporary = "%s.tmp-%d" % (path, os.getpid())
+    unlink(temporary)  # of a process of this pid that was killed, or a link that somebody laid there
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         try:
             write_all(fd, data)
             if sync:

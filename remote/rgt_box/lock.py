@@ -34,7 +34,7 @@ class Lock:
         Raises:
             OSError: when the file cannot be made, is no regular file, or the file system has no locks.
         """
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         if not stat.S_ISREG(os.fstat(fd).st_mode):  # all that lock one device wait for each other
             os.close(fd)
             raise OSError(errno.EINVAL, "not a regular file", self.path)

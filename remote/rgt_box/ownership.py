@@ -6,6 +6,7 @@ can put something there is whoever the agent runs as. Root's own things are trus
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -15,6 +16,7 @@ from rgt_box import procstat
 
 ANSWER = 2.0
 """Seconds for a server to take our connection."""
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def uids(pid: int) -> tuple[int, ...]:
@@ -72,6 +74,39 @@ def own_socket(path: str) -> str | None:
     except (OSError, ValueError):
         return None
     return real if struct.unpack("3i", said)[1] == os.geteuid() else None
+
+
+def take(folder: str) -> None:
+    """Make a directory, or see to it that one that is there is this user's alone to write to.
+
+    Raises:
+        OSError: it cannot be made, or it is another user's.
+    """
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    there = os.stat(folder)
+    if there.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "it belongs to %s" % user_name(there.st_uid), folder)
+    if there.st_mode & _OTHERS_WRITE:
+        os.chmod(folder, stat.S_IMODE(there.st_mode) & ~_OTHERS_WRITE)
+
+
+def is_ours(path: str) -> bool:
+    """Tell whether a file, and the directory that it stands in, are this user's, and nobody else may write to them."""
+    try:
+        for there in (os.stat(os.path.dirname(path) or "."), os.lstat(path)):
+            if there.st_uid != os.geteuid() or there.st_mode & _OTHERS_WRITE:
+                return False
+    except OSError:
+        return False
+    return stat.S_ISREG(there.st_mode)
+
+
+def is_another_users(folder: str) -> bool:
+    """Tell whether a directory is there, and is not this user's."""
+    try:
+        return os.stat(folder).st_uid != os.geteuid()
+    except OSError:
+        return False
 
 
 def forget_foreign_tmux() -> None:

@@ -8,7 +8,7 @@ import re
 import sys
 import time
 
-from rgt_box import files, jsonline, place
+from rgt_box import files, jsonline, ownership, place
 from rgt_box.cells.jobfile import Job
 
 READ_WITHIN = 10.0
@@ -27,8 +27,12 @@ def start(job: Job, words: list[str]) -> str | None:
     import subprocess
 
     fifo = os.path.join(place.state_dir(), "env-%d" % os.getpid())
-    os.makedirs(place.state_dir(), mode=0o700, exist_ok=True)
-    os.mkfifo(fifo, 0o600)
+    try:
+        ownership.take(place.state_dir())
+        os.mkfifo(fifo, 0o600)
+    except OSError as error:
+        print("%s: %s: not in tmux" % (error.filename, error.strerror), file=sys.stderr)
+        return None
     try:
         wanted = session_name(job.folder)
         for name in [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 10)]:

@@ -7,7 +7,7 @@ import signal
 import time
 import warnings
 
-from rgt_box import files, lock, place, procstat
+from rgt_box import files, lock, ownership, place, procstat
 from rgt_box.history import home, layout
 
 TYPE_CHECKING = False
@@ -142,7 +142,7 @@ def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
 def unwritable(folder: str) -> str | None:
     """Return why nothing can be written into the state directory, if so."""
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        ownership.take(folder)
         files.replace(os.path.join(folder, "probe"), b"probe\n")
         files.unlink(os.path.join(folder, "probe"))
     except OSError as error:

@@ -11,7 +11,7 @@ import stat
 import time
 import zlib
 
-from rgt_box import files, lock, place, procstat
+from rgt_box import files, lock, ownership, place, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -57,9 +57,10 @@ def _is_ours(path: str) -> bool:
 
 
 def places(folder: str) -> list[str]:
-    """Return the directories that may hold files of the recorder, the lasting one first."""
+    """Return the directories that may hold files of the recorder, the lasting one first, where that is this user's."""
     memory = ram(folder)
-    return [folder] if memory is None else [folder, memory]
+    lasting = [] if ownership.is_another_users(folder) else [folder]
+    return lasting if memory is None else [*lasting, memory]
 
 
 def forget_hosts(folder: str) -> None:
@@ -86,6 +87,7 @@ def _inside(folder: str) -> list[str]:
 def write_json(folder: str, name: str, value: dict[str, Any]) -> bool:
     """Write a small file where it can be written; False when that is nowhere."""
     try:
+        ownership.take(folder)
         files.write_json(os.path.join(folder, name), value)
     except OSError:
         memory = ram(folder, make=True)

@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from rgt_box import background, files, jsonline, lock, place, procstat
+from rgt_box import background, files, jsonline, lock, ownership, place, procstat
 from rgt_box.cells import jobfile
 from rgt_box.history import home, queues, segment, watchers
 from rgt_box.history.layout import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
@@ -180,12 +180,12 @@ def hold(folder: str) -> lock.Lock | None:
         OSError: when there is no place for a lock.
     """
     try:
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        ownership.take(folder)
         held = lock.Lock(os.path.join(folder, LOCK))
         if not held.acquire():
             return None
     except OSError:
-        if lock.is_held(os.path.join(folder, LOCK)):
+        if not ownership.is_another_users(folder) and lock.is_held(os.path.join(folder, LOCK)):
             return None
         memory = home.ram(folder, make=True)
         if memory is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import background, files
+from rgt_box import background, files, ownership
 from rgt_box.history import home, segment
 from rgt_box.history.layout import RING
 from rgt_box.history.reader import RingReader, newest
@@ -115,6 +115,7 @@ class Store:
         Raises:
             OSError: when the disk does not take all of it. What it took is not copied again.
         """
+        ownership.take(self._folder)
         memory = home.ram(self._folder)
         if memory is None or not segment.numbers(os.path.join(memory, RING)):
             return None

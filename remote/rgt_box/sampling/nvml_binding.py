@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import files, place
+from rgt_box import files, ownership, place
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def load(state_dir: str) -> Any:
     import importlib.util
 
     cached = os.path.join(state_dir, "pynvml-%s-%s.pyc" % (place.digest(), sys.implementation.cache_tag))
-    if place.digest() != "dev" and not os.path.exists(cached):
+    if place.digest() != "dev" and not ownership.is_ours(cached):
         _compile(cached)
-    if os.path.exists(cached):
+    if ownership.is_ours(cached):  # it is run
         loader = importlib.machinery.SourcelessFileLoader("pynvml", cached)
         spec = importlib.util.spec_from_loader("pynvml", loader)
         if spec is not None:
@@ -44,12 +44,18 @@ def load(state_dir: str) -> Any:
 def _compile(target: str) -> None:
     import subprocess
 
+    try:
+        ownership.take(os.path.dirname(target))
+    except OSError:
+        return
+
     code = (
         "import sys, zipfile, importlib._bootstrap_external as b\n"
         "source = zipfile.ZipFile(sys.argv[1]).read('pynvml.py')\n"
         "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, optimize=2))\n"
         "import os; t = sys.argv[2] + '.tmp-%d' % os.getpid()\n"
-        "open(t, 'wb').write(data); os.rename(t, sys.argv[2])\n"
+        "f = os.open(t, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)\n"
+        "os.write(f, data); os.close(f); os.rename(t, sys.argv[2])\n"
     )
     try:
         subprocess.call(

@@ -9,7 +9,7 @@ import sys
 import time
 from functools import partial
 
-from rgt_box import PROTO, jsonline, place
+from rgt_box import PROTO, jsonline, ownership, place
 from rgt_box.history import control, watchers
 from rgt_box.history.layout import ClockWatch
 from rgt_box.history.summary import Summing
@@ -153,7 +153,7 @@ class Watch:
 
     def _register(self, after: dict[str, Any] | None) -> None:
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
+            ownership.take(self._folder)
         except OSError:
             pass  # then memory may do
         watchers.register(self._folder, self._config, after)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box import files, jsonline, place
+from rgt_box import files, jsonline, ownership, place
 from rgt_box.verbs import hashing
 
 MOST = 32 << 20
@@ -23,6 +23,8 @@ class HashCache:
     """
 
     def __init__(self, path: str | None) -> None:
+        if path is not None and os.path.lexists(path) and not ownership.is_ours(path):
+            path = None  # who may write to it says what every file holds
         self._path = path
         self._known: dict[str, str] = {}
         self._fd = -1
@@ -34,7 +36,7 @@ class HashCache:
             if isinstance(key, str) and isinstance(digest, str) and len(digest) == 64:
                 self._known[key] = digest
         try:
-            os.makedirs(os.path.dirname(path) or ".", mode=0o700, exist_ok=True)
+            ownership.take(os.path.dirname(path) or ".")
             self._shrink(path)
             self._fd = files.open_appending(path)
         except OSError:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from rgt_box import jsonline, lock, place
+from rgt_box import jsonline, lock, ownership, place
 from rgt_box.background import describe
 from rgt_box.cells import room
 from rgt_box.verbs import copying, tree, words
@@ -57,7 +57,10 @@ def main(argv: list[str]) -> int:
         return words.refuse("mirror: %s does not exist" % source)
     if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):
         return words.refuse("mirror: %s and %s lie in each other" % (source, target))
-    held = _lock(target)
+    try:
+        held = _lock(target)
+    except OSError as error:
+        return words.refuse("mirror: %s: %s" % (error.filename or place.state_dir(), describe(error)))
     if held is None:
         print("mirror: another one to %s is at work" % target, file=sys.stderr)
         return BUSY
@@ -77,7 +80,7 @@ def main(argv: list[str]) -> int:
 def _lock(target: str) -> lock.Lock | None:
     import zlib
 
-    os.makedirs(place.state_dir(), mode=0o700, exist_ok=True)
+    ownership.take(place.state_dir())
     name = "mirror-%08x.lock" % zlib.crc32(os.fsencode(target))
     held = lock.Lock(os.path.join(place.state_dir(), name))
     return held if held.acquire() else None

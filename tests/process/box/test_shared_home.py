@@ -234,3 +234,12 @@ def test_hosts_that_were_not_seen_for_long_are_forgotten(
     os.utime(mine.parent / "host-new/ring/000000000001.seg", (old, old))
     home.forget_hosts(str(mine))
     assert (mine.parent / "host-new").exists()
+
+
+def test_one_directory_forced_on_two_is_told(container: Make, tmp_path: Path) -> None:
+    one, two = container(NODE + "-a"), container(NODE + "-b")
+    for each in (one, two):
+        each.env["RGT_STATE_DIR"] = str(tmp_path / "state")
+    samples(one.watch())
+    _, events = samples(two.watch())
+    assert any("is in use by the recorder of rgt-test-node-a-" in event for event in events)
