@@ -11,7 +11,7 @@ PATH="$PATH:${RGT_SBIN-/usr/local/sbin:/usr/sbin:/sbin}"
 policy=${RGT_POLICY_RC-/usr/sbin/policy-rc.d}
 policy_mark='# written by rgt while it installs packages; safe to remove'
 
-# command, Debian package, what does not work without it
+# command (or header of C), Debian package, what does not work without it
 parts() {
     cat <<'TABLE'
 ssh openssh-client the tests that compare with the plain ssh client
@@ -23,6 +23,7 @@ slurmctld slurm-wlm the tests against a real Slurm controller
 slurmd slurm-wlm the tests against a real Slurm node
 munged munge the tests against a real Slurm
 cc gcc the tests with a pretended GPU driver and with clocks that jump
+stdlib.h libc6-dev the same: a bare gcc comes without the headers
 zsh zsh the tests of the completion in zsh
 fish fish the tests of the completion in fish
 setsid util-linux queues detached without tmux
@@ -33,10 +34,17 @@ ip iproute2 the tests with jump hosts in networks of their own
 TABLE
 }
 
+has() {
+    case $1 in
+        *.h) printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1 ;;
+        *) command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
+
 missing() {
     local command package why
     while read -r command package why; do
-        command -v "$command" >/dev/null 2>&1 || printf '%s %s %s\n' "$command" "$package" "$why"
+        has "$command" || printf '%s %s %s\n' "$command" "$package" "$why"
     done < <(parts)
 }
 

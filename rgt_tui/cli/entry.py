@@ -75,8 +75,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         import argcomplete
 
         argcomplete.autocomplete(build_parser())
-    arguments = parse(sys.argv[1:] if argv is None else argv)
+    command: str | None = None
     try:
+        # Help is printed while parsing, and some Pythons (3.11.2) let a reader that has gone away be an error there.
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+        command = arguments.command
         if arguments.command is None:
             from rgt_tui.cli import dashboard
 
@@ -90,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return exits.INTERRUPTED
     except BrokenPipeError:
         drop_output()
-        return exits.UNTOLD.get(arguments.command, exits.FAILED)
+        return exits.UNTOLD.get(command or "", exits.FAILED)
 
 
 if __name__ == "__main__":
