@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import os
 import sys
-from typing import Any, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 
 from rgt_train import exits, rng, tasks
 from rgt_train.config.merge import Config
 from rgt_train.options import Options
-from rgt_train.ranks import Ranks
+from rgt_train.ranks import Alone, Ranks
 from rgt_train.report import say
 from rgt_train.rollback import Rollback
 from rgt_train.run import Run
@@ -20,6 +20,7 @@ from rgt_train.signals import StopRequest
 from rgt_train.tasks.adamw import AdamW
 from rgt_train.tasks.base import Task, ema_decay_of, per_sample_of, scores_of, unit_of
 from rgt_train.tasks.ema import Ema
+from rgt_train.tasks.precision import Precision
 
 
 class Setup:
@@ -46,6 +47,8 @@ class Setup:
         self.ema = Ema(self._whole, decay) if decay > 0 else None
         kind = config.str("parallel") if ranks is not None else "none"
         self._sharded = kind in ("fsdp", "hsdp")
+        self.precision = Precision(config.str("precision"), self.device, sharded=self._sharded)
+        self._ranks: Ranks = ranks or Alone()
         self.model = self._whole
         if kind != "none":
             from rgt_train.parallel import wrapping
@@ -53,7 +56,7 @@ class Setup:
             if self._sharded and decay > 0:
                 raise exits.UsageError(f"parallel is {kind}: averaged weights are not sharded, set ema to 0")
             assert ranks is not None, "asked above"
-            self.model = wrapping.wrap(self._whole, kind, ranks)
+            self.model = wrapping.wrap(self._whole, kind, ranks, self.precision.dtype)
         self.optimizer = self._optimizer(config.float("weight_decay"))
         self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
@@ -73,12 +76,18 @@ class Setup:
         share = min(1.0, (step - self._warmup) / max(1, self._total - self._warmup))
         return self._peak * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * share)))
 
+    def loss(self, indices: List[int], seed_of: Callable[[int], int]) -> torch.Tensor:
+        """Return the mean loss of the samples `indices`."""
+        with self.precision.autocast():
+            return self.task.loss(self.model, indices, seed_of, self.device)
+
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradients of one batch of the step."""
-        (loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
+        self.precision.scaled(loss / self.accumulate).backward()  # type: ignore[no-untyped-call]
 
     def grad_norm(self) -> float:
-        """Return the norm of all gradients, which are left as they are."""
+        """Return the norm of all gradients, of their own size from here on; once a step."""
+        self.precision.unscale(self.optimizer)
         if self._sharded:
             from rgt_train.parallel.wrapping import norm_of
 
@@ -95,9 +104,13 @@ class Setup:
             for parameter in self.model.parameters():
                 if parameter.grad is not None:
                     parameter.grad.mul_(self._clip / (norm + 1e-6))
-        self.optimizer.step(lr)
+        self.precision.step(self.optimizer, lr)
         if self.ema is not None:
             self.ema.update()
+
+    def overflowed(self, loss: float, norm: float) -> bool:
+        """Say whether this step is left out because the scale of float16 is too large; the same on all ranks."""
+        return self.precision.overflowed(norm) and math.isfinite(self._ranks.mean([loss])[0])
 
     @property
     def judged(self) -> torch.nn.Module:
@@ -142,6 +155,7 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
             out,
             model=setup.model,
             optimizer=setup.optimizer,
+            scaler=setup.precision.scaler,
             ema=setup.ema,
             samples=task.samples,
             batch_size=config.int("batch"),
@@ -168,7 +182,7 @@ def _epoch(run: Run, setup: Setup) -> None:
     p = run.progress
     setup.optimizer.zero_grad()
     for indices, part in run.parts(run.batches()):
-        loss = setup.task.loss(setup.model, indices[: part.real], run.sample_seed, setup.device)
+        loss = setup.loss(indices[: part.real], run.sample_seed)
         if part.share != 1:
             loss = loss * part.share
         setup.backward(loss)
@@ -176,8 +190,9 @@ def _epoch(run: Run, setup: Setup) -> None:
         if not run.micro():
             continue
         mean, norm, lr = p.micro_loss / p.micro, setup.grad_norm(), setup.lr(run.step_now)
-        if run.healthy(mean, norm):
+        if not setup.overflowed(mean, norm) and run.healthy(mean, norm):
             setup.apply(lr, norm)
+        setup.precision.update()
         setup.optimizer.zero_grad()
         run.step(mean, lr=lr, grad_norm=norm)
 
@@ -198,7 +213,7 @@ def _silent(line: str) -> None:
 def validate(run: Run, setup: Setup) -> None:
     """Measure the validation loss, ready to stop between two batches."""
     total = count = 0.0
-    with run.evaluating():
+    with run.evaluating(), setup.precision.autocast():
         for losses, number in setup.task.validation(setup.judged, setup.device):
             total, count = total + losses, count + number
             run.check()
@@ -223,15 +238,16 @@ def smoke(config: Config, steps: int) -> int:
     for step in range(steps):
         indices = [(step * batch + i) % setup.task.samples for i in range(batch)]
         setup.optimizer.zero_grad()
-        loss = setup.task.loss(setup.model, indices, lambda index: index, setup.device)
+        loss = setup.loss(indices, lambda index: index)
         setup.backward(loss)
         norm = setup.grad_norm()
-        if not (math.isfinite(loss.item()) and math.isfinite(norm)):
+        if not (math.isfinite(loss.item()) and (math.isfinite(norm) or setup.overflowed(loss.item(), norm))):
             say(f"smoke: step {step + 1} is not finite: loss {loss.item()}, gradient norm {norm}")
             return exits.FAILED
         setup.apply(setup.lr(step), norm)
+        setup.precision.update()
     setup.model.eval()
-    with torch.no_grad():
+    with torch.no_grad(), setup.precision.autocast():
         judged, count = next(iter(setup.task.validation(setup.judged, setup.device)), (0.0, 0.0))
     if not count:
         say(f"smoke: {_NOTHING_TO_JUDGE}")

@@ -59,6 +59,13 @@ COMMON: Tuple[Field, ...] = (
             "how the ranks of a torchrun launch share the model: ddp, fsdp, hsdp; none is one process",
             choices=("none", "ddp", "fsdp", "hsdp"),
         ),
+        Field(
+            "precision",
+            "str",
+            "fp32",
+            "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have 32 in any case",
+            choices=("fp32", "bf16", "fp16"),
+        ),
         Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits", 1),
         Field(
             "pace_ms",

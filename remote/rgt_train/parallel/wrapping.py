@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List
+from typing import Any, List, Optional
 
 import torch
 from torch import nn
@@ -38,23 +38,32 @@ def join(kind: str) -> Ranks:
     return distributed()
 
 
-def wrap(model: nn.Module, kind: str, ranks: Ranks) -> nn.Module:
-    """Return `model` as the ranks hold it: whole on each, in parts, or in parts twice (``hsdp``)."""
+def wrap(model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None) -> nn.Module:
+    """Return `model` as the ranks hold it: whole on each, in parts, or in parts twice (``hsdp``).
+
+    Args:
+        model: The whole.
+        kind: How.
+        ranks: All ranks.
+        dtype: What parts are gathered as, and computed with; gradients are summed over the ranks in 32 bits all the
+            same. None leaves everything as it is.
+    """
     if kind == "none":
         return model
     if kind == "ddp":
         return nn.parallel.DistributedDataParallel(model)
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
     device: Any = next(model.parameters()).device.type
     if kind == "hsdp":
         mesh = init_device_mesh(device, (2, ranks.world // 2), mesh_dim_names=("replicate", "shard"))
     else:
         mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
     for block in _blocks(model):
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
     return model
 
 
@@ -67,12 +76,12 @@ def norm_of(model: nn.Module) -> float:
 class ShardedAdamW(torch.optim.AdamW):
     """torch's AdamW, stepped with a learning rate like `rgt_train.tasks.adamw.AdamW`."""
 
-    def step(self, lr: Any = None) -> None:  # type: ignore[override]
-        """Apply the gradients with learning rate `lr`."""
+    def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
+        """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
         if lr is not None:
             for group in self.param_groups:
                 group["lr"] = lr
-        super().step()
+        super().step(closure)
 
 
 def _blocks(model: nn.Module) -> List[nn.Module]:
