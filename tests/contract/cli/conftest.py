@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -81,8 +82,15 @@ ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
 
 @pytest.fixture(scope="session")
 def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    with fresh_sshd(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@contextmanager
+def fresh_sshd(folder: Path) -> Iterator[RealSshd]:
+    """Run a box with processes of its own, where this machine allows that."""
     alone = shutil.which("unshare") and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
-    with running_sshd(tmp_path_factory.mktemp("sshd"), ALONE if alone else ()) as running:
+    with running_sshd(folder, ALONE if alone else ()) as running:
         yield running
         if not alone:  # otherwise the kernel ends everything on this "box"
             stop_recorder(running)

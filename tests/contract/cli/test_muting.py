@@ -12,8 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.model.box import BoxSpec
-from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd, free_port
 
 replace = msgspec.structs.replace
@@ -113,6 +112,14 @@ def wait_for(lines: Iterator[bytes], *, muted: bool) -> None:
     raise AssertionError(f"it never became {'muted' if muted else 'loud'}")
 
 
+@pytest.fixture
+def own_sshd(tmp_path: Path) -> Iterator[RealSshd]:
+    """A box of this test alone: what has ended on it is told of for a day."""
+    (tmp_path / "box").mkdir()
+    with fresh_sshd(tmp_path / "box") as running:
+        yield running
+
+
 def on_the_box(real_sshd: RealSshd, command: str) -> str:
     spec = real_sshd.spec
     words = ["ssh", "-F", "none", "-p", str(spec.port), "-i", str(spec.identity)]
@@ -129,13 +136,12 @@ for step in range(10 ** 9):
 """
 
 
-def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(
-    rgt: Rgt, lab: BoxSpec, real_sshd: RealSshd
-) -> None:
-    folder = real_sshd.folder / "home" / "mine"
+def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(rgt: Rgt, own_sshd: RealSshd) -> None:
+    lab = replace(own_sshd.spec, name="lab", pattern="train_mine")
+    folder = own_sshd.folder / "home" / "mine"
     folder.mkdir()
     (folder / "train_mine.py").write_text(TRAINING)
-    rgt.describe([replace(lab, pattern="train_mine")])
+    rgt.describe([lab])
     start = f"cd {folder} && (setsid nohup {lab.python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
 
     def patrol() -> tuple[int, str]:
@@ -158,9 +164,9 @@ def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(
             assert time.monotonic() < deadline, box["runs"]
 
     for _ in range(2):  # also when it is started again and ends again between two patrols
-        on_the_box(real_sshd, start)
+        on_the_box(own_sshd, start)
         until_seen("running")
-        on_the_box(real_sshd, "pkill -f [t]rain_mine.py; true")
+        on_the_box(own_sshd, "pkill -f [t]rain_mine.py; true")
         until_seen("ended")
         assert patrol() == (1, "escalate")
         assert patrol() == (0, "healthy")

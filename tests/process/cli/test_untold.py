@@ -59,7 +59,7 @@ def test_a_working_directory_that_was_removed_is_no_fault_of_rgt(tmp_path: Path)
 def test_a_mistake_of_rgt_itself_could_not_tell(
     fleet: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         raise RuntimeError("made up")
 
     monkeypatch.setattr("rgt_tui.cli.opening.open_boxes", broken)
