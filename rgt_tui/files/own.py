@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import pwd
@@ -11,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from rgt_tui.files.lock import take
 
@@ -87,6 +88,20 @@ def _primary(uid: int) -> int | None:
         return pwd.getpwuid(uid).pw_gid
     except KeyError:
         return None
+
+
+def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
+    """Open a file to read it; a pipe, a device or a directory is not opened, and nothing is waited for.
+
+    Raises:
+        OSError: it is no regular file, cannot be opened, or is a link that is not to be followed.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    handle = os.open(path, flags)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return os.fdopen(handle, "rb")
+    os.close(handle)
+    raise OSError(errno.EINVAL, "it is no regular file")
 
 
 @contextlib.contextmanager

@@ -10,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files.own import alone, fault, publish, state_directory
+from rgt_tui.files.own import alone, fault, open_regular, publish, state_directory
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
 from rgt_tui.model.alert import AlertSettings, SinkSettings
@@ -75,17 +74,16 @@ def read_book(path: Path) -> Book:
             then.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        book_file = open_regular(path, follow=False)
     except FileNotFoundError:
         return Book()
     except OSError as error:
         raise FleetFileError(f"cannot read {path}, which says what is trusted: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
-        wrong = fault(path, status, file.fileno()) or fault(path.parent, path.parent.stat())
+    with book_file as file:
+        wrong = fault(path, os.fstat(file.fileno()), file.fileno()) or fault(path.parent, path.parent.stat())
         if wrong is not None:
             raise FleetFileError(f"{wrong.words}, so that nothing is trusted: {wrong.cure}")
-        data = file.read(MAX_BYTES) if stat.S_ISREG(status.st_mode) else b""
+        data = file.read(MAX_BYTES)
     try:
         book = msgspec.json.decode(data, type=Book)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -272,9 +270,7 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
 def _seen(path: Path) -> Seen:
     """Look at a file beside the fleet file; a pipe or a device is none."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return Seen("")
+        with open_regular(path) as file:
             head = file.read(MAX_BESIDE + 1)
             digest = hashlib.sha256(head)
             while part := file.read(MAX_BESIDE):
