@@ -87,7 +87,8 @@ class Embedded:
         check_torch()
         await asyncio.to_thread(modes.check)
         remote = remote_root()
-        self.workspace = await asyncio.to_thread(Workspace)
+        await self._make_workspace()
+        assert self.workspace is not None
         self._room = Room(self.workspace.path, self.boxes)
         await self._room.start()
         self.machines = {box.name: Machine(box, self._room, self.workspace, remote) for box in self.boxes}
@@ -96,6 +97,14 @@ class Embedded:
         await self._start_provider()
         self.specs = tuple(self._spec(box, self.workspace.path) for box in self.boxes)
         self._write_ssh_config(self.workspace.path)
+
+    async def _make_workspace(self) -> None:
+        """Make the directory. A thread cannot be stopped: what it makes after a Ctrl-C has to be taken down, too."""
+        making = asyncio.ensure_future(asyncio.to_thread(Workspace))
+        try:
+            await asyncio.shield(making)
+        finally:
+            self.workspace = await making
 
     async def stop(self) -> None:
         """Take everything down: no process, mount, cgroup or file stays."""

@@ -52,8 +52,12 @@ class Workspace:
             self.removed = clean_stale(base)
             self.path = base / secrets.token_hex(4)
             self.path.mkdir(mode=0o700)
-            self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                shutil.rmtree(self.path, ignore_errors=True)
+                raise
         except OSError as error:
             raise DemoError(_explain(base, error)) from error
         self._cgroups: list[str] = []

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.demo import embedded
+from rgt_tui.demo.workspace import Workspace
 from tests.torture.demo.demo_process import demo, last_json, leftovers
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(120)]
@@ -35,6 +39,33 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path: Path, after: float) -> 
         running.process.send_signal(signal.SIGINT)
         code, _ = running.finish(30)
     assert code in ENDED_BY_US
+    assert leftovers(tmp_path) == []
+
+
+async def test_a_start_that_is_given_up_while_its_folder_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, go_on, made = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(Workspace):
+        def __init__(self) -> None:
+            began.set()
+            go_on.wait()
+            super().__init__()
+            made.set()
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(embedded, "Workspace", Slow)
+    fleet = embedded.Embedded()
+    starting = asyncio.create_task(fleet.start())
+    await asyncio.to_thread(began.wait)
+    starting.cancel()
+    await asyncio.wait([starting], timeout=0.05)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await asyncio.to_thread(made.wait)
+    await fleet.stop()
     assert leftovers(tmp_path) == []
 
 
