@@ -8,7 +8,7 @@ from rgt_tui.alerts.memory import Memory, News, news_of
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Cell, QueueState
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import RunState, training_of
 from rgt_tui.profiles.readings import stale_after
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
@@ -132,23 +132,16 @@ def _beside(
     Of runs whose processes nobody looks for (named directories), the newest goes on while something trains.
     """
     cells = {cell.name for _, cell, _ in running}
+    trainings = {found.name for found in box.found}
     groups: dict[str, list[RunState]] = {}
     for run in box.runs:
         if run.name in cells or run.progressed_at is None:
             continue
         if run.alive:
-            groups.setdefault(_training(box, run), []).append(run)
+            groups.setdefault(training_of(run.name, trainings) or run.name, []).append(run)
         elif run.alive is None and trains and not box.queues:
             groups.setdefault("", []).append(run)
     return tuple(_written(runs) for runs in groups.values())
-
-
-def _training(box: BoxState, run: RunState) -> str:
-    """Return the name of the found training that a run is of; ``NAME/SUB`` is one of several of it."""
-    names = [
-        found.name for found in box.found if run.name == found.name or run.name.startswith(f"{found.name}/")
-    ]
-    return max(names, key=len, default=run.name)
 
 
 def _written(runs: list[RunState]) -> tuple[RunState, ...]:

@@ -11,6 +11,7 @@ import msgspec
 
 from rgt_tui.alerts import Assessment
 from rgt_tui.alerts.rules import BY_ID
+from rgt_tui.fleet.budget import words
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
@@ -136,7 +137,7 @@ def status_line(
         at=round(now, 3),
         link=box.link.value,
         profile=box.spec.profile,
-        limited=box.limited,
+        limited=(*box.limited, *words(box.left_out)),
         verdict=verdict(seen, told),
     )
 

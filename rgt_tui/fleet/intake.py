@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.fleet.attention import Size, size
+from rgt_tui.fleet.budget import Budget, weight, within
 from rgt_tui.fleet.logs import LOG_LINES
 from rgt_tui.fleet.past import Stretch, figures, merged, wanted
 from rgt_tui.fleet.reduce import RING, apply, count, replace, with_history, with_log, with_sample
@@ -21,6 +22,9 @@ from rgt_tui.model.protocol import (
     WatchConfig,
 )
 
+MOST_CURSORS = 1024
+"""Logs whose place is remembered; of more, those that are shown. The others' newest lines then come anew."""
+
 
 class Intake:
     """Keeps the cursors of one box.
@@ -29,11 +33,23 @@ class Intake:
         spec: The box.
         profile: Its platform.
         boxes: How many the fleet has: of many less is kept of each.
+        budget: What is kept of it at most, however much it tells; None = as built in.
     """
 
-    __slots__ = ("_beyond", "_logs", "_more", "_mounts", "_size", "_spec", "_stretch", "focused")
+    __slots__ = (
+        "_beyond",
+        "_budget",
+        "_came",
+        "_logs",
+        "_more",
+        "_mounts",
+        "_size",
+        "_spec",
+        "_stretch",
+        "focused",
+    )
 
-    def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1) -> None:
+    def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None) -> None:
         self.focused = False
         """The box is the one on the screen: all of its logs is kept."""
         self._spec = spec
@@ -41,6 +57,9 @@ class Intake:
             dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
         )
         self._size: Size = size(boxes)
+        self._budget = budget or Budget()
+        self._came = 0
+        """About how many bytes since the budget was looked at."""
         self._more: tuple[str, ...] = ()
         self._logs: dict[str, Cursor] = {}
         self._beyond: dict[str, Cursor] = {}
@@ -65,7 +84,18 @@ class Intake:
         return self._more
 
     def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
-        """Return the state after `frame`, which arrived at `now` (client clock)."""
+        """Return the state after `frame`, which arrived at `now` (client clock), within the box's budget."""
+        self._came += weight(frame)
+        state = self._taken(state, frame, now)
+        if self._came < self._budget.every:
+            return state
+        self._came = 0
+        if len(self._logs) > MOST_CURSORS:
+            shown = {view.path for view in state.logs}
+            self._logs = {path: cursor for path, cursor in self._logs.items() if path in shown}
+        return within(state, self._budget)
+
+    def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
         if isinstance(frame, Sample):
             most = RING if self.focused else self._size.ring
             return self._sample(with_sample(state, frame, now, most=most), frame)

@@ -7,6 +7,8 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import LogLines
 
 LOG_LINES = 2000
+LONGEST = 20_000
+"""Characters of a line that are kept; the agent cuts a line after fewer, and says so in it."""
 
 
 class OpenLogView(LogView, frozen=True):
@@ -27,9 +29,9 @@ def extended(old: LogView | None, frame: LogLines, now: float, most: int = LOG_L
     if isinstance(kept, OpenLogView):
         before = before[:-1]
     dropped = (kept.dropped if kept is not None else 0) + frame.skipped
-    lines = before + tuple(clean(line) for line in frame.lines)
+    lines = before + tuple(clean(line[:LONGEST]) for line in frame.lines)
     if frame.partial is not None:
-        lines += (clean(frame.partial),)
+        lines += (clean(frame.partial[:LONGEST]),)
     if len(lines) > most:
         dropped += len(lines) - most
         lines = lines[-most:]

@@ -9,7 +9,7 @@ import msgspec
 
 from rgt_tui.fleet.logs import LOG_LINES as LOG_LINES
 from rgt_tui.fleet.logs import extended
-from rgt_tui.fleet.past import STRETCHES, from_history, merged, tenths, utilisation, vram
+from rgt_tui.fleet.past import EARLIEST, STRETCHES, from_history, merged, tenths, utilisation, vram
 from rgt_tui.fleet.scalars import fold, rewound
 from rgt_tui.model.box import BoxState, Counters, Link, Rings
 from rgt_tui.model.plain import clean
@@ -27,12 +27,14 @@ from rgt_tui.model.protocol import (
     Sample,
     Scalars,
 )
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import RunState, training_of
 from rgt_tui.profiles.readings import memory_pct
 
 RING = 120
 EVENTS = 100
 MOST_RUNS = 4000
+LONGEST = 4096
+"""Characters of an event; the agent cuts it there, too."""
 MOST_FOUND = 1000
 MOST_QUEUES = 256
 MOST_LOGS = 256
@@ -72,11 +74,11 @@ def with_sample(state: BoxState, frame: Sample, now: float, *, most: int = RING)
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
     counted = replace(counted, samples=counted.samples + 1, skipped=counted.skipped + frame.skipped)
-    skew = state.clock_skew or 0.0
+    at = frame.at - (state.clock_skew or 0.0)
     return replace(
         state,
         sample=frame,
-        sample_at=min(now, frame.at - skew),
+        sample_at=at if EARLIEST < at < now else now,
         counters=counted,
         rings=_rings(state.rings, frame, most),
         remembered_at=None,
@@ -113,9 +115,8 @@ def with_log(state: BoxState, frame: LogLines, now: float, *, most: int = LOG_LI
     """Return the state with a log's new lines, and the newest `most` kept of it."""
     old = next((view for view in state.logs if view.path == frame.path), None)
     view = extended(old, frame, now, most)
-    return replace(
-        state, logs=_put(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
-    )
+    logs, _ = _put(state.logs, view, lambda item: item.path, MOST_LOGS, lambda item: item.at)
+    return replace(state, logs=logs)
 
 
 def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
@@ -126,13 +127,14 @@ def _scalars(state: BoxState, frame: Scalars, now: float) -> BoxState:
     if known is not None:
         return replace(state, runs=tuple(folded if run is known else run for run in state.runs))
     runs = _newest(state.runs, (folded,))
+    state = replace(state, left_out=state.left_out.plus(runs=len(state.runs) + 1 - len(runs)))
     queued = any(cell.name == frame.run for queue in state.queues for cell in queue.cells)
     return replace(state, runs=_in_queue_order(state, runs) if queued else runs)
 
 
 def _queue(state: BoxState, frame: QueueState, now: float) -> BoxState:
-    queues = _put(state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at)
-    changed = replace(state, queues=queues)
+    queues, gone = _put(state.queues, frame, lambda item: item.path, MOST_QUEUES, lambda item: item.at)
+    changed = replace(state, queues=queues, left_out=state.left_out.plus(queues=gone))
     return replace(changed, runs=_in_queue_order(changed, changed.runs))
 
 
@@ -143,8 +145,8 @@ def _in_queue_order(state: BoxState, runs: tuple[RunState, ...]) -> tuple[RunSta
 
 
 def _checkpoints(state: BoxState, frame: Checkpoints, now: float) -> BoxState:
-    listed = _put(state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at)
-    return replace(state, checkpoints=listed)
+    listed, gone = _put(state.checkpoints, frame, lambda item: item.run, MOST_RUNS, lambda item: item.at)
+    return replace(state, checkpoints=listed, left_out=state.left_out.plus(checkpoints=gone))
 
 
 def _event(state: BoxState, frame: Event, now: float) -> BoxState:
@@ -152,7 +154,7 @@ def _event(state: BoxState, frame: Event, now: float) -> BoxState:
     counted = count(state.counters, frame.boot, frame.seq, 0) if frame.seq else state.counters
     if counted.duplicates > state.counters.duplicates:
         return replace(state, counters=counted)
-    event = replace(frame, text=clean(frame.text), kind=clean(frame.kind))
+    event = replace(frame, text=clean(frame.text[:LONGEST]), kind=clean(frame.kind[:LONGEST]))
     return replace(state, counters=counted, events=(*state.events[-(EVENTS - 1) :], event))
 
 
@@ -160,8 +162,11 @@ def _found(state: BoxState, frame: Found, now: float) -> BoxState:
     found = tuple(_plain(run) for run in frame.runs[-MOST_FOUND:])
     names = {run.name for run in state.runs}
     new = tuple(RunState(name=name) for name in dict.fromkeys(run.name for run in found) if name not in names)
-    runs = _standing(_newest(state.runs, new), found)
-    return replace(state, found=found, runs=_in_queue_order(state, runs))
+    kept = _newest(state.runs, new)
+    left = state.left_out.plus(runs=len(state.runs) + len(new) - len(kept))
+    left = left.plus(found=len(frame.runs) - len(found) - left.found)
+    runs = _in_queue_order(state, _standing(kept, found))
+    return replace(state, found=found, runs=runs, left_out=left)
 
 
 def _newest(runs: tuple[RunState, ...], new: tuple[RunState, ...]) -> tuple[RunState, ...]:
@@ -190,22 +195,14 @@ def _plain(run: FoundRun) -> FoundRun:
 def _standing(runs: tuple[RunState, ...], found: tuple[FoundRun, ...]) -> tuple[RunState, ...]:
     """Say of runs whether their processes live; ``NAME/SUB`` are several runs of one training."""
     told = {run.name: run for run in reversed(found)}
-    longest = max(map(len, told), default=0)
-    return tuple(_stands(run, _owner(run.name, told, longest)) for run in runs)
+    return tuple(_stands(run, told) for run in runs)
 
 
-def _owner(name: str, told: Mapping[str, FoundRun], longest: int) -> FoundRun | None:
-    """Return the training that a run is of: the one of its name, or of the longest beginning of it."""
-    owner, end = told.get(name), min(len(name), longest + 1)
-    while owner is None and (end := name.rfind("/", 0, end)) >= 0:
-        owner = told.get(name[:end])
-    return owner
-
-
-def _stands(run: RunState, told: FoundRun | None) -> RunState:
-    if told is None or (run.alive, run.ended) == (told.alive, told.ended):
+def _stands(run: RunState, told: Mapping[str, FoundRun]) -> RunState:
+    name = training_of(run.name, told)
+    if name is None or (run.alive, run.ended) == (told[name].alive, told[name].ended):
         return run
-    return replace(run, alive=told.alive, ended=told.ended)
+    return replace(run, alive=told[name].alive, ended=told[name].ended)
 
 
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
@@ -225,15 +222,15 @@ def with_history(state: BoxState, frame: History, *, stretches: int = STRETCHES)
 
 def _put(
     items: tuple[T, ...], new: T, key: Callable[[T], str], most: int, at: Callable[[T], float | None]
-) -> tuple[T, ...]:
-    """Return the items with `new` in the place of its predecessor; without one, behind them, `most` of them at most."""
+) -> tuple[tuple[T, ...], int]:
+    """Return the items with `new` in the place of its predecessor, or behind them; and how many gave way to it."""
     wanted = key(new)
     if any(key(item) == wanted for item in items):
-        return tuple(new if key(item) == wanted else item for item in items)
-    if len(items) >= most:
-        oldest = min(items, key=lambda item: at(item) or 0.0)
-        items = tuple(item for item in items if item is not oldest)
-    return (*items, new)
+        return tuple(new if key(item) == wanted else item for item in items), 0
+    if len(items) < most:
+        return (*items, new), 0
+    oldest = min(items, key=lambda item: at(item) or 0.0)
+    return (*(item for item in items if item is not oldest), new), 1
 
 
 _REDUCERS: dict[type, Callable[[BoxState, Any, float], BoxState]] = {

@@ -61,7 +61,7 @@ def rewound(run: RunState, frame: Scalars, known: Cursor | None) -> RunState:
         return _anew(run)
     # The source is called by the metric's canonical name, its points by the name on the wire.
     names = {name for point in frame.points for name in point.values} or {metric}
-    trimmed = {name: Series(*run.series[name].head(frame.start)) for name in names if name in run.series}
+    trimmed = {name: run.series[name].until(frame.start) for name in names if name in run.series}
     series = {**run.series, **trimmed}
     kept = tuple(resume for resume in run.resumes if resume.index <= len(series.get("loss", ())))
     return msgspec.structs.replace(run, series=series, resumes=kept)

@@ -85,6 +85,9 @@ def _left_behind(
         if group.run not in handled and group.items:
             paths[group.run] = group.items[-1].path
     problems = []
+    if state.left_out.checkpoints:
+        lists = f"{state.left_out.checkpoints} lists of checkpoints of this box"
+        problems.append(f"{lists} were not kept: whether a copy of them is anywhere is unknown")
     for name, path in paths.items():
         answer = path_survives(path, profile, known, verb)
         if answer is not True:

@@ -72,6 +72,9 @@ def queue(state: BoxState, verb: Verb) -> EvidenceItem:
         return item(
             verb is Verb.PARK, "no queue is known on this box, so nothing tells what a result would be"
         )
+    if state.left_out.queues:
+        lost = f"{state.left_out.queues} queues of this box were not kept: how their cells stand is unknown"
+        return item(verb is Verb.PARK, lost)
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
     if undone and verb is Verb.DESTROY:
         return item(False, f"{len(undone)} of {len(cells)} cells not done: {listed(undone)}")

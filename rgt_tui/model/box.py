@@ -157,6 +157,25 @@ class Counters(msgspec.Struct, frozen=True):
     seq: int = 0
 
 
+class LeftOut(msgspec.Struct, frozen=True):
+    """What a box told and the client does not keep, counted since rgt began: each box has a budget."""
+
+    log_lines: int = 0
+    points: int = 0
+    """Of curves."""
+    runs: int = 0
+    queues: int = 0
+    checkpoints: int = 0
+    """Lists of them, one per run."""
+    found: int = 0
+    """Trainings of the newest `Found` frame."""
+
+    def plus(self, **more: int) -> LeftOut:
+        """Return the counts with more of some; the same object where there is no more."""
+        changes = {name: getattr(self, name) + count for name, count in more.items() if count}
+        return msgspec.structs.replace(self, **changes) if changes else self
+
+
 class BoxState(msgspec.Struct, frozen=True):
     """Everything known of a box at one moment. Never mutated: a new frame makes a new state."""
 
@@ -199,3 +218,4 @@ class BoxState(msgspec.Struct, frozen=True):
     past: Past = Past()
     found: tuple[FoundRun, ...] = ()
     """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
+    left_out: LeftOut = LeftOut()

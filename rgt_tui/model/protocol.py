@@ -7,7 +7,7 @@ could not read is ``None``, never zero. Unknown fields are ignored, so that an o
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,9 @@ DEFAULT_PATTERN = "rgt_train"
 
 MAX_FRAME_BYTES = 1 << 20
 """A line longer than this is dropped and counted, never buffered without bound."""
+
+Name = Annotated[str, msgspec.Meta(max_length=8192)]
+"""A path, or what something is called by; twice what a path may have on Linux."""
 
 
 class GpuProc(msgspec.Struct, frozen=True):
@@ -264,7 +267,7 @@ class History(msgspec.Struct, frozen=True, tag_field="t", tag="history"):
 class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
     """Complete lines of one followed file; ``start`` and ``end`` are byte offsets in the file ``inode``."""
 
-    path: str
+    path: Name
     inode: int
     start: int
     end: int
@@ -291,9 +294,9 @@ class ScalarPoint(msgspec.Struct, frozen=True, array_like=True):
 class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
     """New points of one run's metric source, in file order."""
 
-    run: str
+    run: Name
     """Run name (the cell's name)."""
-    source: str
+    source: Name
     """Path of the file on the box."""
     inode: int
     start: int
@@ -307,7 +310,7 @@ class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
 class Cell(msgspec.Struct, frozen=True):
     """One line of the queue and how it stands."""
 
-    name: str
+    name: Name
     cfg: str
     task: str
     epochs: int | None = None
@@ -333,7 +336,7 @@ class Cell(msgspec.Struct, frozen=True):
 class QueueState(msgspec.Struct, frozen=True, tag_field="t", tag="queue"):
     """The whole state of one queue, sent when it changes."""
 
-    path: str
+    path: Name
     at: float
     cells: tuple[Cell, ...] = ()
     runner_pid: int | None = None
@@ -356,7 +359,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class Checkpoints(msgspec.Struct, frozen=True, tag_field="t", tag="ckpt"):
     """All published checkpoints of one run, newest last; sent when the list changes."""
 
-    run: str
+    run: Name
     at: float
     items: tuple[Checkpoint, ...] = ()
 
@@ -377,7 +380,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
 class FoundRun(msgspec.Struct, frozen=True):
     """A training that nobody told rgt about: found by its processes."""
 
-    name: str
+    name: Name
     """Directory and script; the same after a reconnect and after the training was started again."""
     pid: int
     """Root of its processes."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 import msgspec
 
 from rgt_tui.model.protocol import Cursor
+
+MOST_LEVELS = 64
+"""A run stands at most so many names below its training."""
 
 
 class Series(Sequence[tuple[int, float]]):
@@ -16,9 +19,13 @@ class Series(Sequence[tuple[int, float]]):
     `extended` appends, and only from the snapshot that is the newest.
     """
 
-    __slots__ = ("_n", "_xs", "_ys")
+    __slots__ = ("_n", "_xs", "_ys", "dropped")
 
-    def __init__(self, xs: list[int] | None = None, ys: list[float] | None = None) -> None:
+    def __init__(
+        self, xs: list[int] | None = None, ys: list[float] | None = None, *, dropped: int = 0
+    ) -> None:
+        self.dropped = dropped
+        """Points that came before the first of these and are not kept."""
         self._xs: list[int] = [] if xs is None else xs
         self._ys: list[float] = [] if ys is None else ys
         self._n = min(len(self._xs), len(self._ys))
@@ -43,10 +50,15 @@ class Series(Sequence[tuple[int, float]]):
         """Return the backing lists and the length that counts: ``xs[:n]``, ``ys[:n]``. Do not mutate them."""
         return self._xs, self._ys, self._n
 
-    def head(self, count: int) -> tuple[list[int], list[float]]:
-        """Return copies of the first `count` steps and values."""
-        size = min(count, self._n)
-        return self._xs[:size], self._ys[:size]
+    def until(self, count: int) -> Series:
+        """Return a copy of what is kept of the first `count` points that ever came."""
+        size = min(max(0, count - self.dropped), self._n)
+        return Series(self._xs[:size], self._ys[:size], dropped=self.dropped)
+
+    def newest(self, count: int) -> Series:
+        """Return a copy of the last `count` points."""
+        first = max(0, self._n - count)
+        return Series(self._xs[first : self._n], self._ys[first : self._n], dropped=self.dropped + first)
 
     @property
     def last(self) -> tuple[int, float] | None:
@@ -61,7 +73,7 @@ class Series(Sequence[tuple[int, float]]):
         for x, y in points:
             xs.append(x)
             ys.append(y)
-        return Series(xs, ys)
+        return Series(xs, ys, dropped=self.dropped)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Series) and list(self) == list(other)
@@ -104,3 +116,18 @@ class RunState(msgspec.Struct, frozen=True):
     """Whether the processes of a found run (`BoxState.found`) live; None for a run of a queue, whose cell says it."""
     ended: float | None = None
     """Box clock when a found run was seen to be gone. Its exit status is unknown: this is not "done"."""
+
+
+def training_of(run: str, trainings: Container[str]) -> str | None:
+    """Return which of the found trainings a run is of, by name: its own, or the nearest above; None = of none.
+
+    ``NAME/SUB`` are several runs of the training ``NAME``.
+    """
+    name = run
+    for _ in range(MOST_LEVELS):
+        if name in trainings:
+            return name
+        name, below, _sub = name.rpartition("/")
+        if not below:
+            return None
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.fleet.budget import words
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.profile import Profile
 from rgt_tui.ui.format import clean, clock, compact_time, size, thousands
@@ -83,4 +84,5 @@ def limited_lines(box: BoxState) -> list[Line]:
     """Return what does not work on this box, and why."""
     agents = box.hello.limited if box.hello is not None else ()
     reasons = dict.fromkeys((*box.limited, *agents))
-    return [line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in list(reasons)[:5]]
+    limited = [line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in list(reasons)[:5]]
+    return limited + [line(Span(f"{glyphs().warn} {text}", Tone.WARN)) for text in words(box.left_out)]

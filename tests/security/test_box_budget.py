@@ -1,0 +1,250 @@
+"""However much a box tells, the client holds a bounded part of it: the oldest goes first, counted and said."""
+
+from __future__ import annotations
+
+import math
+import sys
+import tracemalloc
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.alerts.assess import assess
+from rgt_tui.cli.status_line import status_line
+from rgt_tui.fleet import intake as intake_module
+from rgt_tui.fleet.budget import Budget, share, weight, within, words
+from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.logs import LONGEST
+from rgt_tui.fleet.reduce import LONGEST as LONGEST_EVENT
+from rgt_tui.fleet.reduce import MOST_FOUND
+from rgt_tui.fleet.scalars import rewound
+from rgt_tui.gate.gather import gather
+from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Meter
+from rgt_tui.model.protocol import (
+    Cell,
+    Checkpoint,
+    Checkpoints,
+    Event,
+    Found,
+    FoundRun,
+    Frame,
+    LogLines,
+    QueueState,
+    ScalarPoint,
+    Scalars,
+)
+from rgt_tui.model.run import Resume, RunState, Series
+from rgt_tui.profiles import load_profile
+from rgt_tui.ui.widgets.box_sections import limited_lines
+
+replace = msgspec.structs.replace
+SPEC = BoxSpec(name="a", host="h")
+PROFILE = load_profile("generic-ssh")
+NOW = 1_700_000_000.0
+MIB = 1 << 20
+SMALL = Budget(
+    logs=MIB, queues=MIB, checkpoints=MIB, names=MIB, points=20_000, every=MIB // 4
+)  # fmt: skip
+
+
+def log(number: int, path: str = "/log") -> LogLines:
+    return LogLines(path, 1, number, number + 1, tuple(f"{number} {n} " + "x" * 1000 for n in range(100)))
+
+
+def queue(number: int) -> QueueState:
+    cells = tuple(Cell(f"c{n}", "x" * 200, "t", state="done") for n in range(50))
+    return QueueState(path=f"/q{number}", at=NOW + number, cells=cells)
+
+
+def checkpoints(number: int) -> Checkpoints:
+    items = tuple(Checkpoint(f"/c/{n}" + "x" * 200, n, n, NOW) for n in range(50))
+    return Checkpoints(run=f"r{number}", at=NOW + number, items=items)
+
+
+def curve(number: int) -> Scalars:
+    points = tuple(ScalarPoint(number * 500 + n, NOW, None, {"loss": float(n)}) for n in range(500))
+    return Scalars("r", "/d#loss", 1, number * 500, number * 500 + 500, points)
+
+
+def names(number: int) -> Scalars:
+    point = ScalarPoint(1, NOW + number, None, {f"{n} " + "m" * 500: 1.0 for n in range(100)})
+    return Scalars(f"run {number}", f"/d{number}" + "x" * 500, 1, 0, 9, (point,))
+
+
+def fed(make: Callable[[int], Frame], count: int, budget: Budget = SMALL) -> tuple[Intake, BoxState]:
+    intake, state = Intake(SPEC, PROFILE, budget=budget), BoxState(spec=SPEC)
+    for number in range(count):
+        state = intake.take(state, make(number), NOW)
+    return intake, state
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [(lambda n: log(n, f"/log{n % 200}"), 4), (queue, 6), (checkpoints, 6), (curve, 4), (names, 6)],
+    ids=["logs", "queues", "checkpoints", "points", "names"],
+)
+def test_memory_is_bounded_however_much_comes(make: Callable[[int], Frame], most: int) -> None:
+    tracemalloc.start()
+    try:
+        _, state = fed(make, 100)
+        first = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        intake, state = Intake(SPEC, PROFILE, budget=SMALL), state
+        for number in range(100, 300):
+            state = intake.take(state, make(number), NOW)
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now < most * MIB
+    assert peak < 2 * most * MIB
+    assert now < 1.5 * first + MIB
+    assert words(state.left_out)
+
+
+def test_of_logs_the_largest_lose_their_oldest_lines_and_no_cursor_moves() -> None:
+    intake, state = Intake(SPEC, PROFILE, budget=SMALL), BoxState(spec=SPEC)
+    state = intake.take(state, LogLines("/small", 1, 0, 5, ("precious",)), NOW)
+    for number in range(200):
+        state = intake.take(state, log(number, f"/log{number % 4}"), NOW)
+    views = {view.path: view for view in state.logs}
+    assert views["/small"].lines == ("precious",)
+    assert views["/small"].dropped == 0
+    kept = sum(len(line) for view in state.logs for line in view.lines)
+    assert SMALL.logs // 2 < kept < SMALL.logs + SMALL.every
+    assert views["/log3"].lines[-1].startswith("199 99 "), "the newest stay"
+    told = sum(view.dropped + len(view.lines) for view in state.logs)
+    assert told == 200 * 100 + 1, "what is not kept is counted"
+    assert 0 < state.left_out.log_lines <= sum(view.dropped for view in state.logs)
+    assert intake.config(state, 1.0, NOW).log_cursors["/log3"].offset == 200
+
+
+def test_of_curves_the_longest_lose_their_oldest_points() -> None:
+    intake, state = fed(curve, 100)
+    (run,) = state.runs
+    loss = run.series["loss"]
+    assert SMALL.points // 2 < len(loss) <= SMALL.points + SMALL.every // 70 + 500
+    assert loss.last == (49_999, 499.0)
+    assert loss.dropped + len(loss) == 50_000
+    assert state.left_out.points == loss.dropped
+    assert intake.config(state, 1.0, NOW).scalar_cursors["/d#loss"].offset == 50_000
+    again = rewound(run, replace(curve(99), start=49_800), run.cursors["/d#loss"])
+    assert again.series["loss"].last == (49_799, 299.0), "a place counts from the first point that ever came"
+    assert len(rewound(run, replace(curve(0), start=0), run.cursors["/d#loss"]).series["loss"]) == 0
+
+
+def test_resumes_move_with_the_points() -> None:
+    run = RunState(
+        "r",
+        series={
+            "loss": Series().extended([(n, 1.0) for n in range(100)]),
+            "lr": Series().extended([(1, 1.0)]),
+        },
+        resumes=(Resume(5, "x", 5), Resume(90, "y", 90)),
+    )
+    state = within(BoxState(spec=SPEC, runs=(run,)), replace(SMALL, points=64))
+    (kept,) = state.runs
+    assert len(kept.series["lr"]) == 1
+    cut = 100 - len(kept.series["loss"])
+    assert [resume.index for resume in kept.resumes] == [0, 90 - cut]
+    assert state.left_out == LeftOut(points=cut)
+
+
+@pytest.mark.parametrize("make", [queue, checkpoints, names])
+def test_of_whole_things_those_go_that_were_silent_for_longest(make: Callable[[int], Frame]) -> None:
+    _, state = fed(make, 200)
+    paths = [item.path for item in state.queues] or [item.run for item in state.checkpoints]
+    paths = paths or [item.name for item in state.runs]
+    assert 3 < len(paths) < 199
+    assert paths[-1].endswith("199")
+    assert [int(path.strip("/qrun ")) for path in paths] == list(range(200 - len(paths), 200))
+    left = state.left_out
+    assert left.queues + left.checkpoints + left.runs == 200 - len(paths)
+
+
+def test_what_fits_stays_as_it_is() -> None:
+    for make in (log, queue, checkpoints, curve, names):
+        _, state = fed(make, 1, Budget())
+        assert within(state, Budget()) is state
+        assert state.left_out == LeftOut()
+
+
+def test_the_gate_knows_that_something_is_missing() -> None:
+    _, state = fed(queue, 200)
+    _, other = fed(checkpoints, 200)
+
+    def item(state: BoxState, key: str, verb: Verb = Verb.DESTROY) -> tuple[bool, str]:
+        evidence = gather(state, Meter(), load_profile("runpod"), verb, NOW, action="terminate")
+        found = next(item for item in evidence.items if item.key == key)
+        return found.ok, found.text
+
+    ok, text = item(state, "queue")
+    assert not ok
+    assert "were not kept: how their cells stand is unknown" in text
+    assert item(replace(state, left_out=LeftOut()), "queue")[0]
+    saved = Cell("c", "x", "t", state="done", durable="verified", durable_path="/workspace/c")
+    other = replace(other, checkpoints=(), queues=(QueueState("/q", NOW, (saved,)),))
+    ok, text = item(other, "durable")
+    assert not ok
+    assert "were not kept" in text
+
+
+def test_it_is_said_on_the_screen_and_in_the_status() -> None:
+    _, state = fed(queue, 200)
+    (said,) = words(state.left_out)
+    assert (
+        said
+        == f"not kept here: {state.left_out.queues} queues, silent for longest; how its cells stand is unknown"
+    )
+    shown = ["".join(span.text for span in row) for row in limited_lines(state)]
+    assert any(said in row for row in shown)
+    assert said in status_line(state, assess(state, NOW), NOW).limited
+    assert words(LeftOut(runs=1)) == ("not kept here: 1 run, silent for longest; the box has them",)
+    assert words(LeftOut()) == ()
+
+
+def test_too_many_found_trainings_are_counted_as_they_are_now() -> None:
+    def found(count: int) -> Found:
+        return Found("b", NOW, tuple(FoundRun(f"r{n}", n, 1.0, "") for n in range(count)))
+
+    intake, state = Intake(SPEC, PROFILE), BoxState(spec=SPEC)
+    for count, left in ((MOST_FOUND + 7, 7), (MOST_FOUND + 3, 3), (2, 0)):
+        state = intake.take(state, found(count), NOW)
+        assert state.left_out.found == left
+
+
+def test_a_line_and_an_event_are_cut() -> None:
+    intake, state = Intake(SPEC, PROFILE), BoxState(spec=SPEC)
+    state = intake.take(state, LogLines("/l", 1, 0, 9, ("x" * 900_000,), partial="y" * 900_000), NOW)
+    assert [len(line) for line in state.logs[0].lines] == [LONGEST, LONGEST]
+    state = intake.take(state, Event("b", 1, NOW, "k" * 9000, "t" * 900_000), NOW)
+    assert (len(state.events[0].text), len(state.events[0].kind)) == (LONGEST_EVENT, LONGEST_EVENT)
+
+
+def test_places_of_logs_without_number_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake_module, "MOST_CURSORS", 300)
+    intake, state = fed(lambda n: log(n, f"/log{n}"), 900)
+    cursors = intake.config(state, 1.0, NOW).log_cursors
+    assert len(cursors) < 600
+    assert {view.path for view in state.logs} <= cursors.keys()
+
+
+@given(st.lists(st.integers(0, 1000), max_size=30), st.integers(0, 5000))
+def test_a_share_is_the_largest_that_fits(sizes: list[int], most: int) -> None:
+    cap = share(sizes, most)
+    assert sum(min(size, cap) for size in sizes) <= most
+    if sum(sizes) > most:
+        assert sum(min(size, cap + 1) for size in sizes) > most
+    elif sizes:
+        assert cap >= max(sizes)
+
+
+def test_what_replaces_the_old_weighs_nothing() -> None:
+    assert weight(Event("b", 1, NOW, "k", "t")) == weight(Found("b", NOW)) == 0
+    assert weight(curve(1)) > 500 * sys.getsizeof(1.0)
+    assert weight(log(1)) > 100_000
+    assert math.isclose(weight(queue(1)), 4 * len(msgspec.msgpack.encode(queue(1))))

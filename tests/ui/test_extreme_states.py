@@ -1,0 +1,65 @@
+"""Every screen draws what a box that speaks nonsense is taken for: extreme numbers, odd texts, no fault."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.lifecycle import evaluate
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import CheckResult
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.run import RunState, Series
+from rgt_tui.profiles import load_profile
+from tests.security.odd_frames import SPEC, odd_state
+from tests.ui.fakes import NOW, FakeFleet
+from tests.ui.snap import running, screen_text, settle
+
+KEYS = {
+    "box": ("down", "j", "f"),
+    "log": ("g", "e", "G"),
+    "curves": ("m", "j", "left", "+", "right", "m", "e", "s", "-", "space", "v"),
+    "phases": ("j", "enter"),
+    "alerts": ("j", "enter"),
+    "teardown": ("tab", "pagedown"),
+}
+
+
+class OddFleet(FakeFleet):
+    """Evaluates the checks of its one box, as a real fleet does."""
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        found = self.state.box(box)
+        return () if found is None else evaluate(found, load_profile(SPEC.profile), NOW)
+
+
+def nanoseconds() -> BoxState:
+    """A trainer that logs `time_ns()` as its step, with losses at the ends of what a float holds."""
+    begun, state = 1_795_255_331_000_000_000, odd_state(1)
+    points = [
+        (begun + n * 1_000_000_007, value) for n, value in enumerate((1e308, -1e308, float("nan"), 5e-324))
+    ]
+    runs = tuple(
+        RunState(name, step=points[-1][0], loss=points[-1][1], epoch=1e300, last_at=NOW, progressed_at=NOW,
+                 series={"loss": Series().extended(points[:count])}, total_steps=10**15)
+        for name, count in (("one", 1), ("two", 2), ("all", 4))
+    )  # fmt: skip
+    return msgspec.structs.replace(state, runs=(*state.runs, *runs))
+
+
+@pytest.mark.parametrize("seed", [None, 3, 4, 11])
+async def test_no_screen_fails(seed: int | None) -> None:
+    state = nanoseconds() if seed is None else odd_state(seed)
+    fleet = OddFleet(FleetState((state,), (), NOW))
+    async with running(fleet, size=(80, 24)) as (app, pilot, _):
+        for place, keys in KEYS.items():
+            app.open_screen(place, SPEC.name)
+            await settle(pilot)
+            for key in keys:
+                await pilot.press(key)
+            await settle(pilot)
+            assert screen_text(app).strip()
+            while len(app.screen_stack) > 1:
+                app.pop_screen()
+            await settle(pilot)
+        assert app.is_running
