@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -24,6 +24,7 @@ LONGEST_STEP_S = 60.0
 """More time between two steps is not believed: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
 _NAN = ("P8", "P9", "P10")
+_NONE: frozenset[str] = frozenset()
 
 replace = msgspec.structs.replace
 
@@ -41,6 +42,9 @@ class Book(msgspec.Struct, frozen=True):
     events: tuple[Event, ...] = ()
     news: News = News()
     """What `events` tell."""
+    hushed: frozenset[str] = frozenset()
+    """Ids of alerts that hold and that a finding has told: when it ends they have not begun, and nobody is paged.
+    One that becomes worse is told like any other."""
 
 
 class Step(NamedTuple):
@@ -96,11 +100,15 @@ def step(
                 machines[kind.id] = changed
             else:
                 machines.pop(kind.id, None)
+    told = covered(box.findings) if box.findings else _NONE
     if raised or cleared:
-        hidden = covered(box.findings) | elsewhere
+        hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
-        cleared = [alert for alert in cleared if alert.id not in hidden]
-    made = Book(machines, memory, now, trend_s, box.events, news)
+        cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
+    made = Book(machines, memory, now, trend_s, box.events, news, book.hushed)
+    if told or book.hushed:
+        hushed = (book.hushed - {alert.id for alert in raised}) | told
+        made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})
     return Step(made, tuple(raised), tuple(cleared))
 
 
@@ -207,8 +215,16 @@ def holding(book: Book) -> tuple[Alert, ...]:
 def listed(
     book: Book, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
 ) -> tuple[Alert, ...]:
-    """Return what holds, worst first and then as in the table; what a finding or another box tells is left out."""
-    found = holding(book)
+    """Return what is shown, worst first and then as in the table.
+
+    Left out is what a finding or another box tells, and a gauge whose number is good by now.
+    """
+    found = [
+        machine.alert
+        for id_, machines in book.machines.items()
+        for machine in machines.values()
+        if machine.alert is not None and not (machine.fading and BY_ID[id_].gauge)
+    ]
     if not found:
         return ()
     hidden = covered(findings) | elsewhere
@@ -257,7 +273,7 @@ def instant(box: BoxState, now: float) -> tuple[View, tuple[Alert, ...]]:
     return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
 
 
-def resumed(alerts: Iterable[Alert], memory: Memory, now: float) -> Book:
+def resumed(alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()) -> Book:
     """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew.
 
     Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
@@ -266,6 +282,7 @@ def resumed(alerts: Iterable[Alert], memory: Memory, now: float) -> Book:
         alerts: What it showed last.
         memory: What it remembered.
         now: Client clock.
+        told: Ids of those that a finding told in their place.
     """
     machines: dict[str, dict[str, Machine]] = {}
     for alert in alerts:
@@ -278,4 +295,5 @@ def resumed(alerts: Iterable[Alert], memory: Memory, now: float) -> Book:
         key = alert.id.partition(":")[2]
         kept = replace(alert, muted=False)
         machines.setdefault(kind.id, {})[key] = Machine(rung=rung, down_s=over, alert=kept)
-    return Book(machines=machines, memory=memory)
+    book = Book(machines=machines, memory=memory)
+    return replace(book, hushed=frozenset(alert.id for alert in holding(book) if alert.id in told))

@@ -26,6 +26,8 @@ class Machine(msgspec.Struct, frozen=True):
     """The last value of a kind that counts."""
     alert: Alert | None = None
     """What is shown while it is raised."""
+    fading: bool = False
+    """The reading is good by now; it clears once that has lasted."""
 
     @property
     def idle(self) -> bool:
@@ -73,8 +75,8 @@ def advance(kind: Kind, machine: Machine, reading: Reading, dt: float) -> Machin
         over = machine.down_s + dt
         if over >= kind.quiet_s:
             return Machine(rung=down, alert=machine.alert)
-        return Machine(machine.rung, None, over, None, machine.alert)
-    if machine.up_s is None and not machine.down_s:
+        return Machine(machine.rung, None, over, None, machine.alert, fading=down == 0)
+    if machine.up_s is None and not machine.down_s and not machine.fading:
         return machine
     return Machine(rung=machine.rung, alert=machine.alert)
 

@@ -73,6 +73,11 @@ class Kind(msgspec.Struct, frozen=True):
     """Needs figures of now: without them it stays as it is."""
     told: bool = False
     """The fleet's events tell of it anyway."""
+    gauge: bool = False
+    """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
+    the sinks only after `quiet_s`."""
+    over: str = ""
+    """What ends, in words, where the title would sound as if it still held."""
     escalates: bool = False
     """Also as a warning it calls for a person."""
     once: bool = False

@@ -62,18 +62,18 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "bytes", "A mount runs out of bytes", "disk", space.read_bytes, space.say_bytes, _DISK,
-        unit="% used", quiet_s=30.0, see="U6 0.5",
+        unit="% used", quiet_s=30.0, gauge=True, see="U6 0.5",
         advice="Make room, old checkpoints and caches first, before the next save fails.",
     ),
     Kind(
         "inodes", "A mount runs out of inodes", "inodes", space.read_inodes, space.say_inodes, _DISK,
-        unit="% used", quiet_s=30.0, see="U7 4.3",
+        unit="% used", quiet_s=30.0, gauge=True, see="U7 4.3",
         advice="Remove directories of many small files; free bytes do not help.",
     ),
     Kind(
         "filling", "A mount will soon be full", "filling", space.read_filling, space.say_filling,
         (Rung("warn", 3.0, 4.0), Rung("error", 0.5, 0.75)), unit="h to full", below=True, hold_s=300.0,
-        quiet_s=120.0, see="U6 U7",
+        quiet_s=120.0, gauge=True, see="U6 U7",
         advice="Find what grows and limit it (retention, logs), or make room in time.",
     ),
     Kind(
@@ -84,7 +84,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "memory", "The container's memory runs out", "memory", space.read_memory, space.say_memory,
         (Rung("warn", MEMORY_WARN_PCT, 87.0), Rung("error", MEMORY_ERROR_PCT, 94.0)), unit="% of limit",
-        quiet_s=30.0, see="U9 4.8",
+        quiet_s=30.0, gauge=True, see="U9 4.8",
         advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
     ),
     Kind(
@@ -144,12 +144,13 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "waiting", "Cells wait, and no runner is there", "waiting", cells.read_waiting, gpu.say_text, YES,
-        unit="yes", escalates=True, see="3.2",
+        unit="yes", escalates=True, see="3.2", over="cells that waited without a runner",
         advice="Start the queue's runner.",
     ),
     Kind(
         "done-billing", "The queue is done, the GPU still bills", "finished", money.read_done_billing,
         money.say_done_billing, YES, unit="yes", live=False, escalates=True, see="5.1 5.6",
+        over="a GPU that billed for nothing",
         advice="Pull and check the results, then stop the meter (tear down).",
     ),
     Kind(
@@ -196,7 +197,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "balance", "The account runs empty", "balance", money.read_balance, money.say_balance,
         (Rung("warn", 24.0, 30.0), Rung("error", 6.0, 8.0)), unit="h of burn", below=True, live=False,
-        quiet_s=300.0, escalates=True, see="platform",
+        quiet_s=300.0, gauge=True, escalates=True, see="platform",
         advice="Add money: at zero the provider stops the boxes, and may delete them.",
     ),
     Kind(

@@ -36,7 +36,7 @@ class Notes(msgspec.Struct, frozen=True):
     past: Past = Past()
     at: float = 0.0
     covered: tuple[str, ...] = ()
-    """Ids of alerts that held as well, and in whose place something else was shown."""
+    """Ids of alerts that held as well, and in whose place something else was shown or had been told."""
 
 
 class _Version(msgspec.Struct):

@@ -12,7 +12,7 @@ def beginning(box: str, alert: Alert, now: float) -> FleetEvent | None:
     """Return the event that an alert began; None where the fleet's other events tell it."""
     if BY_ID[alert.kind].told:
         return None
-    return FleetEvent(at=now, box=box, text=alert.text, level=alert.level)
+    return FleetEvent(at=now, box=box, text=alert.text, level=alert.level, about=alert.id)
 
 
 def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
@@ -21,8 +21,9 @@ def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
     if kind.told:
         return None
     key = clean(alert.id.partition(":")[2])
-    title = kind.title[0].lower() + kind.title[1:]
-    return FleetEvent(at=now, box=box, text=f"over: {title}{f' ({key})' if key else ''}")
+    title = kind.over or kind.title[0].lower() + kind.title[1:]
+    text = f"over: {title}{f' ({key})' if key else ''}"
+    return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 
 def message(box: str, alert: Alert, now: float) -> AlertEvent:

@@ -127,7 +127,7 @@ class Alerting:
             notes = self._file.stored.boxes.get(key)
             if notes is not None:
                 kept = [alert for alert in notes.alerts if alert.kind in known]
-                self._books[name] = resumed(kept, Memory(past=notes.past), self._clock())
+                self._books[name] = resumed(kept, Memory(past=notes.past), self._clock(), notes.covered)
                 self._accounts.note(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
                 self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
@@ -234,7 +234,7 @@ class Alerting:
     def _note(self, name: str, shown: tuple[Alert, ...], now: float) -> None:
         """Leave for the next rgt what is known of a box."""
         book = self._books[name]
-        seen = {alert.id for alert in shown}
+        seen = {alert.id for alert in shown} - book.hushed
         covered = sorted(alert.id for alert in holding(book) if alert.id not in seen)
         self._file.note(self._key(name), Notes(shown, book.memory.past, now, tuple(covered)))
 
@@ -259,8 +259,10 @@ class Alerting:
         if not self._deliveries:
             return
         key = self._key(name)
-        self._active[name] = {f"{key} {a.id}": message(name, a, self._clock()) for a in alerts if not a.muted}
-        ids = {alert.id for alert in holding(self._books[name])} | self._left.get(name, _NOTHING)
+        book = self._books[name]
+        telling = [alert for alert in alerts if not alert.muted and alert.id not in book.hushed]
+        self._active[name] = {f"{key} {a.id}": message(name, a, self._clock()) for a in telling}
+        ids = {alert.id for alert in holding(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
         whole = {key: event for box in self._active.values() for key, event in box.items()}
         ours = tuple(f"{self._key(box)} " for box in self._active)

@@ -17,6 +17,8 @@ class FleetEvent(msgspec.Struct, frozen=True):
     box: str
     text: str
     level: str = "info"
+    about: str = ""
+    """What it is about, e.g. an alert's id: a later event of the same box about the same says how it went on."""
 
 
 class Spend(msgspec.Struct, frozen=True):

@@ -18,11 +18,11 @@ from rgt_tui.fleet.alerting import EVERY_S, Alerting
 from rgt_tui.fleet.config.load import parse_fleet
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import Finding, Severity, StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from tests.contract.alerts.conftest import FULL, KEY, SPEC, Receiver, World, opened
-from tests.unit.triage.builders import NOW, cell, queue, sample
+from tests.unit.triage.builders import DATA, NOW, ROOT, cell, queue, sample
 
 replace = msgspec.structs.replace
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="Vast.ai")
@@ -263,3 +263,71 @@ async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
         await fleet.stop()
     assert {request.path for request in receiver.requests} == {"/hook", "/root/"}
     assert set(load(path).told) == {"webhook", "ntfy"}
+
+
+FINDING = Finding("U7", "No inodes", Severity.FATAL, "inodes of /workspace", "OSError", "log")
+
+
+async def test_the_end_of_a_finding_pages_nobody_with_what_it_covered(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    async with opened(World(path)) as world:
+        world.see(sample=FULL, findings=(FINDING,))
+        await world.until(lambda: bool(world.ear.heard))
+        assert [event.id for event in world.ear.heard] == ["finding:U7:inodes of /workspace:"]
+        # Still full, but the finding ends, say with its run: the reading is shown, and has not begun now.
+        assert [alert.id for alert in world.see(sample=FULL).alerts] == ["inodes:/workspace"]
+        for _ in range(20):
+            world.see(5, sample=FULL)
+        await asyncio.sleep(0.05)
+        assert len(world.ear.heard) == 1
+    async with opened(World(path, now=world.now + 60)) as later:
+        for _ in range(5):
+            later.see(sample=FULL)
+        await asyncio.sleep(0.05)
+        assert later.ear.heard == [], "nor does the next rgt"
+        later.see(60, sample=sample())
+        later.see(60, sample=sample())
+        assert later.events == [], "the end of what was never told is not told either"
+        later.see(60, sample=FULL)
+        await later.until(lambda: bool(later.ear.heard))
+        assert [event.id for event in later.ear.heard] == ["inodes:/workspace"], "a new beginning is one"
+
+
+async def test_what_a_finding_covered_is_told_when_it_becomes_worse() -> None:
+    warm = sample(ROOT, replace(DATA, inodes_used=3600))
+    async with opened(World()) as world:
+        world.see(sample=warm, findings=(FINDING,))
+        await world.until(lambda: bool(world.ear.heard))
+        world.see(sample=warm)
+        world.see(60, sample=FULL)
+        await world.until(lambda: len(world.ear.heard) > 1)
+        assert (world.ear.heard[-1].id, world.ear.heard[-1].level) == ("inodes:/workspace", "error")
+
+
+@pytest.mark.parametrize("covered", [True, False])
+async def test_a_freed_disk_is_no_trouble_from_the_next_reading_on(covered: bool) -> None:
+    async with opened(World(resolved=True)) as world:
+        world.see(sample=FULL, findings=(FINDING,) if covered else ())
+        await world.until(lambda: bool(world.ear.heard))
+        freed = world.see(sample=sample())
+        assert freed.alerts == (), "a disk with room is not in trouble, whatever it was 2 s ago"
+        if not covered:
+            assert world.see(5, sample=FULL).alerts != (), "and in trouble again, without being told again"
+        for _ in range(20):
+            world.see(5, sample=sample())
+        await asyncio.sleep(0.05)
+    raised = [event.id for event in world.ear.heard if event.what == "raised"]
+    assert raised == ["finding:U7:inodes of /workspace:" if covered else "inodes:/workspace"], "told once"
+
+
+async def test_the_end_of_a_bill_for_nothing_does_not_sound_like_a_bill() -> None:
+    bills = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, per_hour=0.42, at=NOW, source="Vast.ai")
+    done = (queue(cell(state="done", exit_code=0, ended=NOW - 60), done=True, runner_alive=False),)
+    async with opened(World()) as world:
+        idle = sample(procs=())
+        world.see(sample=idle, queues=done, meter=bills)
+        assert [alert.id for alert in world.state.alerts] == ["done-billing"]
+        world.see(sample=idle, queues=done, meter=replace(STOPPED, at=world.now + 3))
+        world.see(sample=idle, queues=done, meter=replace(STOPPED, at=world.now + 3))
+    ended = [event.text for event in world.events if event.text.startswith("over")]
+    assert ended == ["over: a GPU that billed for nothing"]

@@ -68,13 +68,15 @@ async def test_what_a_finding_covers_is_not_over_also_for_the_next_rgt(tmp_path:
         await later.until(lambda: ("resolved", "inodes:/workspace") in told(later))
 
 
-async def test_what_a_finding_has_covered_is_told_when_the_finding_is_gone() -> None:
+async def test_what_a_finding_has_covered_has_not_begun_when_the_finding_is_gone() -> None:
     async with opened(World()) as world:
         world.see(sample=FULL, findings=(INODES,))
         await world.until(lambda: len(world.ear.heard) == 1)
-        world.see(sample=FULL)
+        assert [alert.id for alert in world.see(sample=FULL).alerts] == ["inodes:/workspace"]
+        failed = (queue(cell(state="failed", exit_code=1)),)
+        world.see(sample=FULL, queues=failed)
         await world.until(lambda: len(world.ear.heard) == 2)
-        assert told(world)[1] == ("raised", "inodes:/workspace")
+        assert told(world)[1] == ("raised", "failed:lstm-b"), "and the one before it was passed over"
 
 
 async def test_a_mute_of_another_rgt_counts_here(tmp_path: Path) -> None:
