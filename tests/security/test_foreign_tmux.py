@@ -9,12 +9,9 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import struct
 import subprocess
-import sys
-import tempfile
 import threading
 import uuid
 from collections.abc import Iterator
@@ -26,31 +23,14 @@ from rgt_box.found import panes, session
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, make_job, until
+from tests.security.conftest import NOBODY, training
 
-NOBODY = 65534
 READY, LOCK, PROTOCOL = 207, 206, 8
 """Of tmux's protocol: the client is attached; it is to run a command. tmux-protocol.h"""
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user"),
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
 ]
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A directory that every user reaches, which those of pytest are not."""
-    folder = Path(tempfile.mkdtemp(prefix="rgt-"))
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def home_of_nobody(open_folder: Path) -> Path:
-    folder = open_folder / "nobody"
-    folder.mkdir()
-    os.chown(folder, NOBODY, NOBODY)
-    return folder
 
 
 class EvilServer:
@@ -95,41 +75,6 @@ def evil(home_of_nobody: Path) -> Iterator[EvilServer]:
     server = EvilServer(home_of_nobody / "default")
     yield server
     server.close()
-
-
-TRAIN = """
-import os, sys, time
-real, effective = int(sys.argv[1]), int(sys.argv[2])
-os.setgroups([])
-os.setresgid(real, effective, effective)
-os.setresuid(real, effective, effective)
-print("up", flush=True)
-time.sleep(1000)
-"""
-
-
-@contextlib.contextmanager
-def training(folder: Path, tmux: str, real: int = NOBODY, effective: int = NOBODY) -> Iterator[int]:
-    """A training below what calls itself a tmux server: its words and its environment are its own to choose."""
-    name = f"train_{uuid.uuid4().hex[:8]}.py"
-    (folder / name).write_text(TRAIN)
-    env = {"PATH": os.environ["PATH"], "TMUX": f"{tmux},1,0", "TMUX_PANE": "%7"}
-    script = f"{sys.executable} {name} {real} {effective} & echo $!; wait"
-    reader, terminal = os.openpty()
-    parent = subprocess.Popen(
-        ["tmux: server", "-c", script], executable="/bin/sh", stdout=terminal,
-        stderr=terminal, env=env, start_new_session=True,
-        cwd=folder,
-    )  # fmt: skip
-    os.close(terminal)
-    try:
-        with open(reader, encoding="utf-8") as lines:
-            pid = int(lines.readline())
-            assert lines.readline() == "up\n"
-            yield pid
-    finally:
-        os.killpg(parent.pid, signal.SIGKILL)
-        parent.wait()
 
 
 def found(agent: Agent, pid: int) -> protocol.FoundRun:
