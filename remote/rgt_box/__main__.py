@@ -22,6 +22,7 @@ VERBS = {
     "scalars": ("rgt_box.metrics.command", "print the metrics that a run has written"),
     "reap": ("rgt_box.verbs.reap", "list who holds GPU memory without working; end one by pid and start"),
     "gpu-health": ("rgt_box.verbs.gpu_health", "check the GPUs before a run"),
+    "remove": ("rgt_box.verbs.remove", "take rgt off this box, or only its older agents"),
 }
 """Verb → (module with a ``main(argv)``, one line of help)."""
 

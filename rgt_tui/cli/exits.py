@@ -100,6 +100,12 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
         _WAY,
         (UNREACHABLE, "the box could not be reached"),
     ),
+    "remove": (
+        (OK, "all of it is gone, or would be with --dry-run"),
+        (FAILED, "something stays, and why; refused, or nobody could be asked"),
+        _WAY,
+        (UNREACHABLE, "the box could not be reached"),
+    ),
     "agent": ((OK, "written"), (FAILED, "it cannot be written"), (USAGE, "wrong command line")),
     "completion": ((OK, "printed"), (USAGE, "wrong command line")),
 }

@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "metrics": "rgt_tui.cli.metrics",
     "scalars": "rgt_tui.cli.scalars",
     "push": "rgt_tui.cli.push",
+    "remove": "rgt_tui.cli.remove",
     "demo": "rgt_tui.cli.demo",
     "agent": "rgt_tui.cli.agent",
     "completion": "rgt_tui.cli.completion",

@@ -85,7 +85,7 @@ def submit(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
         files.replace(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
     except OSError as error:
         raise Refused("%s: %s" % (path, error.strerror)) from error
-    status, out, err = _ask(["sbatch", "--parsable", path], job.folder)
+    status, out, err = ask(["sbatch", "--parsable", path], job.folder)
     number = out.strip().split(";")[0]
     if status or not number.isdigit():
         raise Refused("sbatch: %s" % (err.strip() or out.strip() or "exit %d" % status))
@@ -102,14 +102,19 @@ def waiting(job: Job) -> tuple[str, str] | None:
     number = (files.read_json(job.path(RECORD)) or {}).get("id")
     if not isinstance(number, str) or not number.isdigit():
         return None
-    status, out, err = _ask(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
+    status, out, err = ask(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
     if status and "invalid job id" not in err.lower():
         raise Refused("squeue: %s" % (err.strip() or "exit %d" % status))
     state = ", ".join(sorted(set(out.split())))
     return (number, state) if state and not status else None
 
 
-def _ask(words: list[str], folder: str) -> tuple[int, str, str]:
+def ask(words: list[str], folder: str) -> tuple[int, str, str]:
+    """Run one of Slurm's programs in a directory; returns its exit status and what it says on its two outputs.
+
+    Raises:
+        Refused: it cannot be run, or does not answer.
+    """
     import subprocess
 
     try:

@@ -87,6 +87,47 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
     return result
 
 
+def without_box(path: Path, text: str, name: str) -> str:
+    """Return the text of a fleet file without the tables of one box; comments above them stay.
+
+    Raises:
+        FleetFileError: it has no such box, or it is not written as tables of its own.
+    """
+    before = tomllib.loads(text)
+    if name not in before.get("boxes", {}):
+        raise FleetFileError(f"{path} has no box {name!r}")
+    line = Positions(text).line(("boxes", name))
+    quoted = "|".join(re.escape(form) for form in (name, f'"{name}"', f"'{name}'"))
+    own = re.compile(rf"[ \t]*\[[ \t]*boxes[ \t]*\.[ \t]*(?:{quoted})[ \t]*[\].]")
+    kept: list[str] = []
+    tail: list[str] = []
+    inside = False
+    for row in text.splitlines(keepends=True):
+        if own.match(row):
+            inside, tail = True, []
+        elif inside and re.match(r"[ \t]*\[", row):
+            inside = False
+            kept += tail
+        if not inside:
+            kept.append(row)
+        elif row.strip() and not row.lstrip().startswith("#"):
+            tail = []
+        else:
+            tail.append(row)  # comments that belong to what follows
+    result = "".join(kept)
+    del before["boxes"][name]
+    try:
+        same = tomllib.loads(result) in (
+            before,
+            {key: value for key, value in before.items() if key != "boxes"},
+        )
+    except tomllib.TOMLDecodeError:
+        same = False
+    if not same:
+        raise FleetFileError(f"{path}:{line}: boxes.{name} is not a table of its own; take it out by hand")
+    return result
+
+
 def add_boxes(
     path: Path,
     tables: Mapping[str, Mapping[str, Any]],
@@ -102,18 +143,39 @@ def add_boxes(
     Raises:
         FleetFileError: as `with_boxes`, or the file cannot be read or written; it is then as it was.
     """
+    return parse_fleet(path, _rewrite(path, lambda text: with_boxes(path, text, tables), written))
+
+
+def remove_box(
+    path: Path, name: str, written: Callable[[Source | None, Source], None] = lambda before, after: None
+) -> None:
+    """Take a box out of the fleet file at `path`; everything else is left as it was, byte by byte.
+
+    Args:
+        path: The file.
+        name: The box.
+        written: As for `add_boxes`.
+
+    Raises:
+        FleetFileError: as `without_box`, or the file cannot be read or written; it is then as it was.
+    """
+    _rewrite(path, lambda text: without_box(path, text, name), written)
+
+
+def _rewrite(
+    path: Path, change: Callable[[str], str], written: Callable[[Source | None, Source], None]
+) -> str:
     try:
         with _alone(path):
             before = read_source(path) if path.exists() else None
-            text = "" if before is None else before.data.decode("utf-8")
-            result = with_boxes(path, text, tables)
+            result = change("" if before is None else before.data.decode("utf-8"))
             write_atomically(path, result)
             written(before, Source(path, path.resolve(), result.encode()))
     except OSError as error:
         raise FleetFileError(f"cannot write {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise FleetFileError(f"{path} is not UTF-8 text (byte {error.start})") from error
-    return parse_fleet(path, result)
+    return result
 
 
 @contextlib.contextmanager

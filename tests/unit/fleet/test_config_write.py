@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.files import lock
-from rgt_tui.fleet.config.write import add_boxes, with_boxes, write_atomically
+from rgt_tui.fleet.config.write import add_boxes, remove_box, with_boxes, without_box, write_atomically
 from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
 
 NEW = {"new": {"host": "n", "port": 40022, "logs": ["~/a b/*.log", 'q"\\u']}}
@@ -132,3 +132,52 @@ def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pyte
         os.close(handle)
     assert path.read_text() == BEFORE[2]
     assert "new" in {box.name for box in add_boxes(path, NEW).boxes}
+
+
+WRITTEN = """# my boxes
+[alerts]
+quiet = 1
+
+# the lab's
+[boxes.lab]
+host = "a"
+logs = [
+  "x.log", # [boxes.no]
+]
+[boxes.lab.tiers]
+"/data" = "disk"
+
+# rented by the hour
+[ boxes . "b.c" ]
+host = "b"
+user = "me"
+"""
+
+
+def test_a_box_is_taken_out_and_nothing_else_changes() -> None:
+    text = without_box(Path("f"), WRITTEN, "lab")
+    before, after = WRITTEN.split("[boxes.lab]\n")[0], WRITTEN[WRITTEN.index("\n# rented") :]
+    assert text == before + after
+    assert without_box(Path("f"), WRITTEN, "b.c") == WRITTEN[: WRITTEN.index('[ boxes . "b.c" ]')]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['boxes = { lab = { host = "a" } }\n', '[boxes]\nlab = { host = "a" }\n', '[boxes]\nlab.host = "a"\n',
+     '[boxes.lab]\nhost = """\n[boxes.x]\n"""\n'],
+)  # fmt: skip
+def test_a_box_that_is_no_table_of_its_own_is_left_and_its_line_named(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_text(text)
+    with pytest.raises(FleetFileError, match=r"fleet\.toml:\d+: boxes\.lab .* by hand"):
+        remove_box(path, "lab")
+    assert path.read_text() == text
+
+
+def test_the_last_box_may_go_and_an_unknown_one_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "fleet.toml"
+    path.write_bytes(b'[boxes.lab]\r\nhost = "a"\r\n')
+    with pytest.raises(FleetFileError, match="no box 'lob'"):
+        remove_box(path, "lob")
+    remove_box(path, "lab")
+    assert path.read_bytes() == b""

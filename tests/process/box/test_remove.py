@@ -1,0 +1,237 @@
+"""Taking rgt off a box: all of its own goes, nothing else does, and what somebody can still name stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.contract.slurm.cluster import running
+from tests.process.box.harness import Agent, make_job, until
+
+OLD = "rgt-box-00000000deadbeef.pyz"
+TRAINER = "rgt-train-00000000deadbeef.pyz"
+
+
+@pytest.fixture
+def box(agent_file: Path, tmp_path: Path) -> Iterator[Agent]:
+    """An agent where it really stands, with older ones beside it."""
+    cache = tmp_path / "home/.cache/rgt"
+    cache.mkdir(parents=True)
+    shutil.copy(agent_file, cache)
+    for name in (OLD, TRAINER):
+        shutil.copy(agent_file, cache / name)
+    agent = Agent(cache / agent_file.name, cache)
+    agent.env.update(
+        HOME=str(tmp_path / "home"), RGT_SPARE_DIRS=str(tmp_path / "spare"), RGT_RAM_DIR=str(tmp_path / "ram")
+    )
+    agent.env.pop("XDG_CACHE_HOME", None)
+    # A PATH without Slurm and the like: what this machine has must not decide.
+    (tmp_path / "bin").mkdir()
+    for name in ("sh", "sleep", "env"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    agent.env["PATH"] = str(tmp_path / "bin")
+    yield agent
+    if agent.path.exists():
+        agent.stop()
+
+
+def remove(agent: Agent, *words: str) -> tuple[int, dict[str, Any], dict[str, str | None]]:
+    """Return the exit status, the last line, and path below the home → why it is kept."""
+    done = agent.run("remove", *words)
+    assert not done.stderr, done.stderr
+    *things, end = [json.loads(line) for line in done.stdout.splitlines()]
+    home = Path(agent.env["HOME"])
+    return done.returncode, end, {os.path.relpath(thing["path"], home): thing["kept"] for thing in things}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_all_of_it_goes_and_nothing_else(box: Agent, tmp_path: Path) -> None:
+    home, cache = tmp_path / "home", box.state
+    assert box.run("record").returncode == 0
+    recorder = box.recorder_pid()
+    (tmp_path / "spare").mkdir()
+    (tmp_path / f"spare/rgt-agent-{os.geteuid()}-abc").mkdir(mode=0o700)
+    shutil.copy(box.path, tmp_path / f"spare/rgt-agent-{os.geteuid()}-abc")
+    box.env.pop("RGT_STATE_DIR")
+    box.env["RGT_STATE_DIR"] = str(cache)
+    (cache / "hashes.jsonl").write_text("{}\n")
+    (cache / "rgt-box-0123456789abcdef.pyz.77.tmp").write_text("torn")
+    (home / "run").mkdir()
+    (home / "run/step-7.pt").write_text("a checkpoint")
+    (home / "results.json").write_text("{}")
+    (cache / "ring/of-mine").mkdir()
+
+    before = files(home)
+    status, end, seen = remove(box, "--dry-run")
+    assert (status, end["refused"], set(seen.values())) == (0, [], {None})
+    assert files(home) == before and box.recorder_pid() == recorder
+    assert end["bytes"] > 1 << 20
+
+    status, end, gone = remove(box)
+    assert (status, end["refused"], end["failed"]) == (0, [], [])
+    assert set(seen) - {".cache/rgt/recorder.json"} <= set(gone)
+    assert files(home) == {"run/step-7.pt", "results.json"}
+    assert (cache / "ring/of-mine").is_dir(), "a directory that is not rgt's"
+    assert not list((tmp_path / "spare").iterdir())
+    assert recorder is not None
+    until(lambda: not Path(f"/proc/{recorder}").exists(), "the end of the recorder")
+
+
+def test_what_is_not_rgts_stays_with_its_directory(box: Agent) -> None:
+    (box.state / "notes.txt").write_text("mine")
+    (box.state / "found.json").symlink_to(box.state.parent.parent / "precious")
+    (box.state.parent.parent / "precious").write_text("{}")
+    status, _, gone = remove(box)
+    assert status == 0
+    assert files(box.state) == {"notes.txt", "found.json"}
+    assert ".cache/rgt/found.json" not in gone
+
+
+def test_nothing_is_removed_while_a_queue_runs(box: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "job", ["sh", "-c", "while [ ! -e go ]; do sleep 0.05; done"], ["a"])
+    runner = box.start("queue", "run", "--job", str(job))
+    try:
+        until(lambda: (job / "runner.lock").exists() and (job / "logs").exists(), "the runner")
+        before = files(box.state)
+        for words in ([], ["--job", str(job)]):
+            status, end, _ = remove(box, *words)
+            assert status == 1
+            assert any("queue" in why for why in end["refused"]), end
+        assert files(box.state) >= before
+    finally:
+        (job / "go").touch()
+        runner.kill()
+        runner.wait()
+
+
+def test_nothing_is_removed_while_another_rgt_watches(box: Agent) -> None:
+    box.watch().expect(lambda frame: True, "the hello")
+    status, end, _ = remove(box)
+    assert (status, "another rgt watches" in end["refused"][0]) == (1, True)
+    assert box.path.exists() and box.recorder_pid()
+
+
+@pytest.mark.parametrize("how", ["argument", "relative", "environment", "shell"])
+def test_a_trainer_that_a_process_names_is_kept(box: Agent, how: str) -> None:
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    path, env = str(box.state / TRAINER), dict(os.environ)
+    words = [
+        sys.executable,
+        "-c",
+        code,
+        *([path] if how == "argument" else [TRAINER] if how == "relative" else []),
+    ]
+    if how == "environment":
+        env["PYTHONPATH"] = path
+    if how == "shell":
+        words = ["sh", "-c", f"echo up; read x; exec python '{path}' --task x"]
+    process = subprocess.Popen(words, cwd=box.state, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        status, _, seen = remove(box)
+    finally:
+        process.kill()
+        process.communicate()
+    kept = {name: why for name, why in seen.items() if why}
+    assert (status, list(kept)) == (1, [f".cache/rgt/{TRAINER}"])
+    assert f"process {process.pid}" in str(kept[f".cache/rgt/{TRAINER}"])
+    assert files(box.state) == {TRAINER}
+
+
+def test_the_same_version_of_somebody_else_is_another_file(box: Agent, tmp_path: Path) -> None:
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    shutil.copy(box.state / TRAINER, theirs)
+    code = "import time; print('up', flush=True); time.sleep(600)"
+    process = subprocess.Popen([sys.executable, "-c", code, str(theirs / TRAINER)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"up\n"
+        assert remove(box)[0] == 0
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_old_takes_older_agents_alone(box: Agent) -> None:
+    assert box.run("record").returncode == 0
+    status, _, gone = remove(box, "--old")
+    assert (status, gone) == (0, {f".cache/rgt/{OLD}": None})
+    assert box.path.exists() and (box.state / TRAINER).exists() and box.recorder_pid()
+
+
+def script(box: Agent, name: str, text: str) -> None:
+    path = Path(box.env["PATH"]) / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(("program", "text", "words"), [
+    ("squeue", "exit 1", "Slurm does not say"),
+    ("kubectl", "exit 1", "Kubernetes does not say"),
+    ("kubectl", f"echo '{{\"command\": \"python3 /claim/{OLD} queue cell\"}}'", "Kubernetes"),
+    ("crontab", f"echo '@reboot python3 ~/.cache/rgt/{OLD} queue run'", "crontab"),
+])  # fmt: skip
+def test_what_is_named_elsewhere_or_cannot_be_asked_is_kept(
+    box: Agent, program: str, text: str, words: str
+) -> None:
+    script(box, program, text)
+    box.env["KUBECONFIG"] = "named"
+    status, _, seen = remove(box, "--old")
+    assert status == 1 and words in str(seen[f".cache/rgt/{OLD}"])
+    assert (box.state / OLD).exists()
+
+
+def test_programs_without_a_cluster_are_no_doubt(box: Agent) -> None:
+    script(box, "squeue", "echo 'squeue: fatal: Could not establish a configuration source' >&2; exit 1")
+    script(box, "kubectl", "exit 1")
+    box.env.pop("KUBECONFIG", None)
+    assert remove(box, "--old")[0] == 0
+
+
+def test_the_batch_script_of_a_queue_that_is_not_through_names_its_agent(box: Agent, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "runner.sbatch").write_text(f"#!/bin/sh\nexec python3 /nfs/home/me/.cache/rgt/{OLD} queue run\n")
+    status, _, seen = remove(box, "--old", "--job", str(job))
+    assert status == 1 and "runner.sbatch" in str(seen[f".cache/rgt/{OLD}"])
+    (job / "state.json").write_text('{"done": true, "cells": []}')
+    assert remove(box, "--old", "--job", str(job))[0] == 0
+
+
+def test_a_home_that_other_hosts_share_keeps_its_agents(box: Agent) -> None:
+    (box.state / "host-gpu02-0a1b2c3d").mkdir()
+    (box.state / "host-gpu02-0a1b2c3d/recorder.json").write_text("{}")
+    assert box.run("record").returncode == 0
+    status, _, seen = remove(box)
+    assert status == 1
+    assert {name for name, why in seen.items() if why} == {
+        f".cache/rgt/{name}" for name in (box.path.name, OLD, TRAINER)
+    }
+    assert "gpu02" in str(seen[f".cache/rgt/{OLD}"])
+    assert files(box.state) == {box.path.name, OLD, TRAINER, "host-gpu02-0a1b2c3d/recorder.json"}
+
+
+def test_a_job_in_the_queue_of_a_real_slurm_refuses_and_keeps(box: Agent, tmp_path: Path) -> None:
+    batch = tmp_path / "sweep.sh"
+    batch.write_text(f"#!/bin/sh\nexec python3 {box.state}/{OLD} queue run\n")
+    with running(tmp_path / "slurm") as slurm:
+        box.env.update({key: slurm.env[key] for key in ("SLURM_CONF", "PATH")})
+        held = ["sbatch", "--parsable", "--hold", str(batch)]
+        number = subprocess.run(held, env=box.env, capture_output=True, text=True, check=True).stdout.strip()
+        status, _, seen = remove(box, "--old")
+        assert (status, f"Slurm job {number}" in str(seen[f".cache/rgt/{OLD}"])) == (1, True)
+        status, end, _ = remove(box)
+        assert (status, f"Slurm job {number} executes the agent" in end["refused"][0]) == (1, True)
+        subprocess.run(["scancel", number], env=box.env, check=True)
+        assert remove(box, "--old")[0] == 0
