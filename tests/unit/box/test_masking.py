@@ -129,6 +129,7 @@ def test_only_the_secret_is_hidden() -> None:
     wanted = "export HF_TOKEN=*** A=1; python train.py --wandb-key *** --lr 1e-4 'https://x?api_key=***&y=2'"
     assert masked(["sh", "-c", script]) == ["sh", "-c", wanted]
     assert masked(["a", "--token", "--lr", "3"]) == ["a", "--token", "--lr", "3"]
+    assert masked(["sshpass", "-px", "ssh"]) == ["sshpass", "-p***", "ssh"]
     assert masked(["a", "--token"]) == ["a", "--token"]
     assert masked([]) == []
     assert masked(["curl", "-H", "X-Api-Key: abc", "x"]) == ["curl", "-H", "X-Api-Key: ***", "x"]
