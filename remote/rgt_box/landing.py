@@ -138,8 +138,22 @@ def take(folder: str) -> None:
     there = os.stat(folder)
     if there.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "it belongs to another user (uid %d)" % there.st_uid, folder)
+    above = open_above(folder)
+    if above:
+        raise OSError(errno.EPERM, "everybody can write to %s: chmod o-w %s" % (above, above), folder)
     if there.st_mode & OTHERS_WRITE:
         os.chmod(folder, stat.S_IMODE(there.st_mode) & ~OTHERS_WRITE)
+
+
+def open_above(folder: str) -> str:
+    """Return a directory above in which everybody may rename this one, and put another there; "" where none is."""
+    at = os.path.realpath(folder)
+    while at != os.path.dirname(at):
+        at = os.path.dirname(at)
+        mode = os.stat(at).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            return at
+    return ""
 
 
 def write(path: str, data: bytes) -> None:
@@ -188,7 +202,7 @@ def is_whole(path: str, digest: str) -> bool:
         for there in (os.stat(os.path.dirname(path)), os.lstat(path)):
             if there.st_uid != os.geteuid() or there.st_mode & OTHERS_WRITE:
                 return False
-        if not stat.S_ISREG(there.st_mode):
+        if not stat.S_ISREG(there.st_mode) or open_above(os.path.dirname(path)):
             return False
         with open(path, "rb") as file:
             return hashlib.sha256(file.read()).hexdigest().startswith(digest)

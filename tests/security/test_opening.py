@@ -84,7 +84,9 @@ def given_to_nobody(*paths: Path) -> None:
 
 
 @needs_root
-def test_links_of_ones_own_of_root_and_of_the_owner_of_the_file_are_followed(tmp_path: Path) -> None:
+def test_links_of_ones_own_of_root_and_of_the_owner_of_the_file_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """``/workspace → /mnt/x`` is root's, ``~/out → /data/out`` a colleague's whose file it leads to."""
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "log").write_bytes(b"x")
@@ -94,6 +96,8 @@ def test_links_of_ones_own_of_root_and_of_the_owner_of_the_file_are_followed(tmp
     paths = ["folder/log", "real/link", "folder/link", "folder/../real/log", "whole/../folder/./link"]
     for path in paths:
         assert content(str(tmp_path / path), follow_links=False) == b"x"
+    monkeypatch.chdir(tmp_path)
+    assert content("whole/log", follow_links=False) == b"x"
     given_to_nobody(*tmp_path.rglob("*"))
     for path in paths:
         assert content(str(tmp_path / path), follow_links=False) == b"x"
@@ -206,6 +210,8 @@ def test_a_path_that_is_swapped_between_look_and_opening_leads_nowhere_else(
         path.unlink(missing_ok=True)
         path.write_bytes(b"x")
         monkeypatch.setattr(os, "open", swapping(make))
+        before = os.listdir("/proc/self/fd")
         with pytest.raises(OSError, match=r"not a regular file|symbolic links"):
             files.open_regular(str(path), follow_links=False)
+        assert os.listdir("/proc/self/fd") == before
         monkeypatch.setattr(os, "open", real)

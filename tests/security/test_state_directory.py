@@ -69,6 +69,16 @@ def test_one_of_ours_that_others_may_write_to_is_closed(agent: Agent, tmp_path: 
         ownership.take(str(give(tmp_path / "a/b")))
 
 
+def test_nor_is_one_used_that_everybody_can_replace(tmp_path: Path) -> None:
+    state = tmp_path / "open/cache/rgt"
+    ownership.take(str(state))
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(PermissionError, match=f"everybody can write to {tmp_path}/open: chmod o-w"):
+        ownership.take(str(state))
+    (tmp_path / "open").chmod(0o1777)
+    ownership.take(str(state))
+
+
 @pytest.mark.parametrize("planted", ["file", "directory", "open", "ours"])
 def test_hashes_that_another_user_could_write_prove_nothing(
     agent: Agent, tmp_path: Path, planted: str

@@ -10,8 +10,8 @@ from rgt_box.history import control
 HELP = """
 usage: record [--stop] [--status] [--foreground] [--idle-hours N]
 
-Start the detached recorder of this host (its state is in RGT_STATE_DIR, else below ~/.cache/rgt), if none runs, and print its
-status as a JSON line. There is never more than one. The ring's size is RGT_RING_BYTES (64 MiB).
+Start the detached recorder of this host (its state is in RGT_STATE_DIR, else below ~/.cache/rgt), if none runs, and
+print its status as a JSON line. There is never more than one. The ring's size is RGT_RING_BYTES (64 MiB).
 
   --stop          ask it to stop, and wait until it has
   --status        print the status of the running one; exit 1 when there is none

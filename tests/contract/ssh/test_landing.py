@@ -187,6 +187,19 @@ async def test_a_state_directory_that_others_may_write_to_is_closed_and_one_of_t
     assert "it belongs to another user (uid 65534)" in found.note
 
 
+async def test_where_everybody_may_put_another_directory_in_its_place_it_is_not_run(tmp_path: Path) -> None:
+    folder = tmp_path / "home/.cache/rgt"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / build_agent().filename).write_bytes(build_agent().data)
+    folder.parent.chmod(0o777)
+    with box(tmp_path, "true") as port:
+        found = await put(tmp_path, port)
+        stands(tmp_path, found)
+        assert f"everybody can write to {folder.parent}: chmod o-w {folder.parent}" in found.note
+        folder.parent.chmod(0o1777)  # as /tmp: none but the owner renames there
+        assert (await put(tmp_path, port)).path == str(folder / build_agent().filename)
+
+
 @pytest.mark.parametrize("place", [
     "miniconda3/bin/python", "miniforge3/bin/python", "miniconda3/envs/train/bin/python", ".venv/bin/python",
     ".pyenv/versions/3.11.7/bin/python", ".local/share/uv/python/cpython-3.11/bin/python3",
