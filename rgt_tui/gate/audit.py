@@ -6,9 +6,9 @@ is written *before* the call goes out: an action that cannot be recorded is not 
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import errno
-import fcntl
 import os
 import pwd
 import socket
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from rgt_tui.files import lock
 from rgt_tui.model.evidence import Verb
 
 ROOM = 64 * 1024
@@ -86,7 +87,7 @@ class AuditLog:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path, flags, 0o600)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            lock.take(fd)
             os.fchmod(fd, 0o600)
             end = os.fstat(fd).st_size
             stat = os.fstatvfs(fd)
@@ -100,10 +101,22 @@ class AuditLog:
                 if written != len(data):
                     raise OSError(errno.ENOSPC, "No space left on device")
                 os.fsync(fd)
+                if not end:
+                    _keep_name(self.path.parent)
             except OSError:
                 # Half a line would spoil the next one; nothing else is ever cut off.
                 os.ftruncate(fd, end)
                 raise
+        finally:
+            os.close(fd)
+
+
+def _keep_name(folder: Path) -> None:
+    """Bring the name of a new file to the disk, too: with the line alone, the file could be gone after a crash."""
+    with contextlib.suppress(OSError):  # some file systems cannot
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
         finally:
             os.close(fd)
 

@@ -5,6 +5,7 @@ A 2xx is *requested*, never *stopped*: control planes accept a stop and stay run
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
@@ -66,7 +67,8 @@ async def carry_out(
 
     confirmed = False
     meter = Meter()
-    started, waited = clock(), 0.0
+    # Whichever goes furthest: a clock may be set or stand still, and a computer that sleeps stops the other.
+    started, begun, waited = clock(), time.monotonic(), 0.0
     while True:
         meter = await provider.read(permit.instance)
         if meter.error is None:
@@ -87,7 +89,7 @@ async def carry_out(
                     StopPhase.FAILED, f"{said}; the provider says {meter.native_status or 'nothing of it'}"
                 )
                 return
-        if max(waited, clock() - started) >= timeout_s:
+        if max(waited, clock() - started, time.monotonic() - begun) >= timeout_s:
             yield step(StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, confirmed, timeout_s))
             return
         await sleep(poll_s)

@@ -201,6 +201,42 @@ async def test_a_revoked_key_is_refused_even_if_it_is_also_known(box: Box) -> No
         await enter(box.spec, Somebody(host_key="yes"))
 
 
+@pytest.mark.parametrize("known", ["{name}", "127.0.0.1"])
+@pytest.mark.parametrize("revoked", ["127.0.0.1", "{name}", "127.0.0.*"])
+async def test_a_key_that_is_revoked_for_the_host_is_revoked_on_its_other_ports(
+    box: Box, known: str, revoked: str
+) -> None:
+    box.known.write_text(
+        f"{known.format(name=box.name)} {box.key}\n@revoked {revoked.format(name=box.name)} {box.key}\n"
+    )
+    with pytest.raises(HostKeyRefused, match=rf"revoked.*{box.known}:2"):
+        await enter(box.spec, Somebody(host_key="yes"), policy=Policy.ACCEPT_NEW)
+
+
+@pytest.mark.parametrize("kind", ["folder", "loop", "below a file"])
+async def test_a_known_hosts_that_cannot_be_read_trusts_nothing(box: Box, tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "known"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        path.write_text("")
+        path /= "known"
+    good = tmp_path / "good"
+    good.write_text(f"{box.name} {box.key}\n")
+    config = str(box.config("").ssh_config)
+    for files in (f"{path} {good}", f"{good} {path}"):
+        box.config("")
+        text = Path(config).read_text().replace(str(box.known), files)
+        Path(config).write_text(text)
+        with pytest.raises(HostKeyRefused, match=r"cannot be read.*no host key is trusted without it"):
+            await enter(BoxSpec(name="box", host="box", ssh_config=config), Somebody(host_key="yes"))
+    missing = text.replace(str(path), str(tmp_path / "missing"))
+    Path(config).write_text(missing)
+    await enter(BoxSpec(name="box", host="box", ssh_config=config), policy=Policy.REFUSE)
+
+
 async def test_a_file_of_revoked_keys_counts(box: Box, tmp_path: Path) -> None:
     (tmp_path / "revoked").write_text(f"# list\n{box.key} comment\n")
     box.known.write_text(f"{box.name} {box.key}\n")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
 import stat
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rgt_tui.files import lock
 from rgt_tui.gate.audit import ROOM, AuditEntry, AuditEvent, AuditFailed, AuditLog, default_path, who
 from rgt_tui.model.evidence import Verb
 
@@ -104,3 +109,73 @@ def test_an_action_needs_room_for_the_answer_as_well(small_disk: Path) -> None:
     with pytest.raises(AuditFailed, match="bytes left"):
         log.record(entry())
     log.record(entry(AuditEvent.REFUSED, "no room"))
+
+
+def test_a_line_is_on_the_disk_before_the_call_goes_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def watched(module: Any, name: str, said: Callable[..., str]) -> None:
+        real = getattr(module, name)
+
+        def call(*args: Any) -> Any:
+            done.append(said(*args))
+            return real(*args)
+
+        monkeypatch.setattr(module, name, call)
+
+    watched(lock, "take", lambda fd: "lock")
+    watched(os, "write", lambda fd, data: "write")
+    watched(os, "fsync", lambda fd: "sync " + ("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"))
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.record(entry())
+    assert done == ["lock", "write", "sync file", "sync folder"]
+    done.clear()
+    log.record(entry(AuditEvent.ANSWER))
+    assert done == ["lock", "write", "sync file"]
+
+
+def test_a_disk_that_does_not_take_it_refuses_and_leaves_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.record(entry())
+    before = log.path.read_bytes()
+
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(AuditFailed, match="Input/output error"):
+        log.record(entry())
+    assert log.path.read_bytes() == before
+
+
+def test_two_rgt_write_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.record(entry())
+    with path.open("rb") as other, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        size = path.stat().st_size
+        writing = pool.submit(log.record, entry())
+        with pytest.raises(TimeoutError):
+            writing.result(0.3)
+        assert path.stat().st_size == size, "it waits for the other's lock"
+        fcntl.flock(other, fcntl.LOCK_UN)
+        writing.result(30)
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_lock_that_nobody_lets_go_of_refuses_the_action(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock.take, "__defaults__", (0.1,))
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.record(entry())
+    with log.path.open("rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(AuditFailed, match="another program has held its lock"):
+            log.record(entry())
+    log.record(entry())

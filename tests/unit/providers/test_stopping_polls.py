@@ -1,0 +1,137 @@
+"""How often and how long a provider is asked whether a stop was done, by whatever clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.providers.base import Conflict, Instance, NotFound
+from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S, carry_out
+
+RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING")
+STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED")
+UNREAD = Meter(error="503")
+PERMIT = Permit(box="a", verb=Verb.PARK, instance="i", digest="", expires=1e18)
+
+
+class Answers:
+    """A control plane that answers a stop with an error or a word, and then tells one reading after another."""
+
+    instance, console_url = "i", "https://console"
+
+    def __init__(self, readings: list[Meter], error: Exception | None = None) -> None:
+        self.readings, self.error, self.asked = readings, error, 0
+
+    async def read(self, instance: str) -> Meter:
+        self.asked += 1
+        return self.readings[min(self.asked, len(self.readings)) - 1]
+
+    async def list(self) -> tuple[Instance, ...]:
+        return ()
+
+    async def stop(self, permit: Permit) -> str:
+        if self.error is not None:
+            raise self.error
+        return "accepted"
+
+    destroy = stop
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        return ""
+
+    def native_label(self, verb: Verb) -> str:
+        return ""
+
+    def action(self, verb: Verb) -> str:
+        return ""
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        return ()
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        return {}
+
+    async def close(self) -> None:
+        pass
+
+
+async def phases(
+    provider: Answers,
+    clock: Callable[[], float] = lambda: 0.0,
+    slept: list[float] | None = None,
+    **options: float,
+) -> list[StopPhase]:
+    async def sleep(seconds: float) -> None:
+        if slept is not None:
+            slept.append(seconds)
+
+    steps: list[StopProgress] = [
+        step async for step in carry_out(provider, PERMIT, clock=clock, sleep=sleep, **options)
+    ]
+    return [step.phase for step in steps]
+
+
+REQUESTED, CONFIRMED, OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF
+FAILED, UNCONFIRMED = StopPhase.FAILED, StopPhase.UNCONFIRMED
+
+
+@pytest.mark.parametrize("error", [Conflict("409"), NotFound("404")])
+async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: Exception) -> None:
+    late = Answers([*[RUNNING] * (CONFLICT_POLLS - 1), STOPPED], error)
+    assert await phases(late) == [REQUESTED, CONFIRMED, OFF]
+    too_late = Answers([*[RUNNING] * CONFLICT_POLLS, STOPPED], error)
+    assert await phases(too_late) == [REQUESTED, FAILED]
+    assert too_late.asked == CONFLICT_POLLS
+
+
+async def test_a_reading_that_failed_is_none_of_those_after_a_conflict() -> None:
+    provider = Answers([UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED], Conflict("409"))
+    assert await phases(provider) == [REQUESTED, CONFIRMED, OFF]
+
+
+async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says() -> None:
+    stale = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED", error="503")
+    gone = Meter(MeterKind.NONE, Lifecycle.GONE, source="p", error="503")
+    assert await phases(Answers([stale, gone, RUNNING, STOPPED])) == [REQUESTED, CONFIRMED, OFF]
+    assert await phases(Answers([stale])) == [REQUESTED, UNCONFIRMED]
+
+
+async def test_after_a_conflict_what_is_confirmed_is_followed_to_the_end() -> None:
+    billing = Meter(MeterKind.UNKNOWN, Lifecycle.STOPPED, source="p", native_status="EXITED")
+    assert await phases(Answers([*[billing] * 9, STOPPED], Conflict("409"))) == [REQUESTED, CONFIRMED, OFF]
+
+
+async def test_a_clock_that_stands_still_does_not_poll_for_ever() -> None:
+    slept: list[float] = []
+    provider = Answers([RUNNING])
+    assert await phases(provider, lambda: 1.7e9, slept) == [REQUESTED, UNCONFIRMED]
+    assert slept == [POLL_S] * int(TIMEOUT_S / POLL_S)
+    assert provider.asked == len(slept) + 1
+
+
+async def test_a_clock_that_is_set_back_neither() -> None:
+    times = iter(range(10_000, 0, -1))
+    assert await phases(Answers([RUNNING]), lambda: float(next(times))) == [REQUESTED, UNCONFIRMED]
+
+
+async def test_without_pauses_it_is_the_time_that_counts() -> None:
+    begun = time.monotonic()
+    assert await phases(Answers([RUNNING]), timeout_s=0.2, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
+    assert 0.2 <= time.monotonic() - begun < 30
+
+
+async def test_a_provider_that_takes_its_time_is_waited_for_no_longer() -> None:
+    now = [0.0]
+
+    class Slow(Answers):
+        async def read(self, instance: str) -> Meter:
+            now[0] += 60.0
+            return await super().read(instance)
+
+    provider = Slow([RUNNING])
+    assert await phases(provider, lambda: now[0]) == [REQUESTED, UNCONFIRMED]
+    assert provider.asked == 3
