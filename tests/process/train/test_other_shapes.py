@@ -16,6 +16,7 @@ import pytest
 from rgt_train.loaded import weights
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
+from tests.process.train.parallel.forked import forked
 
 KILLS = 40 if os.environ.get("RGT_TORTURE") == "full" else 3
 STEPS = 36
@@ -260,3 +261,82 @@ def test_bits_survive_kills_at_random_instants(trainers: Zygote, tmp_path: Path,
             for unseeded in ("python", "numpy"):  # these loops seed torch alone
                 state.get("rng", {}).pop(unseeded, None)
         assert_same(found, wanted)
+
+
+RANKS = (
+    HEAD.replace(
+        "from rgt_train import Options, Run, copying",
+        "from rgt_train import Options, Run, copying, distributed",
+    )
+    + """
+import os, sys
+from torch.distributed.fsdp import fully_shard
+ranks = distributed(timeout_s=60)
+class Learner(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.online = net(); self.target = copy.deepcopy(self.online)
+    def forward(self, x):
+        with torch.no_grad():
+            for t, o in zip(self.target.parameters(), self.online.parameters()): t.data.mul_(0.9).add_(o.data * 0.1)
+            goal = self.target(x)
+        return F.mse_loss(self.online(x + 0.1 * torch.randn_like(x)), goal + x)
+if sys.argv[1] == "ddp":
+    learner = Learner()
+    for p in learner.target.parameters(): p.requires_grad = False  # as DDP asks for
+    model = loss_of = nn.parallel.DistributedDataParallel(learner)
+    trained = learner.parameters()
+else:
+    student, teacher = net(), net()
+    for part in (student, teacher):
+        for layer in (part[0], part[3]): fully_shard(layer, reshard_after_forward=True)
+        fully_shard(part, reshard_after_forward=True)
+    model = {"student": student, "teacher": teacher}
+    trained = student.parameters()
+    def loss_of(x):
+        with torch.no_grad():
+            for t, s in zip(teacher.parameters(), student.parameters()): t.data.mul_(0.9).add_(s.data * 0.1)
+            goal = teacher(x)
+        return F.mse_loss(student(x + 0.1 * torch.randn_like(x)), goal + x)
+optimizer = torch.optim.AdamW(trained, lr=0.01)
+run = Run("run", model=model, optimizer=optimizer, samples=48, batch_size=4, epochs=3, seed=3,
+          options=Options(save_every=1, pace_s=0.03, keep=100))
+loader = DataLoader(data, batch_sampler=run.batches())
+with run:
+    for epoch in run.epochs():
+        for (x,) in loader:
+            loss = apply(optimizer, loss_of(x))
+            if ranks.rank == 0 and sys.argv[1] == "ddp":
+                found = {k: v.numpy().tobytes() for k, v in learner.state_dict().items()}
+                found = {k: hashlib.sha256(v).hexdigest() for k, v in found.items()}
+                with open("truth.jsonl", "a") as file: file.write(json.dumps([run.step_now + 1, found]) + "\\n")
+            run.step(loss)
+parts = [model] if sys.argv[1] == "ddp" else [student, teacher]
+states = [part.state_dict() for part in parts]
+whole = [getattr(t, "full_tensor", lambda: t)() for state in states for t in state.values()]
+with open(f"final-{ranks.rank}", "w") as file:
+    file.write(hashlib.sha256(b"".join(t.numpy().tobytes() for t in whole)).hexdigest())
+"""
+)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+def test_a_teacher_of_several_ranks_survives_kills(trainers: Zygote, tmp_path: Path, kind: str) -> None:
+    for place in (tmp_path / "plain", tmp_path / "killed"):
+        place.mkdir()
+        (place / "train.py").write_text(RANKS)
+    plain = forked(trainers, 2, tmp_path / "plain" / "train.py", kind)
+    assert plain.wait() == [0, 0], plain.text()
+    assert kind == "fsdp" or wrong(tmp_path / "plain") == []
+    chance = random.Random(kind)
+    for _ in range(max(2, KILLS // 4)):
+        ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
+        assert ranks.each[0].wait_more_lines(chance.randint(8, 30)), ranks.text()
+        ranks.each[chance.randrange(2)].kill()
+        ranks.wait()
+    ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
+    assert ranks.wait() == [0, 0], ranks.text()
+    assert "bit for bit" in ranks.text()
+    finals = {(place / f"final-{rank}").read_text() for place in tmp_path.iterdir() for rank in range(2)}
+    assert len(finals) == 1
+    assert losses(tmp_path / "killed" / "run") == losses(tmp_path / "plain" / "run")
