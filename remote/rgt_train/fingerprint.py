@@ -55,6 +55,7 @@ def guarantee(
     settings: str = "",
     *,
     sampled: bool = False,
+    unknown: str = "",
 ) -> str:
     """Say in words whether the run goes on with the bits it would have had without the interruption.
 
@@ -64,6 +65,7 @@ def guarantee(
         lost: What could not be restored, in words.
         settings: Which settings have changed, in words.
         sampled: Whether the checkpoint was compared with its step by samples alone.
+        unknown: What cannot be known and may make other bits, in words.
     """
     weighty = {key for key in {**old, **new} if key not in _HARMLESS}
     differs = changes(
@@ -79,7 +81,9 @@ def guarantee(
         told = "bit for bit, as far as known"
     if torch.cuda.is_available() and new.get("deterministic") is not True:
         told += ", where the CUDA kernels are deterministic"
-    return f"same torch, device and threads: {told}{', but for what the changed settings do' if settings else ''}"
+    if settings:
+        told += ", but for what the changed settings do"
+    return f"same torch, device and threads: {told}{f' (not known: {unknown})' if unknown else ''}"
 
 
 def _deterministic() -> Any:

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 from rgt_train.cadence import Failures
 from rgt_train.durable import StrPath
@@ -31,12 +31,35 @@ class Past:
         cause: How the last one ended; None where there was none.
         up_s: Node seconds all of them ran, as far as known.
         failures: How many of them ended against their will.
+        step: The last step that the last one is known to have come to, as far as it was noted here.
+        log_every: Steps between those that the last one logged; 0 where it logged none, None where that is not known.
+        told: Whether the last one noted its end itself; else it may have come further than is known.
     """
 
     attempts: int = 0
     cause: Optional[str] = None
     up_s: float = 0.0
     failures: int = 0
+    step: int = 0
+    log_every: Optional[int] = None
+    told: bool = False
+
+    def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
+        """Return the steps of the last incarnation that are to be done again, at least, and how many in words.
+
+        Args:
+            logged: The last step in the metrics, as far as known.
+            now: The step that is gone on from.
+        """
+        known = max(logged or 0, self.step)
+        lost = max(0, known - now)
+        if self.told or self.log_every == 1 or not self.attempts:
+            return lost, f"{lost} steps"
+        if not self.log_every:
+            return lost, f"at least {lost} steps (what came after step {known} was not noted)"
+        most = max(0, (known // self.log_every + 1) * self.log_every - 1 - now)
+        range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
+        return lost, range_ if most > lost else f"{lost} steps"
 
     def expect(self, prior: Prior, nodes: int = 1) -> Failures:
         """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
@@ -60,10 +83,10 @@ class Ledger:
         self.attempt = self.past.attempts + 1
         self._file = Appender(self.path)
 
-    def start(self, step: int, nodes: int = 1) -> None:
-        """Note that this incarnation begins at `step`, on `nodes` machines."""
+    def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
+        """Note that this incarnation begins at `step`, on `nodes` machines, and logs one step in `log_every`."""
         self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
-                   "time": time.time()})  # fmt: skip
+                   "log_every": log_every, "time": time.time()})  # fmt: skip
 
     def alive(self, step: int) -> None:
         """Note a sign of life (after each checkpoint: often enough, and bounded)."""
@@ -95,12 +118,13 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
         try:
             entry = json.loads(line)
             event, at, nodes = entry["event"], float(entry["time"]), int(entry.get("nodes", 1))
+            step, log_every = int(entry.get("step", 0)), entry.get("log_every")
         except (ValueError, KeyError, TypeError):
             continue
         if event == "start":
-            spans.append(_Span(at, at, nodes))
+            spans.append(_Span(at, at, nodes, step, log_every if isinstance(log_every, int) else None))
         elif spans and event in ("alive", "end"):
-            spans[-1].end = at
+            spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
             if event == "end":
                 spans[-1].cause = str(entry.get("cause", ""))
     if not spans:
@@ -112,6 +136,9 @@ def _read(path: str, last_seen: Optional[float]) -> Past:
         cause=spans[-1].cause or "killed",
         up_s=sum(max(0.0, span.end - span.begin) * span.nodes for span in spans),  # a clock may step back
         failures=sum(span.cause not in WANTED for span in spans),
+        step=spans[-1].step,
+        log_every=spans[-1].log_every,
+        told=spans[-1].cause is not None,
     )
 
 
@@ -120,4 +147,6 @@ class _Span:
     begin: float
     end: float
     nodes: int
+    step: int
+    log_every: Optional[int]
     cause: Optional[str] = None

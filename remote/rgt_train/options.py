@@ -34,6 +34,8 @@ class Options:
         stall_floor_s: Seconds below which no step counts as stalled.
         stall_exit: Exit code with which a stalled run leaves; 0 tells and waits.
         desync_every: With several ranks: saves between two comparisons of their replicas; 0 never compares.
+        override: Hyperparameters, such as ``lr``, ``weight_decay`` or ``T_max``, that a resume takes from the code
+            where they were edited; else the checkpoint's go on.
     """
 
     save_every: int = 0
@@ -58,3 +60,4 @@ class Options:
     stall_floor_s: float = 300.0
     stall_exit: int = 0
     desync_every: int = 1
+    override: Tuple[str, ...] = ()

@@ -19,6 +19,7 @@ class Restored:
     Attributes:
         parts: What was restored, in words.
         changed: Settings that differ from those of the checkpoint, in words; empty if none.
+        told: Hyperparameters of the code that differ from those of the checkpoint, a line each.
         rng: The random state of this rank, still to be put back; None where the checkpoint has none for it.
         grads: Gradients of a half-done accumulation, still to be put back.
     """
@@ -32,8 +33,11 @@ class Restored:
         grads: Mapping[str, Tensors],
         rank: int,
         inexact: Sequence[str] = (),
+        told: Sequence[str] = (),
+        doubts: Sequence[str] = (),
     ) -> None:
-        self.parts, self.grads = parts, grads
+        self.parts, self.grads, self.told = parts, grads, list(told)
+        self._doubts, self._data = list(doubts), document.get("data", {})
         self._inexact = list(inexact)
         self._old, self._new = document["environment"], here
         self._sampled = document.get("compared") != WHOLE
@@ -57,8 +61,14 @@ class Restored:
 
     def guarantee(self) -> str:
         """Say in words whether the run goes on with the bits it would have had without the interruption."""
-        lost = ", ".join(self.not_restored)
-        return guarantee(self._old, self._new, lost, self.changed, sampled=self._sampled)
+        doubts = [*self.not_restored, *self._doubts]
+        if self._data.get("draws"):
+            doubts.append("the stream has no state_dict and draws random numbers while it is read")
+        unseeded = self._data.get("ahead") and not self._data.get("seeded")
+        return guarantee(
+            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled,
+            unknown="whether making a sample draws random numbers, as run.seeded is not used" if unseeded else "",
+        )  # fmt: skip
 
 
 def no_tensor(path: str, tensor: torch.Tensor) -> str:

@@ -132,12 +132,11 @@ def announce(
     if loaded is None and cause is None and logged is None:
         report.event("start", 0, total_steps=total_steps)
         return
-    lost = max(0, (logged or 0) - progress.step)
+    lost, in_words = ledger.past.lost(logged, progress.step)
     source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
     report.say(
         f"resume: at step {progress.step} of {total_steps} {source}; attempt {ledger.attempt}, "
-        f"the last one ended by: {cause or 'unknown'}; work lost: {lost} steps"
-        + (f" (logged up to step {logged})" if lost else "")
+        f"the last one ended by: {cause or 'unknown'}; work lost: {in_words}"
     )
     if restored is not None:
         report.say(f"resume: restored {', '.join(restored.parts)}")
@@ -145,6 +144,8 @@ def announce(
             report.say(f"resume: not restored: {missing}")
         if restored.changed:
             report.say(f"resume: settings changed: {restored.changed}")
+        for difference in restored.told:
+            report.say(f"resume: {difference}")
         report.say(f"resume: {restored.guarantee()}")
     report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
 

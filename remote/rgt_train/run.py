@@ -21,6 +21,7 @@ from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath, make_dirs
 from rgt_train.ending import Ending
 from rgt_train.guard import Guard, Rules, merged
+from rgt_train.hyperparameters import Hyperparameters
 from rgt_train.ledger import Ledger
 from rgt_train.lock import RunLock
 from rgt_train.logs.sinks import Launch, open_sinks
@@ -147,12 +148,16 @@ class Run:
         self._state.optimizers = set(self._optimizers)
         self._state.steady = {*self._optimizers, *counted(named({"ema": ema}))}
         self._state.small = set(named({"scheduler": scheduler, "scaler": scaler}))
+        said = Hyperparameters(others, set(self._optimizers), self._state.small)
+        said.check(self.options.override)
+        self._state.hyperparameters, self._state.override = said, self.options.override
         self._mirror: Optional[Mirror] = None
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._course = Course(
             self.sampler, self.progress, streamed, self._ranks.rank, self._ranks.world, self._begin_batches
         )
+        self._state.data = self._course.facts
         self._reseed: Optional[int] = None
         self._looked: Optional[Tuple[Tuple[int, int, int], Optional[Dict[str, Any]], Optional[int]]] = None
         # The gradients of several ranks differ before they are reduced: no rank's stand for all.
@@ -578,7 +583,7 @@ class Run:
             self._mirror.offer_all(loaded)
         self._pace.saving = lambda: self._saver.busy
         self._stop.tell = lambda name: self._report.say(f"{name}: stopping as soon as the step is over")
-        self._ledger.start(p.step, self._ranks.nodes)
+        self._ledger.start(p.step, self._ranks.nodes, o.log_every)
         if not self._lock.exclusive:
             self._report.say(
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"

@@ -179,6 +179,9 @@ class BatchPlan:
         rank: Number of this rank.
         world: How many ranks there are.
         pad: Whether all ranks get the same number of samples.
+
+    Attributes:
+        ahead: Whether a batch was asked for before the ones before it were trained on, as loader workers do.
     """
 
     def __init__(
@@ -193,7 +196,7 @@ class BatchPlan:
     ) -> None:
         self._sampler, self._where, self._before_first = sampler, where, before_first
         self._rank, self._world, self._pad = rank, world, pad
-        self._begun = False
+        self._begun = self.ahead = False
         self._look(where())
 
     def __len__(self) -> int:
@@ -211,7 +214,7 @@ class BatchPlan:
         # Workers that were started in an earlier epoch know no other: from the second time on their indices say it.
         told = self._at.seeded or self._begun
         self._begun = True
-        return self._batches(self._at.epoch, self._numbers, told=told)
+        return self._batches(self._at, self._numbers, told=told)
 
     def real(self, position: int) -> int:
         """Return how many samples of the batch at `position` (from 0, of the iteration) are no padding."""
@@ -227,10 +230,14 @@ class BatchPlan:
         left_out = {step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch}
         self._numbers = self._sampler.numbers(at.done_steps, left_out)[at.skip :]
 
-    def _batches(self, epoch: int, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
+    def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
+        epoch = at.epoch
         order = self._sampler.order(epoch)
         self._before_first()
-        for number in numbers:
+        for asked, number in enumerate(numbers, at.skip):
+            steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
+            if not self.ahead and steps and self._where().done_steps - at.done_steps < steps:
+                self.ahead = True
             mine = self._slice(self._sampler.cut(order, number))
             if mine:
                 yield [SampleIndex(index, self._sampler.seed, epoch) for index in mine] if told else mine

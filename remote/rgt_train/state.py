@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
 
 import torch
 
@@ -12,6 +12,7 @@ from rgt_train.collected import MODEL_FILE, TRAINER_FILE, Collected
 from rgt_train.exits import UsageError
 from rgt_train.fingerprint import changes, environment
 from rgt_train.held import Held
+from rgt_train.hyperparameters import Declared, Hyperparameters
 from rgt_train.loaded import Loaded
 from rgt_train.progress import Progress
 from rgt_train.restored import Restored, Tensors, no_tensor
@@ -53,6 +54,9 @@ class RunState:
         optimizers: Names of the `others` that are optimizers; the weights that they step are steady, too.
         random: The random states of all ranks where there are several; None takes this process's.
         small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
+        hyperparameters: What the code of this launch says of optimizers and schedules; None compares nothing.
+        override: Names of those that a resume takes from the code and not from the checkpoint.
+        data: Returns what is known of the loading of the data.
         held: What they were right after the last step of an epoch, until the next one begins; else None.
     """
 
@@ -75,6 +79,9 @@ class RunState:
         self.optimizers: Set[str] = set()
         self.random: Optional[List[Any]] = None
         self.small: Set[str] = set()
+        self.hyperparameters: Optional[Hyperparameters] = None
+        self.override: Sequence[str] = ()
+        self.data: Callable[[], Dict[str, Any]] = dict
         self.held: Optional[Held] = None
 
     @property
@@ -86,6 +93,26 @@ class RunState:
     def settings(self) -> Dict[str, Any]:
         """The settings of this launch."""
         return self._settings
+
+    @property
+    def declared(self) -> Declared:
+        """What the code says of the hyperparameters, for a checkpoint."""
+        return self.hyperparameters.declared if self.hyperparameters else {}
+
+    def refuse(self, document: Mapping[str, Any], where: str) -> None:
+        """See that the optimizers are of the classes that the state in the checkpoint `where` is of.
+
+        Raises:
+            UsageError: One is not.
+        """
+        if self.hyperparameters:
+            self.hyperparameters.refuse(document.get("declared", {}), where)
+
+    def settle(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+        """Compare hyperparameters when a checkpoint is loaded; return what is told, and what makes other bits."""
+        if not self.hyperparameters:
+            return [], []
+        return self.hyperparameters.settle(document.get("declared", {}), self.override)
 
     def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
         """Take the state apart as it is now; tensors are referred to, not copied.
@@ -107,6 +134,8 @@ class RunState:
                 "objects": objects,
                 "grads": self._collect_grads(found) if self.progress.micro else None,
                 "frozen": frozen.flags(self.models),
+                "declared": self.declared,
+                "data": self.data(),
                 "progress": self.progress.state(),
                 "sampler": self._sampler,
                 "settings": tree.encode(self._settings, no_tensor, "settings"),
@@ -165,6 +194,7 @@ class RunState:
             )
         _same_names("models", document["models"], self.models)
         _same_names("parts", document["objects"], self.others)
+        self.refuse(document, where)
         weights = {name: loaded.value(document["models"][name], MODEL_FILE) for name in self.models}
         for name, model in self.models.items():
             _check_fit(name, model, weights[name], where)
@@ -190,7 +220,10 @@ class RunState:
         if p.best is not None:
             done.append(f"best {p.best:.4f} of step {p.best_step}")
         grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
-        return Restored(done, document, environment(self.world), self._settings, grads, self.rank, inexact)
+        told, doubts = self.settle(document)
+        return Restored(
+            done, document, environment(self.world), self._settings, grads, self.rank, inexact, told, doubts
+        )
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:
         """Put saved gradients back; after anything that clears them, before the first batch."""

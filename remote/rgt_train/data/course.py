@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, Optional, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Set, Tuple
 
 from rgt_train import exits
 from rgt_train.data.seeded import Seeded
@@ -56,19 +56,26 @@ class Course:
         self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
         self.entered = False
         self._seeded = False
-        self._plan: Optional[BatchPlan] = None
+        self._plans: List[BatchPlan] = []
+
+    def facts(self) -> Dict[str, Any]:
+        """Return what is known of the loading, for a checkpoint: what a resume can promise depends on it."""
+        if self.stream is not None:
+            return {"draws": self.stream.draws}
+        return {"seeded": self._seeded, "ahead": any(plan.ahead for plan in self._plans)}
 
     def batches(self, pad: bool) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler."""
-        self._plan = BatchPlan(
+        plan = BatchPlan(
             self.sampler, self._position, self._restore_rng, rank=self._rank, world=self._world, pad=pad
         )
-        return self._plan
+        self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
+        return plan
 
     def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
         """Yield each batch of `loader` with what this rank's part of it counts."""
         own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
-        plan = own if isinstance(own, BatchPlan) else self._plan
+        plan = own if isinstance(own, BatchPlan) else self._plans[-1] if self._plans else None
         for position, batch in enumerate(loader):
             assert plan is not None, "the loader has run.batches()"
             yield batch, Part(max(1, plan.real(position)), plan.share(position))

@@ -10,6 +10,7 @@ from rgt_train.exits import UsageError
 from rgt_train.report import say
 
 _WORTH_TELLING_S = 1.0
+_LOOKS = 8
 
 
 class Stream:
@@ -21,10 +22,15 @@ class Stream:
 
     Args:
         source: The iterable of batches.
+
+    Attributes:
+        draws: Whether it has no state and draws from the global generators while it is read: then what it keeps for
+            later (a buffer that it shuffles) may be other than what the training drew beside it had made of it.
     """
 
     def __init__(self, source: Iterable[Any]) -> None:
         self._source: Any = source
+        self.draws = False
         self._own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
         self._iterator: Optional[Iterator[Any]] = None
         self._passes = 0
@@ -159,12 +165,16 @@ class Stream:
             if self._iterator is None:
                 self._begin_pass()
             assert self._iterator is not None
+            # A first batch may draw the order of all. Of the others a few tell.
+            looked = not self._own_state and not self.draws and 0 < self._batches <= _LOOKS
+            before = rng.capture() if looked else None
             try:
                 batch = next(self._iterator)
             except StopIteration:
                 self._passes += 1
                 self._iterator = None
                 continue
+            self.draws = self.draws or (before is not None and rng.capture() != before)
             self._batches += 1
             return batch
         raise UsageError("the stream has no batch: an iterable that is used up cannot begin again")

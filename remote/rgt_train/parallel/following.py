@@ -36,7 +36,7 @@ class NoLedger:
         self.attempt = attempt
         self.past = Past()
 
-    def start(self, step: int, nodes: int = 1) -> None:
+    def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
         """Not noted here."""
 
     def alive(self, step: int) -> None:

@@ -55,6 +55,8 @@ class Taken:
                 "plain": tree.encode(self.plain, _no_tensor, "state"),
                 "objects": self.objects,
                 "frozen": frozen.flags(state.models),
+                "declared": state.declared,
+                "data": state.data(),
                 "progress": state.progress.state(),
                 "sampler": state.sampler,
                 "settings": tree.encode(state.settings, _no_tensor, "settings"),
@@ -178,7 +180,9 @@ def put_back(
     done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
     if p.best is not None:
         done.append(f"best {p.best:.4f} of step {p.best_step}")
-    return Restored(done, document, environment(state.world), state.settings, {}, state.rank)
+    told, doubts = state.settle(document)
+    here = environment(state.world)
+    return Restored(done, document, here, state.settings, {}, state.rank, told=told, doubts=doubts)
 
 
 def trained(names: Iterable[str]) -> Set[str]:
@@ -203,6 +207,7 @@ def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None
     here = {name for name in state.others if name not in state.optimizers}
     if set(document["objects"]) != here:
         raise UsageError(f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}")
+    state.refuse(document, where)
 
 
 def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str) -> None:

@@ -149,6 +149,53 @@ def test_a_plain_loader_is_skipped_through(trainers: Zygote, tmp_path: Path, nam
     assert_equal_runs(tmp_path / "killed/run", tmp_path / "plain/run", 33)
 
 
+@pytest.mark.parametrize(
+    ("data", "workers", "unknown"),
+    [("run.seeded(Images())", 2, False), ("Images()", 0, False), ("Images()", 2, True)],
+)
+def test_the_receipt_says_what_it_cannot_know_of_samples(
+    trainers: Zygote, tmp_path: Path, data: str, workers: int, unknown: bool
+) -> None:
+    text = MAPPED.replace("run.seeded(Images())", data).replace("WORKERS", str(workers))
+    die(trainers, script(tmp_path, text, die_at=5))
+    told = finish(trainers, script(tmp_path, text))
+    assert "bit for bit, as far as known" in told
+    assert (
+        "(not known: whether making a sample draws random numbers, as run.seeded is not used)" in told
+    ) == unknown
+
+
+BUFFERED = """
+class Buffered(IterableDataset):
+    def __iter__(self):
+        held = []
+        for number in range(200):
+            held.append(torch.full((6,), number / 200))
+            if len(held) == 8: yield held.pop(int(torch.randint(8, ())))
+"""
+
+
+@pytest.mark.parametrize(
+    ("loader", "told"),
+    [
+        ("DataLoader(Buffered(), batch_size=4)", True),
+        ("DataLoader(torch.arange(360.0).view(60, 6) / 300, batch_size=4, shuffle=True)", False),
+        ("Positioned()", False),
+    ],
+)
+def test_the_receipt_says_that_a_stream_draws_from_the_generators_of_the_training(
+    trainers: Zygote, tmp_path: Path, loader: str, told: bool
+) -> None:
+    text = STREAMED.replace("run = Run(", BUFFERED + OWN + "\nrun = Run(", 1).replace("LOADER", loader)
+    die(trainers, script(tmp_path, text, die_at=5))
+    said = finish(trainers, script(tmp_path, text))
+    doubt = (
+        "bits may differ from the uninterrupted run: the stream has no state_dict and draws random numbers"
+    )
+    assert (doubt in said) == told
+    assert ("bit for bit, as far as known" in said) != told
+
+
 OWN = """
 class Positioned:
     def __init__(self): self.at = 0
