@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     recorder = 0 if found["old"] else recorder_of(state)  # it is stopped, and names nothing then
     if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
         refused = ["the recorder of this host does not stop"]
-    rows = [] if found["old"] else list(kept_by_rgt(state))
+    rows = [] if found["old"] else list(kept_by_rgt(state, bool(shared)))
     for path in packed:
         name = os.path.basename(path)
         if not found["old"] or (name.startswith("rgt-box-") and name != own):
@@ -105,9 +105,17 @@ def zipapps(places: list[str]) -> Iterator[str]:
                 yield path
 
 
-def kept_by_rgt(state: str) -> Iterator[dict[str, Any]]:
-    """Yield what the recorder and the verbs have left: the history as one row, every other file by itself."""
-    for folder in dict.fromkeys([*home.places(state), landing.home(), *landing.spares()]):
+def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
+    """Yield what the recorder and the verbs have left: the history as one row, every other file by itself.
+
+    Args:
+        state: This host's state directory.
+        shared: Other hosts may have the home directory, too: what stands right in rgt's, as an earlier rgt left it
+            without a name, may be theirs then, as where a recorder that is not ours still writes there.
+    """
+    old = landing.home()
+    theirs = shared or lock.is_held(os.path.join(old, place.LOCK))
+    for folder in dict.fromkeys([*home.places(state), *([] if theirs else [old]), *landing.spares()]):
         ring = os.path.join(folder, "ring")
         if _is_own(ring, stat.S_ISDIR) and _names(ring):
             yield row(ring, "the history")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -235,3 +236,22 @@ def test_a_job_in_the_queue_of_a_real_slurm_refuses_and_keeps(box: Agent, tmp_pa
         assert (status, f"Slurm job {number} executes the agent" in end["refused"][0]) == (1, True)
         subprocess.run(["scancel", number], env=box.env, check=True)
         assert remove(box, "--old")[0] == 0
+
+
+@pytest.mark.parametrize("whose", ["another-host-is-there", "its-recorder-lives", "nobody's"])
+def test_the_history_that_may_be_another_host_s_stays(box: Agent, whose: str) -> None:
+    """An earlier rgt kept it right in ``~/.cache/rgt``, whichever host it ran on."""
+    cache = box.state
+    (cache / "ring").mkdir()
+    (cache / "ring/000000000001.seg").write_bytes(b"theirs")
+    if whose == "another-host-is-there":
+        (cache / "host-gpu02-0").mkdir()
+    box.env.pop("RGT_STATE_DIR")
+    assert box.run("record").returncode == 0
+    with (cache / "recorder.lock").open("w") as held:
+        if whose == "its-recorder-lives":
+            fcntl.flock(held, fcntl.LOCK_EX)
+        status, _, _ = remove(box)
+    assert status == (1 if whose == "another-host-is-there" else 0)
+    assert (cache / "ring/000000000001.seg").exists() == (whose != "nobody's")
+    assert not [path for path in cache.glob("host-*") if "gpu02" not in path.name]
