@@ -96,7 +96,7 @@ def found(agent: Agent, pid: int) -> protocol.FoundRun:
 def test_the_evil_server_bites(evil: EvilServer) -> None:
     """What the other tests rest on: a tmux of root that connects there runs the command as root."""
     words = ["tmux", "-S", str(evil.path), "list-panes", "-a"]
-    subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=20, check=False)
+    subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=90, check=False)
     assert evil.connections == 1
     until(lambda: evil.mark.exists() and "uid=0(root)" in evil.mark.read_text(), "the mark of root")
 

@@ -26,7 +26,7 @@ from rgt_box.verbs import exact, hashing
 
 from tests.process.box.harness import Agent, make_job
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds; each of these ends in milliseconds, or hangs for ever."""
 
 

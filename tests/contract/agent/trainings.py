@@ -18,7 +18,7 @@ from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
 
-PATIENCE = 45.0
+PATIENCE = 90.0
 """Seconds after which something that was awaited counts as never coming."""
 
 SCRIPT = Path(__file__).with_name("pretend_train.py")

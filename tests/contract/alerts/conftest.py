@@ -142,7 +142,7 @@ class World:
         return self.state
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while not true():
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.ear.spoken.wait(), 0.02)

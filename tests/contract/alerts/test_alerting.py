@@ -216,7 +216,7 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
     fleet.subscribe(seen.put_nowait)
     await fleet.start()
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             while True:
                 state = await seen.get()
                 lost = state.boxes[0]

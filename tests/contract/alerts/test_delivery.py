@@ -71,7 +71,7 @@ class World:
         self.delivery.want({f"a@h {a.id}": message("a", a, self.now) for a in alerts}, OURS)
 
     async def until(self, true: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             while not true():
                 async with self.changed:
                     with_timeout: Awaitable[bool] = self.changed.wait()

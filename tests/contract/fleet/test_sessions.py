@@ -88,7 +88,7 @@ async def running(
     try:
         yield run
     finally:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await run.fleet.stop()
 
 
@@ -106,7 +106,7 @@ async def gone(pid: int) -> None:
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_reader(handle, ended.set)
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(90):
             await ended.wait()
     finally:
         loop.remove_reader(handle)
@@ -391,7 +391,7 @@ async def test_it_ends_in_time_whatever_hangs(spec: BoxSpec, tmp_path: Path) -> 
         async with asyncio.timeout(60):
             await asyncio.gather(reached.wait(), asked.wait())
         await run.more(1, spec.name)
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(90):
             await run.fleet.stop()
         assert not run.fleet._tasks
         await run.fleet.stop()  # a second time does no harm

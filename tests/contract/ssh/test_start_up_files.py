@@ -54,7 +54,7 @@ async def test_everything_works(spec: BoxSpec, tmp_path: Path) -> None:
 
     async with await connect(spec) as connection:
         watching = await watch(connection, build_agent(), (sys.executable,), WatchConfig(), take, bad.append)
-        await asyncio.wait_for(sampled.wait(), 30)
+        await asyncio.wait_for(sampled.wait(), 90)
         watching.channel.close()
         deployed = await deploy(connection, build_agent(), (sys.executable,))
         assert deployed.path.startswith(str(tmp_path))

@@ -40,7 +40,7 @@ async def recalled(history: History) -> int:
 
 async def said(history: History, condition: Callable[[FleetEvent], bool]) -> FleetEvent:
     """Wait for something to be said."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         while True:
             for event in history.news():
                 if condition(event):

@@ -226,7 +226,7 @@ def test_a_stopped_runner_lets_the_cell_save(agent: Agent, tmp_path: Path, numbe
     log = job / "logs" / "a.log"
     until(lambda: log.exists() and "up" in log.read_text())
     runner.send_signal(number)
-    runner.communicate(timeout=20)
+    runner.communicate(timeout=90)
     cell = state(job)["a"]
     assert runner.returncode == 128 + number
     # It ended with 0, so it may well be done: what it left decides.
@@ -239,7 +239,7 @@ def test_a_cell_that_dies_of_the_signal_is_interrupted(agent: Agent, tmp_path: P
     runner = agent.start("queue", "run", "--job", str(job))
     until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
     runner.terminate()
-    runner.communicate(timeout=20)
+    runner.communicate(timeout=90)
     assert runner.returncode == 143
     cell = state(job)["a"]
     assert (cell["state"], cell["signal"], state(job)["b"]["state"]) == ("interrupted", "SIGTERM", "waiting")
@@ -251,7 +251,7 @@ def test_a_cell_that_ignores_the_signal_is_killed_in_the_end(agent: Agent, tmp_p
     runner = agent.start("queue", "run", "--job", str(job), env={"RGT_STOP_GRACE": "0.2"})
     until(lambda: (job / "logs" / "a.log").exists() and (job / "logs" / "a.log").read_text())
     runner.terminate()
-    runner.communicate(timeout=20)
+    runner.communicate(timeout=90)
     assert state(job)["a"]["signal"] == "SIGKILL"
 
 
@@ -272,7 +272,7 @@ def test_after_the_runner_is_killed_the_next_one_waits_for_the_orphan_and_goes_o
     (job / "go").write_text("\n")
     until(lambda: len((job / "pids").read_text().split()) == 2)
     (job / "go").write_text("\n")
-    second.communicate(timeout=20)
+    second.communicate(timeout=90)
     assert second.returncode == 0
     assert (state(job)["a"]["state"], state(job)["a"]["attempts"]) == ("done", 2)
 

@@ -30,7 +30,7 @@ class Terminal:
             came = asyncio.Event()
             loop.add_reader(self._leader, came.set)
             try:
-                async with asyncio.timeout(10):
+                async with asyncio.timeout(90):
                     await came.wait()
             finally:
                 loop.remove_reader(self._leader)

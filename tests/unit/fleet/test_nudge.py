@@ -12,7 +12,7 @@ async def test_a_nudge_ends_the_wait_and_is_forgotten() -> None:
     waiting = asyncio.create_task(nudge.wait(3600))
     await asyncio.sleep(0)
     nudge.give()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await waiting
     again = asyncio.create_task(nudge.wait(3600))
     await asyncio.sleep(0)
@@ -23,7 +23,7 @@ async def test_a_nudge_ends_the_wait_and_is_forgotten() -> None:
 async def test_one_that_comes_before_the_wait_counts_unless_it_is_taken_back() -> None:
     nudge = Nudge()
     nudge.give()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await nudge.wait()
     nudge.give()
     nudge.forget()
@@ -34,5 +34,5 @@ async def test_one_that_comes_before_the_wait_counts_unless_it_is_taken_back() -
 
 
 async def test_the_wait_ends_by_itself() -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await Nudge().wait(0.001)

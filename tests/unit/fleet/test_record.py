@@ -47,7 +47,7 @@ def instead(recorder: Recorder, fd: int) -> None:
 
 
 async def ended(recorder: Recorder) -> str:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):
         await recorder.failed.wait()
     return str(recorder.failure)
 

@@ -56,7 +56,7 @@ def written(path: Path, *lines: bytes) -> Path:
 async def played(path: Path, *, skip: float = 0.0) -> ReplayFleet:
     fleet = ReplayFleet(path, speed=FULL, skip=skip)
     await fleet.start()
-    await asyncio.wait_for(fleet.over.wait(), 30)
+    await asyncio.wait_for(fleet.over.wait(), 90)
     await fleet.stop()
     return fleet
 
@@ -178,7 +178,7 @@ async def test_the_beginning_may_be_left_out(tmp_path: Path) -> None:
     path = written(tmp_path / "r", hello(), *samples(20))
     fleet = ReplayFleet(path, speed=1e-6, skip=10.0, observers=[Seen()])
     await fleet.start()
-    await asyncio.wait_for(reached.wait(), 30)
+    await asyncio.wait_for(reached.wait(), 90)
     assert 9.0 <= fleet.position < 9.1  # what comes next is a million seconds away
     await fleet.stop()
 
@@ -215,7 +215,7 @@ async def seen_by(path: Path, speed: float = FULL) -> tuple[Seen, ReplayFleet]:
     seen = Seen()
     fleet = ReplayFleet(path, speed=speed, observers=[seen])
     await fleet.start()
-    await asyncio.wait_for(fleet.over.wait(), 30)
+    await asyncio.wait_for(fleet.over.wait(), 90)
     await fleet.stop()
     return seen, fleet
 
@@ -297,7 +297,7 @@ async def test_a_recording_that_cannot_be_read_on_is_over(
     fleet.subscribe(shown.append)
     monkeypatch.setattr(Tape, "close", lambda _: (tmp_path / "r").unlink())
     await fleet.start()
-    await asyncio.wait_for(fleet.over.wait(), 30)
+    await asyncio.wait_for(fleet.over.wait(), 90)
     monkeypatch.undo()
     await fleet.stop()
     assert "playing the recording failed: RecordingError" in shown[-1].events[-1].text
@@ -312,7 +312,7 @@ async def test_an_observer_that_fails_does_not_end_the_replay(tmp_path: Path) ->
     path = written(tmp_path / "r", hello(), *samples(3))
     fleet = ReplayFleet(path, speed=FULL, observers=[Fails(), works])
     await fleet.start()
-    await asyncio.wait_for(fleet.over.wait(), 30)
+    await asyncio.wait_for(fleet.over.wait(), 90)
     await fleet.stop()
     assert "Fails failed: OSError: no room; this is a fault of rgt" in works.events
 
@@ -329,7 +329,7 @@ async def test_a_loop_begins_again(tmp_path: Path) -> None:
 
     fleet.subscribe(look)
     await fleet.start()
-    await asyncio.wait_for(twice.wait(), 30)
+    await asyncio.wait_for(twice.wait(), 90)
     await fleet.stop()
     assert not fleet.over.is_set()
     assert fleet.state.boxes[0].counters.duplicates == 0

@@ -31,7 +31,7 @@ class World:
         self.news.set()
 
     async def until_news(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(90):
             await self.news.wait()
         self.news.clear()
 
