@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import time
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train import commit, digest, direct, manifest, retention, writing
+from rgt_train import commit, digest, direct, durable, manifest, retention, writing
 from rgt_train.exits import UsageError
 from rgt_train.retention import Item, Policy
 from rgt_train.store import Store, verified
@@ -92,6 +93,115 @@ def test_a_pointer_that_cannot_be_moved_is_taken_away(
     monkeypatch.setattr(commit, "replace_file", refuse)
     assert save(store, 2).error is None
     assert not (tmp_path / "checkpoints" / "latest").exists()
+
+
+def flip(path: Path, at: float = 0.5) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * at)] ^= 1
+    path.write_bytes(data)
+
+
+FILES = ("manifest.json", "a", "state.json")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("more", [b"\0", b"x" * 5000])
+def test_a_file_that_grew_is_damaged(tmp_path: Path, name: str, more: bytes) -> None:
+    """Its checksums are right as far as they go."""
+    save(Store(tmp_path, 1), 7, os.urandom(300))
+    path = tmp_path / "checkpoints/step-00000007-a1"
+    with (path / name).open("ab") as file:
+        file.write(more)
+    with pytest.raises(manifest.Damaged, match=name):
+        manifest.verify(path)
+    with pytest.raises(manifest.Damaged, match=name):
+        manifest.open_verified(path)
+
+
+def test_a_manifest_that_does_not_read_back_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that takes other bytes than it was given, and says nothing."""
+    store = Store(tmp_path, 1)
+    save(store, 1)
+    real = durable.write_file
+    monkeypatch.setattr(
+        commit, "write_file", lambda path, data: real(path, data.replace(b'"step"', b'"stop"'))
+    )
+    failure = save(store, 2).failure()
+    assert isinstance(failure, OSError) and failure.errno == errno.EIO
+    assert str(failure.filename).endswith(".tmp-2-1/manifest.json")
+    assert names(store) == ["step-00000001-a1"]
+    assert (tmp_path / "checkpoints" / "latest").read_text() == "step-00000001-a1\n"
+    monkeypatch.setattr(commit, "write_file", lambda path, data: None)
+    failure = save(store, 2).failure()
+    assert isinstance(failure, OSError) and failure.errno == errno.ENOENT
+
+
+def test_best_alone_has_the_hash_that_copies_are_compared_by(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1)
+    for kind, path in (("step", tmp_path / "checkpoints/step-00000007-a1"), ("best", tmp_path / "best")):
+        save(store, 7, b"weights", kind)
+        for name, facts in manifest.read(path)["files"].items():
+            expected = hashlib.sha256((path / name).read_bytes()).hexdigest() if kind == "best" else None
+            assert facts.get("sha256") == expected, (kind, name)
+
+
+class TestInterruptedSwap:
+    """A kill between the two renames of ``best``: one of them is put back, and only if every byte of it is right."""
+
+    def place(self, tmp_path: Path, *, new: bool, old: bool) -> Store:
+        store = Store(tmp_path, 1)
+        targets = {b"old": ".old-best-1", b"new": ".tmp-best-5-1"}
+        for data in targets:
+            save(store, 5, data, "best")
+            (tmp_path / "best").rename(tmp_path / data.decode())
+        for data, target in targets.items():
+            (tmp_path / data.decode()).rename(tmp_path / "checkpoints" / target)
+        if not new:
+            flip(tmp_path / "checkpoints/.tmp-best-5-1/a")
+        if not old:
+            flip(tmp_path / "checkpoints/.old-best-1/a")
+        return Store(tmp_path, 2)
+
+    @pytest.mark.parametrize(
+        ("new", "old", "found"), [(True, True, b"new"), (False, True, b"old"), (True, False, b"new")]
+    )
+    def test_the_new_one_if_it_is_whole_else_the_old(
+        self, tmp_path: Path, new: bool, old: bool, found: bytes
+    ) -> None:
+        store = self.place(tmp_path, new=new, old=old)
+        gone = store.clean()
+        assert (tmp_path / "best" / "a").read_bytes() == found
+        manifest.verify(tmp_path / "best")
+        assert gone == [".old-best-1" if found == b"new" else ".tmp-best-5-1"]
+        assert names(store) == []
+
+    def test_what_was_published_is_not_deleted_where_nothing_is_whole(self, tmp_path: Path) -> None:
+        store = self.place(tmp_path, new=False, old=False)
+        assert store.clean() == [".tmp-best-5-1"]
+        with pytest.raises(manifest.Damaged):
+            manifest.verify(tmp_path / "best")
+        assert store.newest_good(verified)[0] is None
+        assert (tmp_path / "best" / "a").exists()
+
+    def test_a_best_that_is_there_stays(self, tmp_path: Path) -> None:
+        store = self.place(tmp_path, new=True, old=True)
+        save(store, 9, b"published", "best")
+        assert (tmp_path / "best" / "a").read_bytes() == b"published"
+        Store(tmp_path, 3).clean()
+        assert (tmp_path / "best" / "a").read_bytes() == b"published"
+        assert names(store) == []
+
+
+def test_a_best_that_is_damaged_by_then_is_no_last_resort(tmp_path: Path) -> None:
+    store = Store(tmp_path, 1)
+    save(store, 5, b"weights", "best")
+    assert Store(tmp_path, 2).newest_good(verified)[0] is not None
+    flip(tmp_path / "best" / "a")
+    found, complaints = Store(tmp_path, 2).newest_good(verified)
+    assert found is None
+    assert len(complaints) == 1 and f"{tmp_path}/best is damaged, not used: a: crc32" in complaints[0]
 
 
 def test_every_bit_counts(tmp_path: Path) -> None:

@@ -1,0 +1,118 @@
+"""When a save is tried again: a copy that turned out to be of no single moment is made anew at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_train import ranks
+from rgt_train.cadence import Cadence, Failures
+from rgt_train.copying import Torn
+from rgt_train.persister import BEST, STEP, Outcome, Request
+from rgt_train.progress import Progress
+from rgt_train.report import Report
+from rgt_train.saver import Limits, Saver
+from rgt_train.signals import StopRequest
+from rgt_train.state import RunState
+from rgt_train.store import Checkpoint, Store
+
+
+class Scripted:
+    """Ends each save as the script says: with an error, or published."""
+
+    def __init__(self, *ends: BaseException | None) -> None:
+        self.ends = list(ends)
+        self.begun: list[Request] = []
+        self.again_asked = 0
+        self.busy = False
+
+    def needs(self) -> tuple[int, int]:
+        return 1, 1
+
+    def prepare(self, state: RunState) -> None:
+        """Nothing to prepare."""
+
+    def begin(self, request: Request, state: RunState) -> None:
+        self.begun.append(request)
+        self.busy = True
+
+    def again(self, *, give_up: bool) -> None:
+        self.again_asked += 1
+        self.busy = True
+
+    def before_change(self) -> None:
+        """Nothing is copied."""
+
+    def poll(self) -> Outcome | None:
+        if not self.busy:
+            return None
+        self.busy = False
+        request, error = self.begun[-1], self.ends.pop(0)
+        made = None if error else Checkpoint(f"/out/{request.step}", request.step, 1, {})
+        return Outcome(request, made, error)
+
+    wait = poll
+
+    def load(self, directory: str, state: RunState) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture
+def stop() -> Iterator[StopRequest]:
+    request = StopRequest()
+    yield request
+    request.close()
+
+
+def saver_of(tmp_path: Path, stop: StopRequest, persister: Scripted) -> Saver:
+    state = RunState({}, {}, Progress(), {}, {})
+    store, report, cadence = Store(tmp_path, 1), Report(tmp_path), Cadence(10, Failures(3600.0))
+    return Saver(persister, state, store, dict, report, cadence, stop, Limits(), None, 0)
+
+
+def steps(saver: Saver, first: int, last: int) -> None:
+    for step in range(first, last + 1):
+        saver.boundary(step, saver.wishes(step))
+
+
+def test_a_torn_copy_is_made_again_at_the_next_step(tmp_path: Path, stop: StopRequest) -> None:
+    persister = Scripted(Torn(["w"]), None, None)
+    saver = saver_of(tmp_path, stop, persister)
+    steps(saver, 1, 12)
+    assert [request.step for request in persister.begun] == [10, 11], "not only when the next one is due"
+    assert saver.last_good == 11
+    assert not saver.failing, "the disk is well"
+    assert not saver.wishes(13) & ranks.SAVE
+
+
+def test_one_that_is_waited_for_is_made_again_until_it_is_good(tmp_path: Path, stop: StopRequest) -> None:
+    persister = Scripted(Torn(["w"]), Torn(["w"]), None)
+    saver = saver_of(tmp_path, stop, persister)
+    assert saver.save(7)
+    assert [request.step for request in persister.begun] == [7, 7, 7]
+    assert saver.last_good == 7
+    assert persister.ends == []
+
+
+def test_a_torn_best_is_written_from_a_copy_of_its_own_step(tmp_path: Path, stop: StopRequest) -> None:
+    persister = Scripted(Torn(["w"]), None)
+    saver = saver_of(tmp_path, stop, persister)
+    assert saver.offer_best(5, 1.0, "val_loss")
+    assert [request.kind for request in persister.begun] == [BEST]
+    assert persister.begun[0].about["best"] == {"step": 5, "metric": "val_loss", "value": 1.0}
+    steps(saver, 6, 6)
+    assert persister.again_asked == 1
+    assert STEP not in {request.kind for request in persister.begun}, "no later step is saved before it"
+
+
+def test_a_refusal_of_the_disk_is_no_torn_copy(tmp_path: Path, stop: StopRequest) -> None:
+    persister = Scripted(OSError(28, "No space left on device"), None)
+    saver = saver_of(tmp_path, stop, persister)
+    assert not saver.save(7)
+    assert saver.failing
+    assert len(persister.begun) == 1
