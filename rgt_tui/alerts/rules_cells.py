@@ -154,6 +154,8 @@ def read_interrupted(view: View) -> Sequence[Reading] | None:
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
                 left = "the training goes on without it" if view.trains else "nobody runs the cell"
+                if view.blind and not view.trains:
+                    left = "whether the training goes on is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
     return found
 

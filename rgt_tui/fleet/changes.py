@@ -12,6 +12,8 @@ from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell
 
+Said = tuple[str, str, str]
+"""Text, level, and what it is about."""
 _ENDS = {"done": "info", "failed": "error", "interrupted": "warn"}
 
 
@@ -26,7 +28,10 @@ def between(old: BoxState, new: BoxState, now: float) -> list[FleetEvent]:
         *_findings(old, new, quiet),
         *_meter(old, new),
     ]
-    return [FleetEvent(at=now, box=name, text=clean(text), level=level) for text, level in found]
+    return [
+        FleetEvent(at=now, box=name, text=clean(text), level=level, about=about)
+        for text, level, about in found
+    ]
 
 
 _LINKS = {
@@ -43,18 +48,18 @@ ALERTS = {Link.REFUSED_KEY: "host-key", Link.REFUSED_LOGIN: "login", Link.ASKING
 """The alert that says the same as a value of the link."""
 
 
-def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _link(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
     if old.link is new.link or ALERTS.get(new.link) in quiet:
         return
     if new.link is Link.LIVE:
         again = new.counters.connects > 1 and old.link is Link.UNREACHABLE
-        yield (f"back after {new.since - old.since:.0f} s" if again else "connected", "info")
+        yield (f"back after {new.since - old.since:.0f} s" if again else "connected", "info", "link")
     elif new.link in _LINKS:
         words, level = _LINKS[new.link]
-        yield (words.format(new.reason), level)
+        yield (words.format(new.reason), level, "link")
 
 
-def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
     before = {cell.name: cell for queue in old.queues for cell in queue.cells}
     for queue in new.queues:
         for cell in queue.cells:
@@ -67,24 +72,25 @@ def _cells(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tupl
                 yield from _cell(cell)
 
 
-def _cell(cell: Cell) -> Iterator[tuple[str, str]]:
+def _cell(cell: Cell) -> Iterator[Said]:
     if cell.state == "running":
         again = f", attempt {cell.attempts}" if cell.attempts > 1 else ""
-        yield (f"{cell.name} started{again}", "info")
+        yield (f"{cell.name} started{again}", "info", f"run:{cell.name}")
     elif cell.state in _ENDS:
         proof = ", copy on the durable disk verified" if cell.durable == "verified" else ""
         why = f": {cell.reason}" if cell.reason and cell.state != "done" else ""
-        yield (f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state])
+        yield (f"{cell.name} {cell.state}{why}{proof}", _ENDS[cell.state], f"run:{cell.name}")
 
 
-def _resumes(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+def _resumes(old: BoxState, new: BoxState) -> Iterator[Said]:
     before = {run.name: len(run.resumes) for run in old.runs}
     for run in new.runs:
         for resume in run.resumes[before.get(run.name, 0) :]:
-            yield (f"{run.name} resumed from step {resume.step:,} ({resume.reason})", "info")
+            text = f"{run.name} resumed from step {resume.step:,} ({resume.reason})"
+            yield (text, "info", f"run:{run.name}")
 
 
-def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[Said]:
     before = {finding_key(finding): finding for finding in old.findings}
     after = {finding_key(finding): finding for finding in new.findings}
     for key, finding in after.items():
@@ -92,15 +98,21 @@ def _findings(old: BoxState, new: BoxState, quiet: frozenset[str]) -> Iterator[t
             continue
         whose = f" ({finding.run})" if finding.run else ""
         if not _is_among(finding, old.findings):
-            yield (f"{finding.gotcha} {finding.title}: {finding.resource}{whose}", "error")
+            text = f"{finding.gotcha} {finding.title}: {finding.resource}{whose}"
+            yield (text, "error", _cause(finding))
         elif finding.cleared and key in before and not before[key].cleared:
-            yield (f"{finding.gotcha} {finding.resource}{whose}: the cause is gone", "info")
+            yield (f"{finding.gotcha} {finding.resource}{whose}: the cause is gone", "info", _cause(finding))
     # Nobody can mute what is over: its mute has ended with it, so what was quiet is asked of the state before.
     muted = {alert.id for alert in old.alerts if alert.muted}
     for key, finding in before.items():
         if not _is_among(finding, new.findings) and f"finding:{key}" not in muted:
             whose = f" ({finding.run})" if finding.run else ""
-            yield (f"{finding.gotcha} {finding.resource}{whose}: over", "info")
+            yield (f"{finding.gotcha} {finding.resource}{whose}: over", "info", _cause(finding))
+
+
+def _cause(finding: Finding) -> str:
+    """Name what a finding is about; which run it hit may come to light only later."""
+    return f"finding:{finding.gotcha}:{finding.resource}"
 
 
 def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
@@ -112,8 +124,8 @@ def _is_among(finding: Finding, others: Iterable[Finding]) -> bool:
     )
 
 
-def _meter(old: BoxState, new: BoxState) -> Iterator[tuple[str, str]]:
+def _meter(old: BoxState, new: BoxState) -> Iterator[Said]:
     # What the fleet file says of a price follows from the link, which has been told already.
     same = old.meter.lifecycle is new.meter.lifecycle or new.meter.source == SOURCE
     if not same and old.meter.at is not None:
-        yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn")
+        yield (f"provider says {new.meter.lifecycle.value} (meter {new.meter.kind.value})", "warn", "meter")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rgt_tui.lifecycle.check import Verdict, View, failed, passed, person, waiting, warn
+from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
 from rgt_tui.profiles.pace import stall_after
 from rgt_tui.profiles.readings import age, memory_pct, pct, size
 
@@ -21,7 +21,7 @@ MEMORY_FAIL_PCT = 97.0
 def four_layers(view: View) -> Verdict:
     """Session, log, curve and cgroup all report: one alone can be fooled."""
     if not view.running:
-        return waiting("no cell is running")
+        return absent(view, "no cell is running")
     box = view.box
     moved = [run.progressed_at for _, _, run in view.running if run and run.progressed_at is not None]
     logs = [log.at for log in box.logs if log.at is not None]
@@ -44,7 +44,7 @@ def four_layers(view: View) -> Verdict:
 def progress(view: View) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.running:
-        return waiting("no cell is running")
+        return absent(view, "no cell is running")
     moved = [
         (run.progressed_at, cell, run)
         for _, cell, run in view.running
@@ -64,7 +64,7 @@ def progress(view: View) -> Verdict:
 def losses_finite(view: View) -> Verdict:
     """None of the last 50 losses is NaN or infinite."""
     if not view.running:
-        return waiting("no cell is running")
+        return absent(view, "no cell is running")
     counted = 0
     newest: float | None = None
     for _, cell, run in view.running:
@@ -79,17 +79,17 @@ def losses_finite(view: View) -> Verdict:
             return failed(text, run.progressed_at)
         counted += n - start
         newest = run.progressed_at if newest is None else newest
-    return passed(f"the last {counted} are finite", newest) if counted else waiting("no loss logged yet")
+    return passed(f"the last {counted} are finite", newest) if counted else absent(view, "no loss logged yet")
 
 
 def checkpoint_age(view: View) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
     if not view.running:
-        return waiting("no cell is running")
+        return absent(view, "no cell is running")
     names = {cell.name for _, cell, _ in view.running}
     points = [(e.run, e.items[-1]) for e in view.box.checkpoints if e.items and e.run in names]
     if not points:
-        return waiting("the running cell has written none yet")
+        return absent(view, "the running cell has written none yet")
     run, point = max(points, key=lambda pair: pair[1].at)
     at = view.client(point.at)
     old = view.now - (at or view.now)
@@ -113,6 +113,8 @@ def undiagnosed(view: View) -> Verdict:
         )
     if view.box.findings:
         return warn(f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at)
+    if not view.box.logs:
+        return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
     return passed(f"no finding in {len(view.box.logs)} logs and the readings", view.box.sample_at)
 
 

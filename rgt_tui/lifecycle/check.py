@@ -40,6 +40,18 @@ class View(msgspec.Struct, frozen=True):
         at = self.box.sample_at
         return self.box.link is Link.LIVE and at is not None and self.now - at <= stale_after(self.box)
 
+    @property
+    def unread(self) -> str | None:
+        """Why nothing is known of queues, runs and logs; None where they were read."""
+        box = self.box
+        if box.queues or box.runs or box.checkpoints:
+            return None
+        if box.hello is None and box.sample is None:
+            return f"not known: {box.link.value}, and the box has told nothing yet"
+        if box.sample is not None and box.sample.unseen is not None:
+            return f"not known: {box.sample.unseen}"
+        return None
+
     def client(self, box_time: float | None) -> float | None:
         """Return a time of the box's clock by the client's."""
         return None if box_time is None else box_time - (self.box.clock_skew or 0.0)
@@ -98,6 +110,11 @@ def warn(evidence: str, at: float | None = None) -> Verdict:
 def waiting(evidence: str, at: float | None = None) -> Verdict:
     """Nothing to evaluate yet."""
     return Verdict(CheckStatus.WAITING, evidence, at)
+
+
+def absent(seen: View, evidence: str, at: float | None = None) -> Verdict:
+    """Nothing of it is there yet, or nobody could look, which is not the same."""
+    return Verdict(CheckStatus.WAITING, seen.unread or evidence, at)
 
 
 def person(evidence: str) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, failed, passed, person, waiting, warn
+from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles.readings import age, money
 from rgt_tui.profiles.survival import survival
@@ -13,7 +13,7 @@ METER_OLD_S = 120.0
 def all_done(view: View) -> Verdict:
     """Every cell of every queue is done."""
     if not view.cells:
-        return waiting("no cell yet")
+        return absent(view, "no cell yet")
     done = sum(cell.state == "done" for cell in view.cells)
     at = view.client(max(queue.at for queue in view.box.queues))
     text = f"{done} of {len(view.cells)} cells done"
@@ -27,7 +27,7 @@ def all_verified(view: View) -> Verdict:
     """Every finished cell's result was read back from the durable place with equal hashes."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if not done:
-        return waiting("no cell is done yet")
+        return absent(view, "no cell is done yet")
     at = view.client(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
     text = f"{good} of {len(done)} finished cells verified on durable storage"

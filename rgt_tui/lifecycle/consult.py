@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, failed, passed, waiting, warn
+from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, waiting, warn
 from rgt_tui.profiles.readings import disk_of, inode_pct, pct, size
 
 INODES_WARN_PCT = 80.0
@@ -76,7 +76,7 @@ def gpu_seen(view: View) -> Verdict:
 def checkpoint_budget(view: View) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
     if view.newest is None or view.box.sample is None:
-        return waiting("no checkpoint yet: its size is not known")
+        return absent(view, "no checkpoint yet: its size is not known")
     run, point = view.newest
     disk = disk_of(view.box.sample.disks, point.path)
     if disk is None or disk.bytes_free is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from rgt_tui.lifecycle.check import Verdict, View, failed, passed, person, waiting, warn
+from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
 from rgt_tui.model.box import Link
 
 SKEW_WARN_S = 2.0
@@ -89,7 +89,7 @@ def resume_proved(view: View) -> Verdict:
     """A run was cut off and went on from its checkpoint."""
     if resumed := _resumed(view):
         return passed(*resumed)
-    return waiting("no run has been cut off and gone on yet")
+    return absent(view, "no run has been cut off and gone on yet")
 
 
 def _resumed(view: View) -> tuple[str, float | None] | None:
@@ -119,4 +119,4 @@ def loss_falls(view: View) -> Verdict:
             return warn(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
         text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
         return passed(text, at) if end < start else warn(f"{text}, it does not fall", at)
-    return waiting(f"no run has logged {SMOKE_POINTS} losses yet")
+    return absent(view, f"no run has logged {SMOKE_POINTS} losses yet")

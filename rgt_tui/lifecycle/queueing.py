@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, failed, passed, waiting, warn
+from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, waiting, warn
 from rgt_tui.profiles.survival import survival
 
 
@@ -10,7 +10,7 @@ def queue_read(view: View) -> Verdict:
     """The queue is read, and no two cells share a name: they would write over each other."""
     queues = view.box.queues
     if not queues:
-        return waiting("no queue on this box yet")
+        return absent(view, "no queue on this box yet")
     at = view.client(max(queue.at for queue in queues))
     errors = [queue.error for queue in queues if queue.error is not None]
     if errors:
@@ -32,7 +32,7 @@ def detached(view: View) -> Verdict:
     """The runner lives in a session of its own, so that a lost connection ends nothing."""
     box = view.box
     if not box.queues:
-        return waiting("no queue on this box yet")
+        return absent(view, "no queue on this box yet")
     if all(queue.done for queue in box.queues):
         return passed("the runner has written QUEUE DONE", view.client(max(queue.at for queue in box.queues)))
     tmux = box.sample.session.tmux if box.sample is not None else ()
@@ -52,7 +52,7 @@ def first_step(view: View) -> Verdict:
         if stepped:
             newest = stepped[-1]
             return passed(f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at))
-        return waiting("no cell is running")
+        return absent(view, "no cell is running")
     for _, cell, run in view.running:
         if run is None or run.step is None:
             return waiting(f"{cell.name} has logged no step yet", view.box.sample_at)
@@ -64,7 +64,7 @@ def first_step(view: View) -> Verdict:
 def checkpoints_stay(view: View) -> Verdict:
     """Checkpoints land on a disk that a stop leaves alone."""
     if view.newest is None:
-        return waiting("no checkpoint yet")
+        return absent(view, "no checkpoint yet")
     run, point = view.newest
     at = view.client(point.at)
     tier = survival(view.profile, point.path, known=view.box.spec.tiers)
@@ -81,7 +81,7 @@ def checkpoints_stay(view: View) -> Verdict:
 def durable_named(view: View) -> Verdict:
     """Every cell copies its result to a place that outlives the box."""
     if not view.cells:
-        return waiting("no cell yet")
+        return absent(view, "no cell yet")
     without = [cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None]
     if without:
         return warn(

@@ -58,7 +58,7 @@ RUNTIME: tuple[Entry, ...] = (
         resource="the training process",
         fixes=(
             Fix(
-                "Was it the kernel? No line means no",
+                "Was it the kernel? A line says yes; none says no only where dmesg may be read",
                 "dmesg | grep -iE 'killed process|out of memory' | tail",
             ),
             Fix("Was it a reboot? A short uptime means yes", "uptime"),

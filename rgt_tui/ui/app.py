@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import math
 import os
 import time
 from collections.abc import Callable
@@ -104,6 +105,8 @@ class RgtApp(Enduring, App[None]):
         self._unsubscribe: Callable[[], None] | None = None
         self._stopped = False
         self._asked: set[int] = set()
+        self.seen_at = -math.inf
+        """Client clock at which somebody has seen the event that stood."""
         self._keys = KeyTurns(self)
         self.faults: dict[str, float] = {}
         """What failed, in words, and when that was said last (monotonic)."""

@@ -119,7 +119,12 @@ APP: tuple[Command, ...] = (
 
 SCREEN: tuple[Command, ...] = (
     Command("screen.back", ("q",), "back", "Back to the screen before this one."),
-    Command("screen.escape", ("escape",), "clear", "Clear the filter or search, then go back. Never quits."),
+    Command(
+        "screen.escape",
+        ("escape",),
+        "clear",
+        "Clear the filter or search, then go back; on the fleet, the event line is seen. Never quits.",
+    ),
 )
 """Work on every screen that shows the fleet."""
 

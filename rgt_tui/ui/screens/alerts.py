@@ -9,6 +9,7 @@ from textual.binding import BindingType
 from textual.widget import Widget
 
 from rgt_tui.alerts import advice
+from rgt_tui.model.box import Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
 from rgt_tui.ui.format import clean
@@ -19,6 +20,9 @@ from rgt_tui.ui.widgets.spans import EMPTY, dim, line
 
 ORDER = {"error": 0, "warn": 1}
 UNTIL_OVER = -1
+
+UNKNOWN = frozenset({Health.CONNECTING, Health.STALE, Health.UNREACHABLE, Health.UNKNOWN})
+"""States in which a box without an alert is not known to be well."""
 
 
 class AlertsScreen(FleetAwareScreen):
@@ -49,7 +53,17 @@ class AlertsScreen(FleetAwareScreen):
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the alerts that hold now."""
-        self.alert_list.show(self._rows(state), (EMPTY, line(dim(" nothing is wrong"))), now)
+        self.alert_list.show(self._rows(state), (EMPTY, line(dim(f" {self._calm(state)}"))), now)
+
+    def _calm(self, state: FleetState) -> str:
+        """Say that no alert holds, and of how many boxes nobody can say so."""
+        boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
+        unknown = sum(self.verdict(box).health in UNKNOWN for box in boxes)
+        if not unknown:
+            return "nothing is wrong"
+        if len(boxes) == 1:
+            return "no alert holds, but nothing is known of the box now"
+        return f"no alert holds, but of {unknown} of {len(boxes)} boxes nothing is known now"
 
     def _rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]

@@ -142,7 +142,9 @@ class FleetAwareScreen(Enduring, Screen[None]):
         self._verdicts.clear()
         crumbs = self.crumbs()
         self.query_one(HeaderLine).show(crumbs, self.summary(state, now))
-        self.query_one(EventLine).show(state.events[-1] if state.events else None, self.resting_hint())
+        self.query_one(EventLine).show(
+            state.events, now, self.resting_hint(), getattr(self.app, "seen_at", -math.inf)
+        )
         self.query_one(KeyLine).set_badges(*self.badges(state))
         self.show_state(state, now)
 
@@ -234,9 +236,14 @@ class FleetAwareScreen(Enduring, Screen[None]):
             self.hint("ctrl+q quits; the boxes go on without rgt")
 
     def action_escape(self) -> None:
-        """Clear what `clear` finds to clear, else go back; on the first screen nothing happens."""
-        if not self.clear() and len(self.app.screen_stack) > 1:
+        """Clear what `clear` finds to clear, else go back; on the first screen the event that stands is seen."""
+        if self.clear():
+            return
+        if len(self.app.screen_stack) > 1:
             self.dismiss()
+        elif self.has_fleet:
+            setattr(self.app, "seen_at", self.now)  # noqa: B010  (an app of tests has none)
+            self.redraw_now()
 
     def clear(self) -> bool:
         """Clear a filter or a search; return False when there was none."""

@@ -64,6 +64,8 @@ def nothing_to_draw(box: BoxState | None, name: str, settings: Settings) -> tupl
     name = clean(name)
     if box is None:
         return (f"{name} is not in the fleet any more.", "q goes back.")
+    if not box.runs and box.sample is None:
+        return (f"Nothing is known of {name} yet: {clean(box.reason) or box.link.value}.", "r connects now.")
     if not box.runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
         queue = (

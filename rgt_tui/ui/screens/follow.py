@@ -44,6 +44,8 @@ class LogKeys(FleetAwareScreen):
         old = view is not None and view.at is not None and now - view.at > 60
         age = now - view.at if old and view is not None and view.at is not None else None
         empty = "no log is followed on this box" if view is None else "the log is empty so far"
+        if view is None and box.sample is None:
+            empty = "no log is known yet"
         self.log_pane.show(view, age=age, empty=empty)
 
     def action_move(self, count: int) -> None:

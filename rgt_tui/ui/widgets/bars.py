@@ -44,8 +44,10 @@ def bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT, limit: float
 
 
 def thin_bar(value: float | None, width: int, *, tone: Tone = Tone.TEXT) -> Line:
-    """Return a bar in half cells that keeps its distance to the rows around it, for tables."""
+    """Return a bar in half cells that keeps its distance to the rows around it, for tables; ``?`` is not empty."""
     g = glyphs()
+    if value is None:
+        return (Span("?" + g.bar_rest * (width - 1), Tone.DIM),)
     share = 0.0 if value is None or not math.isfinite(value) else min(max(value, 0.0), 100.0)
     full, half = divmod(round(share * width * 2 / 100), 2)
     filled = g.thin[0] * full + (g.thin[1] if half else "")

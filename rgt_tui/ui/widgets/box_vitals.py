@@ -134,9 +134,8 @@ def memory_lines(box: BoxState, width: int) -> list[Line]:
     share = memory_pct(mem)
     tone = level(share, MEMORY_WARN_PCT, MEMORY_ERROR_PCT)
     used = None if mem.used is None else max(0, mem.used - (mem.cache or 0))
-    label = (
-        line(size(used), dim(f" of {size(mem.limit)}")) if mem.limit else line(size(used), dim(" no limit"))
-    )
+    limit = f" of {size(mem.limit)}" if mem.limit else " no limit" if mem.cgroup else " limit unknown"
+    label = line(size(used), dim(limit))
     room = max(4, width - 20)
     whole = 0.9  # the limit stands inside the bar, so that one sees it
     out = [
@@ -226,7 +225,7 @@ def process_lines(box: BoxState, width: int) -> list[Line]:
             *shown,
             line(Span(f"{'others' if shown else 'processes'} unknown: {clean(unseen)}", Tone.WARN)),
         ]
-    return shown or [line(dim("no training process"))]
+    return shown or [line(dim("no sample yet" if box.sample is None else "no training process"))]
 
 
 def _process(proc: Proc, width: int) -> Line:

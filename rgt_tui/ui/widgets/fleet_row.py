@@ -85,8 +85,10 @@ def gpu_cell(row: Row, width: int) -> Line:
 def vram_cell(row: Row, width: int) -> Line:
     """Video memory of all GPUs together."""
     gpus = row.box.sample.gpus if row.box.sample else ()
-    used = sum(gpu.vram_used or 0 for gpu in gpus)
-    return thin_bar(ratio(used, sum(gpu.vram_total or 0 for gpu in gpus)), width)
+    known = [(gpu.vram_used, gpu.vram_total) for gpu in gpus]
+    if any(used is None or not total for used, total in known):
+        return thin_bar(None, width)
+    return thin_bar(ratio(sum(u or 0 for u, _ in known), sum(t or 0 for _, t in known)), width)
 
 
 def disk_cell(row: Row, width: int) -> Line:

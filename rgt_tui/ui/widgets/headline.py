@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.ui.format import clean, clock
 from rgt_tui.ui.glyphs import glyphs
@@ -59,19 +62,58 @@ class NoticeLine(LineWidget):
         ]
 
 
+RANKS = {"error": 2, "warn": 1}
+HOLDS_S = {"error": 600.0, "warn": 60.0}
+"""For so long an event keeps the line from milder ones."""
+
+
+def standing(
+    events: Sequence[FleetEvent], now: float, seen_at: float = -math.inf
+) -> tuple[FleetEvent | None, int]:
+    """Return the event that the line says, and how many have come since.
+
+    That is the newest one, unless a worse one before it is recent and nothing has been said since of what it is
+    about: an error is not wiped away by *gpt-c started*, but by its own end.
+
+    Args:
+        events: Oldest first.
+        now: Client clock.
+        seen_at: Client clock at which somebody said to have seen what was there.
+    """
+    if not events:
+        return None, 0
+    chosen = len(events) - 1
+    since: set[tuple[str, str]] = set()
+    for place in range(len(events) - 1, -1, -1):
+        event = events[place]
+        if now - event.at >= max(HOLDS_S.values()):
+            break
+        holds = now - event.at < HOLDS_S.get(event.level, 0.0)
+        worse = RANKS.get(event.level, 0) > RANKS.get(events[chosen].level, 0)
+        if holds and worse and event.at > seen_at and (event.box, event.about) not in since:
+            chosen = place
+        if event.about:
+            since.add((event.box, event.about))
+    return events[chosen], len(events) - 1 - chosen
+
+
 class EventLine(LineWidget):
-    """The last event of the fleet, or a hint for as long as one is given."""
+    """The event that matters most now (see `standing`), or a hint for as long as one is given."""
 
     def __init__(self) -> None:
         super().__init__(id="event")
         self._event: FleetEvent | None = None
+        self._since = 0
         self._hint: str | None = None
         self._resting = ""
 
-    def show(self, event: FleetEvent | None, resting: str = "") -> None:
-        """Set the last event, and what to say while there is none."""
-        if event != self._event or resting != self._resting:
-            self._event, self._resting = event, resting
+    def show(
+        self, events: Sequence[FleetEvent], now: float, resting: str = "", seen_at: float = -math.inf
+    ) -> None:
+        """Set the last events, oldest first, and what to say while there is none."""
+        event, since = standing(events, now, seen_at)
+        if (event, since, resting) != (self._event, self._since, self._resting):
+            self._event, self._since, self._resting = event, since, resting
             self.redraw()
 
     def hint(self, text: str | None) -> None:
@@ -93,4 +135,5 @@ class EventLine(LineWidget):
             " ",
             Span(clean(event.text), tone),
         )
-        return [clip(body, width)]
+        newer = line(dim(f" {self._since} since ")) if self._since else EMPTY
+        return [spread(body, newer, width)]

@@ -17,7 +17,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each cell of all queues, and the queue's own trouble."""
     cells = cells_of(box)
     if not cells:
-        return found_lines(box, width, now) or [line(dim("no queue, and no training was found on the box"))]
+        return found_lines(box, width, now) or [line(dim(_nothing(box)))]
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
@@ -30,6 +30,15 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
         if queue.done:
             out.append(line(dim("QUEUE DONE")))
     return out
+
+
+def _nothing(box: BoxState) -> str:
+    """Say why nothing is listed: nobody has looked yet, nobody can, or there is nothing."""
+    if box.sample is None:
+        return "no queue and no training is known yet"
+    if box.sample.unseen is not None:
+        return f"queue and trainings unknown: {clean(box.sample.unseen)}"
+    return "no queue, and no training was found on the box"
 
 
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
