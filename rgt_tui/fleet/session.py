@@ -31,7 +31,7 @@ from rgt_tui.ssh.errors import BoxError
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.limited.probe import Probe
 from rgt_tui.ssh.login.answers import Answers
-from rgt_tui.ssh.watching import watch
+from rgt_tui.ssh.watching import Watching, watch
 
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
@@ -227,17 +227,7 @@ class BoxSession:
             async with self._approach.turn():
                 self._connection = await self._approach.connect()
             asked = self._interval, self.intake.followed
-            async with asyncio.timeout(DEPLOY_SECONDS):
-                watching = await watch(
-                    self._connection,
-                    self._bundle,
-                    self._pythons,
-                    self.intake.config(self.state, self._interval, self._clock()),
-                    self._frame,
-                    self._bad,
-                    self._line if self._tap is not None else None,
-                    self._something_came,
-                )
+            watching = await self._watch(self._connection)
             self._channel = watching.channel
             self._silence.begin()
             self._something_came()
@@ -251,7 +241,7 @@ class BoxSession:
                 failure = Failure.UNREACHABLE  # the next try goes there, and soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
-            return Failure.UNREACHABLE, f"ssh: {error or type(error).__name__}"
+            return Failure.UNREACHABLE, f"ssh: {str(error) or type(error).__name__}"
         except Exception as error:
             log.exception("%s: a session failed", self.state.spec.name)
             return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
@@ -269,6 +259,22 @@ class BoxSession:
             return Failure.UNREACHABLE, self._hung
         ended = isinstance(watching.channel, Channel) and watching.channel.status is not None
         return Failure.AGENT_ENDED if ended else Failure.UNREACHABLE, reason
+
+    async def _watch(self, connection: asyncssh.SSHClientConnection) -> Watching:
+        try:
+            async with asyncio.timeout(DEPLOY_SECONDS):
+                return await watch(
+                    connection,
+                    self._bundle,
+                    self._pythons,
+                    self.intake.config(self.state, self._interval, self._clock()),
+                    self._frame,
+                    self._bad,
+                    self._line if self._tap is not None else None,
+                    self._something_came,
+                )
+        except TimeoutError as error:
+            raise TimeoutError(f"the agent did not stand within {DEPLOY_SECONDS:g} s") from error
 
     def _catch_up(self, interval: float, followed: tuple[str, ...]) -> None:
         """Send what was asked for while the agent was on its way."""
