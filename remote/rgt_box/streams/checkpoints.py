@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _STEP = re.compile(r"step-(\d{1,15})(?:-a\d+(?:\.\d+)?)?$")
 MOST = 500
+MOST_FILES = 20_000
+"""Files of a checkpoint that has no manifest whose sizes are added up: our trainer's have one."""
 
 
 class CheckpointWatch:
@@ -75,6 +77,8 @@ class CheckpointWatch:
                 return None
             content = files.read_json(manifest) or {}
             size = manifest_bytes(content)
+            if size is None and os.path.islink(path):
+                return None  # it may lead to ``/``, and is none that our trainer has published
             if best and isinstance(content.get("step"), int):
                 step = content["step"]
             item = {
@@ -116,9 +120,13 @@ def _best_step(out: str) -> int:
 
 
 def _tree_bytes(top: str) -> int:
-    total = 0
-    for folder, _, names in os.walk(top):
-        for name in names[:10000]:
+    """Return the bytes of the first `MOST_FILES` entries below a directory."""
+    total, left = 0, MOST_FILES
+    for folder, inside, names in os.walk(top):
+        left -= len(inside) + len(names)
+        if left < 0:
+            break
+        for name in names:
             try:
                 total += os.lstat(os.path.join(folder, name)).st_size
             except OSError:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.streams import checkpoints
 from rgt_box.streams.checkpoints import CheckpointWatch, manifest_bytes
 from rgt_box.streams.frozen import SILENT, FrozenLogs
 
@@ -62,6 +63,29 @@ def test_without_a_manifest_the_files_are_added_up(tmp_path: Path) -> None:
 )
 def test_sizes_of_a_manifest(manifest: dict[str, Any], size: int | None) -> None:
     assert manifest_bytes(manifest) == size
+
+
+def test_a_checkpoint_that_is_a_link_to_everything_holds_nothing_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever trains on the box may lay it; all of its disks would be walked at every look."""
+    everything = tmp_path / "everything"
+    (everything / "a").mkdir(parents=True)
+    (everything / "a" / "file").write_bytes(b"12345")
+    folder = tmp_path / "run" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / "step-1").symlink_to(everything)
+    publish(tmp_path / "elsewhere", 3, 7)
+    (folder / "step-3").symlink_to(tmp_path / "elsewhere")
+    (folder / "step-2").mkdir()
+    (folder / "step-2" / "file").write_bytes(b"123")
+    for number in range(5):
+        (folder / "step-2" / "more" / str(number)).mkdir(parents=True)
+        (folder / "step-2" / "more" / str(number) / "file").write_bytes(b"1")
+    monkeypatch.setattr(checkpoints, "MOST_FILES", 8)
+    frame = CheckpointWatch("a", str(tmp_path / "run")).poll()
+    assert frame is not None
+    assert [(item["step"], item["bytes"]) for item in frame["items"]] == [(2, 4), (3, 7)]
 
 
 def test_a_silent_log_beside_fresh_checkpoints_is_told_once_per_silence(tmp_path: Path) -> None:
