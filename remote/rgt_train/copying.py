@@ -260,8 +260,6 @@ def _window(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
         rows = most // (tensor.nbytes // length)
         if rows:
             return tensor.narrow(0, int(share * (length - rows + 1)), rows)
-        if tensor.dim() == 1:
-            break  # one number is more than that
         tensor = tensor.select(0, int(share * length))
     return tensor
 

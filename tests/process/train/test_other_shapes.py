@@ -18,7 +18,9 @@ from rgt_train.loaded import weights
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.process.train.parallel.forked import forked
 
-KILLS = 40 if os.environ.get("RGT_TORTURE") == "full" else 3
+FULL = os.environ.get("RGT_TORTURE") == "full"
+KILLS, LINES = (40, 12) if FULL else (3, 30)
+"""How often a run is killed, and after how many lines of a launch at most."""
 STEPS = 36
 HEAD = """
 import copy, hashlib, json, threading, time
@@ -244,7 +246,7 @@ def test_bits_survive_kills_at_random_instants(trainers: Zygote, tmp_path: Path,
     chance = random.Random(shape)
     for _ in range(KILLS):
         trainer = trainers.launch_script(path, background=True)
-        if trainer.wait_more_lines(chance.randint(5, 40)):
+        if trainer.wait_more_lines(chance.randint(5, LINES)):
             time.sleep(chance.random() * 0.02)
         if trainer.kill() == 0:
             break
@@ -331,7 +333,8 @@ def test_a_teacher_of_several_ranks_survives_kills(trainers: Zygote, tmp_path: P
     chance = random.Random(kind)
     for _ in range(max(2, KILLS // 4)):
         ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
-        assert ranks.each[0].wait_more_lines(chance.randint(8, 30)), ranks.text()
+        if not ranks.each[0].wait_more_lines(chance.randint(8, LINES)):
+            break
         ranks.each[chance.randrange(2)].kill()
         ranks.wait()
     ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)

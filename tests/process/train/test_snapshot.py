@@ -286,7 +286,21 @@ def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(number for numbers in seen for number in numbers) == list(range(11))
 
 
-def test_a_nan_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("form", ["without gaps", "with gaps"])
+def test_a_sample_is_small_and_is_elsewhere_at_the_next_save(
+    monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr(copying, "LITTLE", 0)
+    monkeypatch.setattr(copying, "WINDOW", 400)
+    before = torch.zeros(100, 10) if form == "without gaps" else torch.zeros(10, 100).T
+    after = torch.zeros(100, 10)
+    after[37, 3] = 1
+    seen = [copying.Witness([before], turn).others([after]) for turn in range(60)]
+    assert [0] in seen
+    assert seen.count([]) > 40, "ten rows of a hundred are looked at"
+
+
+def test_a_nan_is_no_change() -> None:
     held = torch.tensor([float("nan"), 0.0])
     witness = copying.Witness([held])
     assert witness.others([held.clone()]) == []
