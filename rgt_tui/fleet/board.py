@@ -160,11 +160,13 @@ class Board:
                 self._fault("showing the fleet", error)
 
     def _take_in(self, seconds: float) -> None:
-        """Take in what boxes have sent, for so long at most."""
+        """Take in what boxes have sent, for so long at most; who has more has its next turn after the others."""
         until = time.monotonic() + seconds
         for name in tuple(self._changed):
-            self.sessions[name].take_in()
+            waits = self.sessions[name].take_in(until)
             del self._changed[name]
+            if waits:
+                self._changed[name] = None
             self._ready.add(name)
             if time.monotonic() > until:
                 break

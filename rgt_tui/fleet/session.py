@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable
 
 import asyncssh
@@ -290,18 +291,28 @@ class BoxSession:
         self._came = self._clock()
         self._on_change(self.state.spec.name)
 
-    def take_in(self) -> None:
-        """Take in what has come: not as it comes, but for all boxes together, a few times a second."""
+    def take_in(self, until: float = math.inf) -> bool:
+        """Take in what has come: not as it comes, but for all boxes together, a few times a second.
+
+        Args:
+            until: When to stop (monotonic clock): no box may keep the others waiting.
+
+        Returns:
+            True when something still waits.
+        """
+        waits = False
         try:
             if isinstance(self._channel, Channel):
-                self._channel.take_in()
+                waits = self._channel.take_in(until)
         except Exception as error:
             log.exception("%s: what came could not be taken in", self.state.spec.name)
             self._fault = f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
             if self._connection is not None:
                 self._connection.abort()
         finally:
-            self._came = None
+            if not waits:
+                self._came = None
+        return waits
 
     def _now(self) -> float:
         return self._clock() if self._came is None else self._came

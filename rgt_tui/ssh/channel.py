@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
+from collections import deque
 from collections.abc import Callable
 
 import asyncssh
@@ -23,7 +26,7 @@ from rgt_tui.ssh.noise import record
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
-"""More than that does not wait to be asked for."""
+"""When so much waits to be asked for, no more is taken from the box: it waits there, the agent leaves samples out."""
 
 
 class LineSplitter:
@@ -106,50 +109,68 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._on_bad = on_bad
         self._on_line = on_line
         self._on_waiting = on_waiting
-        self._waiting: list[bytes] = []
+        self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
+        self._cut: deque[bytes] = deque()
+        """Lines of what has been asked for already."""
+        self._chan: asyncssh.SSHClientChannel[bytes] | None = None
+        self._paused = False
         self._lines = LineSplitter()
         self._spoken = False
         """The agent has: what comes before are the start-up files of the login shell."""
         self._read = FrameReader().read
         self.status: int | None = None
 
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._chan = chan
+
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
             self.words = (self.words + data)[-STDERR_BYTES:]
-        elif self._on_waiting is None:
-            self._take(data)
-        else:
-            self._waiting.append(data)
-            self._waiting_bytes += len(data)
-            if self._waiting_bytes > WAITING_BYTES:
-                self.take_in()
-            elif len(self._waiting) == 1:
-                self._on_waiting()
+            return
+        self._waiting.append(data)
+        self._waiting_bytes += len(data)
+        if self._on_waiting is None:
+            self.take_in(math.inf)
+            return
+        if self._waiting_bytes > WAITING_BYTES and not self._paused and self._chan is not None:
+            self._paused = True
+            self._chan.pause_reading()
+        if len(self._waiting) == 1:
+            self._on_waiting()
 
-    def take_in(self) -> None:
-        waiting, self._waiting, self._waiting_bytes = self._waiting, [], 0
-        for data in waiting:
-            self._take(data)
-
-    def _take(self, data: bytes) -> None:
-        before = self._lines.oversized
+    def take_in(self, until: float) -> bool:
+        """Take in what waits, line by line, until a time (monotonic); tell whether something still waits."""
         bad = 0
-        for line in self._lines.feed(data):
-            if not self._spoken:
-                line = record(line) or line
-            if self._on_line is not None:
-                self._on_line(line)
-            try:
-                frame = self._read(line)
-            except (ValueError, RecursionError):
-                bad += 1
+        while self._cut or self._waiting:
+            if self._cut:
+                bad += not self._take(self._cut.popleft())
             else:
-                self._spoken = True
-                self._on_frame(frame)
-        bad += self._lines.oversized - before
+                data, before = self._waiting.popleft(), self._lines.oversized
+                self._waiting_bytes -= len(data)
+                self._cut.extend(self._lines.feed(data))
+                bad += self._lines.oversized - before
+            if time.monotonic() > until:
+                break
         if bad:
             self._on_bad(bad)
+        if self._paused and not self._waiting and self._chan is not None:
+            self._paused = False
+            self._chan.resume_reading()
+        return bool(self._cut or self._waiting)
+
+    def _take(self, line: bytes) -> bool:
+        if not self._spoken:
+            line = record(line) or line
+        if self._on_line is not None:
+            self._on_line(line)
+        try:
+            frame = self._read(line)
+        except (ValueError, RecursionError):
+            return False
+        self._spoken = True
+        self._on_frame(frame)
+        return True
 
     def exit_status_received(self, status: int) -> None:
         self.status = status
@@ -176,9 +197,16 @@ class Channel:
         if not self._session.ended.done():
             self._channel.write(msgspec.json.encode(control) + b"\n")
 
-    def take_in(self) -> None:
-        """Decode what has come since the last time, and hand it on; only with `open_channel`'s `on_waiting`."""
-        self._session.take_in()
+    def take_in(self, until: float = math.inf) -> bool:
+        """Decode what has come since the last time, and hand it on; only with `open_channel`'s `on_waiting`.
+
+        Args:
+            until: When to stop, by the monotonic clock; a line at a time is taken in however late it is.
+
+        Returns:
+            True when something still waits.
+        """
+        return self._session.take_in(until)
 
     async def wait(self) -> str:
         """Wait for the end; return why it ended."""

@@ -148,3 +148,25 @@ def test_a_small_fleet_leaves_the_collector_alone() -> None:
     assert gc.get_threshold() != before[0]
     undo()
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before[0], 0)
+
+
+def test_a_box_that_talks_without_end_has_its_turn_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, taken = World(("talks", "b", "c")), []
+
+    def take_in(self: BoxSession, until: float = 0.0) -> bool:
+        taken.append(self.state.spec.name)
+        return self.state.spec.name == "talks" and len(taken) < 6
+
+    monkeypatch.setattr(BoxSession, "take_in", take_in)
+    for name in world.sessions:
+        world.put(name)
+    world.board._take_in(0.0)  # a turn for one of them
+    assert taken == ["talks"]
+    world.board._take_in(0.0)
+    world.board._take_in(0.0)
+    world.board._take_in(0.0)
+    assert taken == ["talks", "b", "c", "talks"]
+    world.board._take_in(10.0)
+    world.board._take_in(10.0)
+    world.board._take_in(10.0)
+    assert taken == ["talks", "b", "c", "talks", "talks", "talks"]

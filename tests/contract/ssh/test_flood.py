@@ -1,0 +1,94 @@
+"""A box that talks without end has its turn and no more; nothing of what it says is lost or mixed up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from rgt_tui.model.protocol import Frame, Pong, WatchConfig
+from rgt_tui.ssh.channel import WAITING_BYTES, Channel, open_channel
+from rgt_tui.ssh.connect import connect
+from tests.contract.ssh.conftest import RealSshd
+
+COUNT = 60_000
+TALKS = f"""seq -f '{{"t":"pong","id":%.0f,"at":1}}' 1 {COUNT}; echo nonsense; cat"""
+
+
+async def test_what_waits_is_taken_in_by_turns_and_all_of_it(real_sshd: RealSshd) -> None:
+    frames: list[Frame] = []
+    bad: list[int] = []
+    news = asyncio.Event()
+    async with await connect(real_sshd.spec) as connection:
+        channel = await open_channel(
+            connection, TALKS, WatchConfig(), frames.append, bad.append, on_waiting=news.set
+        )
+        turns, longest = 0, 0.0
+        async with asyncio.timeout(120):
+            while not bad:
+                await news.wait()
+                news.clear()
+                waits = True
+                while waits:
+                    begun = time.thread_time()
+                    waits = channel.take_in(time.monotonic() + 0.002)
+                    longest = max(longest, time.thread_time() - begun)
+                    turns += 1
+                    await asyncio.sleep(0)
+        channel.close()
+    assert [frame.id for frame in frames if isinstance(frame, Pong)] == list(range(1, COUNT + 1))
+    assert sum(bad) >= 1, "the nonsense; what `cat` says of the first line is no frame either"
+    assert turns > 20
+    assert longest < 0.1
+
+
+async def test_a_box_that_nobody_listens_to_is_not_listened_to(real_sshd: RealSshd) -> None:
+    news = asyncio.Event()
+    async with await connect(real_sshd.spec) as connection:
+        channel = await open_channel(
+            connection,
+            "yes xxxxxxxxxxxxxxxxxxxxxxxx",
+            WatchConfig(),
+            print,
+            lambda _: None,
+            on_waiting=news.set,
+        )
+        session = channel._session
+        async with asyncio.timeout(60):
+            while not session._paused:  # noqa: ASYNC110  (nothing tells)
+                await asyncio.sleep(0.01)
+        before = session._waiting_bytes
+        assert WAITING_BYTES < before < 4 * WAITING_BYTES
+        for _ in range(50):
+            await asyncio.sleep(0.01)
+        assert session._waiting_bytes == before
+        channel.take_in()
+        async with asyncio.timeout(60):
+            while session._waiting_bytes < WAITING_BYTES:  # noqa: ASYNC110  (nothing tells)
+                await asyncio.sleep(0.01)
+        channel.close()
+
+
+@pytest.mark.parametrize("size", [1, 7, 65536])
+def test_a_turn_takes_a_line_at_most_when_it_is_late(size: int) -> None:
+    from rgt_tui.ssh.channel import _Session
+
+    async def turns() -> None:
+        frames: list[Frame] = []
+        session = _Session(frames.append, lambda _: None, None, lambda: None)
+        data = b'{"t":"pong","id":1,"at":1}\n{"t":"pong","id":2,"at":1}\n{"t":"po'
+        for start in range(0, len(data), size):
+            session.data_received(data[start : start + size], None)
+        channel = Channel(None, session)  # type: ignore[arg-type]
+        for count in (1, 2):
+            while len(frames) < count:
+                before = len(frames)
+                channel.take_in(0.0)
+                assert len(frames) <= before + 1
+        assert channel.take_in() is False
+        session.data_received(b'ng","id":3,"at":1}\n', None)
+        assert channel.take_in() is False
+        assert [frame.id for frame in frames if isinstance(frame, Pong)] == [1, 2, 3]
+
+    asyncio.run(turns())
