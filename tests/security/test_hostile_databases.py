@@ -118,16 +118,14 @@ def test_a_generated_column_costs_no_memory(kind: str, tmp_path: Path, agent: Ag
     assert b"Traceback" not in text
 
 
-def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(
-    tmp_path: Path, agent: Agent
-) -> None:
+@pytest.mark.parametrize("kind", DATABASES)
+def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.db"
-    make(
-        path,
-        ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + TRACKIO.format(""),
-    )
+    schema = {"trackio": TRACKIO, "mlflow": MLFLOW, "aitoolkit": AITOOLKIT}[kind].format("")
+    make(path, ";".join(f"CREATE TABLE t{n} (a{'x' * 4000} TEXT)" for n in range(30)) + ";" + schema)
     assert b"CREATE TABLE metrics" not in path.read_bytes()[: 64 << 10]
-    assert identify(str(path), DATABASES) == "trackio"
+    assert identify(str(path), DATABASES) == kind
+    assert [each.name for each in tmp_path.iterdir() if each.is_file()] == ["x.db"]
 
 
 def test_one_instruction_without_an_end_ends(

@@ -119,6 +119,25 @@ def frame(job: Job, path: str) -> dict[str, Any]:
     )
 
 
+def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return a ``queue`` frame of at most `most` bytes: without what a client can do without, cell by cell.
+
+    A queue of which some cells were left out might pass for done. One that is too long even so has no cells, and
+    an error.
+    """
+    keep = ("name", "cfg", "task", "epochs", "state", "attempts", "exit_code", "signal", "durable", "best")
+    for less in (("durable_path",), ("durable_path", "out", "log"), None):
+        cells = [
+            {key: value for key, value in cell.items() if (key in keep if less is None else key not in less)}
+            for cell in frame["cells"]
+        ]
+        found = dict(frame, cells=cells)
+        if len(jsonline.dumps(found)) < most:
+            return found
+    error = "%d cells are more than can be told at once: split the queue" % len(frame["cells"])
+    return dict(frame, cells=[], done=False, error=error)
+
+
 def is_over(cells: list[dict[str, Any]]) -> bool:
     """Tell whether every cell has had its turn."""
     return all(cell["state"] in ("done", "failed") for cell in cells)

@@ -111,6 +111,11 @@ def rank(tag: str, metric: str) -> int | None:
     return None
 
 
+def may_be_one(tag: str) -> bool:
+    """Tell whether `tag` may name a metric, whatever stands beside it."""
+    return "loss" in tag.lower() or any(rank(tag, metric) is not None for metric in METRICS)
+
+
 class Naming:
     """The metrics that the tags of one file (or directory) are.
 

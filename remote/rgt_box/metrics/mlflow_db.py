@@ -46,7 +46,8 @@ class MlflowDatabase(Database):
             if abs(y) >= LARGEST:
                 y = float("inf") if y > 0 else float("-inf")
             x = float(step or 0)
-            series = (str(key), str(run))
+            run = str(run)[:500]
+            series = (str(key), run)
             if not step:
                 if series not in counts:
                     count, highest = db.execute(EARLIER, (key, run, rowid)).fetchone()
@@ -57,6 +58,6 @@ class MlflowDatabase(Database):
             else:
                 counts[series] = -1
             y = held.see(key, x, y, before)
-            batch.points.append(Point(key, STEP, x, y, clock(stamp), str(run)))
+            batch.points.append(Point(key, STEP, x, y, clock(stamp), run))
         batch.more = found >= limit
         state["id"] = held.settle(last)

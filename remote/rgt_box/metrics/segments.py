@@ -8,10 +8,14 @@ from rgt_box.metrics.base import POINTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Callable
+
     from rgt_box.metrics.base import Batch, Point, Problem, Reader
 
 MAX_SERIES = 5000
 """Series of one file; a file that names more is not about metrics."""
+MAX_STARTS = 1000
+"""Restarts of one file that are looked at; behind them only a step that goes back begins a segment."""
 
 
 class Series:
@@ -62,10 +66,25 @@ class Series:
             self.breaks.pop()
 
 
-class Store:
-    """All series of one file, kept up to date batch by batch. Keyed by ``(group, tag, x_kind)``."""
+class Unwanted(Series):
+    """A series of which the name counts, and no point is kept."""
 
-    def __init__(self) -> None:
+    __slots__ = ()
+
+    def add(self, x: float, y: float, at: float | None) -> None:
+        """Leave it out."""
+
+
+class Store:
+    """All series of one file, kept up to date batch by batch. Keyed by ``(group, tag, x_kind)``.
+
+    Args:
+        wanted: Tells by its tag whether the points of a series are kept; None = of all.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool] | None = None) -> None:
+        self._wanted = wanted
+        self._starts = 0
         self.series: dict[tuple[str, str, str], Series] = {}
         self.dropped = 0
         """Points of series beyond `MAX_SERIES`."""
@@ -74,6 +93,7 @@ class Store:
         """Apply one batch: reset, restarts and points, in this order of the file."""
         if batch.reset:
             self.series.clear()
+            self._starts = 0
         starts = iter(batch.starts)
         start = next(starts, None)
         for index, point in enumerate(batch.points):
@@ -86,6 +106,9 @@ class Store:
             start = next(starts, None)
 
     def _restart(self, x: float | None) -> None:
+        self._starts += 1
+        if self._starts > MAX_STARTS:
+            return
         for (_, _, kind), series in self.series.items():
             if x is None or kind == "step":
                 series.cut(x)
@@ -97,7 +120,8 @@ class Store:
             if len(self.series) >= MAX_SERIES:
                 self.dropped += 1
                 return
-            series = self.series[key] = Series()
+            wanted = self._wanted is None or self._wanted(point.tag)
+            series = self.series[key] = Series() if wanted else Unwanted()
         series.add(point.x, point.y, point.at)
 
 

@@ -44,7 +44,8 @@ class Collector:
             wait: Seconds to give the round; what is later comes with the next call.
 
         Returns:
-            Frames, and whether more is waiting already. Once per hang an event says that the files do not answer.
+            Frames, and whether more is waiting already, or on its way. Once per hang an event says that the files do
+            not answer.
         """
         now = time.monotonic()
         if self._asked is None:
@@ -56,7 +57,7 @@ class Collector:
                 self._told = True
                 text = "the file system has not answered for %d s; logs and curves wait" % (now - self._asked)
                 return [{"t": "event", "kind": "files-hang", "level": "warn", "text": text}], False
-            return [], False
+            return [], now - self._asked < HUNG_AFTER
         self._asked, self._told = None, False
         frames, self._frames = self._frames, []
         return frames, self._more

@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _leave)
     try:
-        line = _first_line()
+        line, rest = _first_line()
         config = configs.parse(line)
     except configs.BadConfig as problem:
         event: dict[str, Any] = {"t": "event", "boot": place.boot_id(), "seq": 0, "at": round(time.time(), 3)}
@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
         sys.stdout.buffer.write(jsonline.line(event))
         sys.stdout.flush()
         return 2
-    inbox = Inbox(0)
+    inbox = Inbox(0, rest)
     outbox = Outbox(1)
     watch = None
     try:
@@ -54,20 +54,21 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _first_line() -> bytes:
-    """Read the configuration byte by byte: what follows it belongs to the control lines.
+def _first_line() -> tuple[bytes, bytes]:
+    """Read the configuration; returns it and what came behind it, which are control lines.
 
     Raises:
         BadConfig: when stdin ends or the line has no end.
     """
     line = bytearray()
     while True:
-        byte = os.read(0, 1)
-        if byte == b"\n":
-            return bytes(line)
-        if not byte or len(line) >= configs.MAX_LINE:
+        data = os.read(0, 1 << 20)
+        end = data.find(b"\n")
+        if end >= 0:
+            return bytes(line + data[:end]), data[end + 1 :]
+        line += data
+        if not data or len(line) >= configs.MAX_LINE:
             raise configs.BadConfig("the configuration line has no end")
-        line += byte
 
 
 def _leave(number: int, _: object) -> None:

@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-READ = 256 << 10
-"""Bytes read, and at most sent, at a time."""
+READ = 144 << 10
+"""Bytes read, and at most sent, at a time: a control character takes six in a frame, which holds 1 MiB."""
 
 BACKLOG = 4 << 20
 """A reader that is further behind than this is taken to the newest `READ` bytes, and told how many lines it missed."""

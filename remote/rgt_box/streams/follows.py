@@ -85,23 +85,47 @@ class Follows:
         """
         frames: list[dict[str, Any]] = []
         now = time.monotonic()
-        if now - self._looked >= SLOW:
+        look = now - self._looked >= SLOW
+        if look:
             self._looked = now
             frames += self._look()
-        start = len(frames)
-        for run in self._scalars.values():
+        news = self._curves(budget // 2, look)
+        for log in self._logs.values():
+            if len(news) >= budget:
+                break
+            frame = log.poll()
+            news += [frame] if frame else []
+        # The one served last comes last in the next round, so that a chatty log does not starve the others.
+        for path in [frame["path"] for frame in news if frame["t"] == "log"]:
+            self._logs[path] = self._logs.pop(path)
+        return frames + news, bool(news)
+
+    def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
+        """Return frames of the metrics of named runs, those that were served last at the end of the line.
+
+        Args:
+            budget: How many at most: the first look at a sweep finds gigabytes.
+            look: Ask those, too, that have been quiet for a while.
+        """
+        frames: list[dict[str, Any]] = []
+        for source, run in list(self._scalars.items()):
+            if len(frames) >= budget:
+                break
+            if run.is_quiet and not look:
+                continue
             frame, events = run.poll()
             frames += [frame] if frame else []
             frames += [dict(event, t="event", text="%s: %s" % (run.run, event["text"])) for event in events]
-        for log in self._logs.values():
-            if len(frames) - start >= budget:
+            if frame:
+                self._scalars[source] = self._scalars.pop(source)
+        for out, found in list(self._found.items()):
+            if len(frames) >= 2 * budget:
                 break
-            frame = log.poll()
-            frames += [frame] if frame else []
-        # The one served last comes last in the next round, so that a chatty log does not starve the others.
-        for path in [frame["path"] for frame in frames if frame["t"] == "log"]:
-            self._logs[path] = self._logs.pop(path)
-        return frames, len(frames) > start
+            more = found.poll(budget, look)
+            frames += more
+            if more:
+                self._found[out] = self._found.pop(out)
+        return frames
 
     def _look(self) -> list[dict[str, Any]]:
         frames = [frame for frame in [job.poll() for job in self._jobs] if frame]
@@ -117,7 +141,6 @@ class Follows:
             for path in expand(wanted):
                 self._add_log(path)
         frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
-        frames += [frame for found in self._found.values() for frame in found.poll()]
         if self._trainings is not None:
             frames += self._trainings.poll([*self._checkpoints])
             for log in self._trainings.logs():

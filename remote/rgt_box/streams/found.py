@@ -10,7 +10,9 @@ import os
 import time
 import zlib
 from array import array
+from itertools import islice
 
+from rgt_box.metrics.canonical import may_be_one
 from rgt_box.metrics.command import directory
 from rgt_box.metrics.discover import Finder, Source, open_source, preference
 from rgt_box.metrics.discover_kinds import candidates, identify
@@ -20,7 +22,7 @@ from rgt_box.streams.points import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Protocol
+    from typing import Any, Iterator, Protocol
 
     class Scans(Protocol):
         """What `FoundScalars` needs of a finder."""
@@ -35,6 +37,8 @@ BATCHES = 8
 """Reads per look, each of some thousand points: what is longer is caught up with by and by."""
 
 POINTS = 500
+MOST_POINTS = 3_000_000
+"""Points that are kept of all files of other programs, some 100 bytes each: the box's memory is for the training."""
 BEHIND = 64
 """Points at the end of a curve that are summed up anew each time."""
 PATIENCE = 200.0
@@ -55,18 +59,34 @@ class FoundSource:
         source: What the finder says of it.
     """
 
+    total = 0
+    """Points that all of them keep together."""
+
     def __init__(self, source: Source) -> None:
         self.source = source
         self._reader = open_source(source.kind, source.path)
-        self._store = Store()
+        self._store = Store(may_be_one)
         self._cursor: Any = None
+        self._size = 0
 
     def read(self) -> tuple[bool, bool]:
         """Read a batch; returns whether it brought something, and whether there is more."""
+        if FoundSource.total > MOST_POINTS:
+            return False, False
         batch = self._reader.read(self._cursor)
         self._store.take(batch)
         self._cursor = batch.cursor
-        return bool(batch.points or batch.starts or batch.reset), batch.more
+        changed = bool(batch.points or batch.starts or batch.reset)
+        if changed:
+            self._count(sum(len(series.xs) for series in self._store.series.values()))
+        return changed, batch.more
+
+    def _count(self, size: int) -> None:
+        FoundSource.total += size - self._size
+        self._size = size
+
+    def __del__(self) -> None:
+        self._count(0)
 
     def offer(self, since: float | None = None) -> Offer:
         """Return what it has, for merging.
@@ -162,11 +182,32 @@ class FoundScalars:
         self._scanned = float("-inf")
         self._due = 0.0
         self._changed, self._cost = False, 0.0
+        self._told = False
+        self._waiting: Iterator[dict[str, Any]] = iter(())
         self.is_read_exactly = False
         """Whether its leading curve comes from a file of metrics, not from what was printed."""
 
-    def poll(self) -> list[dict[str, Any]]:
-        """Return ``scalar`` frames for what is new."""
+    def poll(self, budget: int = 1000, look: bool = True) -> list[dict[str, Any]]:
+        """Return ``scalar`` frames for what is new.
+
+        Args:
+            budget: How many at most; the others come with the next call.
+            look: Look for more when those of the last look have all been sent.
+        """
+        frames = list(islice(self._waiting, budget))
+        if frames or not look:
+            return frames
+        self._waiting = self._look()
+        return list(islice(self._waiting, budget))
+
+    def _look(self) -> Iterator[dict[str, Any]]:
+        if FoundSource.total > MOST_POINTS and not self._told:
+            self._told = True
+            text = "%s: the curves of this box have more than %d points: what comes now is not shown" % (
+                self.name,
+                MOST_POINTS,
+            )
+            return iter([{"t": "event", "kind": "curves-cut", "level": "warn", "text": text}])
         now = time.monotonic()
         if now - self._scanned >= SCAN_EVERY:
             self._scanned = now
@@ -179,12 +220,13 @@ class FoundScalars:
                 self._changed = self._changed or changed
                 left -= more
         if not self._changed or now < self._due:
-            return []
+            return iter(())
         self._changed = False
-        frames = self._frames()
-        cost, self._cost = self._cost, time.monotonic() - now
+        began = time.monotonic()
+        runs = self._merged()
+        cost, self._cost = self._cost, time.monotonic() - began
         self._due = now + PATIENCE * min(cost, self._cost)  # not of the first time, which loads what it needs
-        return frames
+        return self._frames(runs)
 
     def _scan(self) -> None:
         found = self._finder.scan()
@@ -206,7 +248,7 @@ class FoundScalars:
         except OSError:
             return []
 
-    def _frames(self) -> list[dict[str, Any]]:
+    def _merged(self) -> dict[str, dict[str, Curve]]:
         base = os.path.basename(os.path.realpath(self.root))
         offers = [
             offer
@@ -216,7 +258,9 @@ class FoundScalars:
         runs: dict[str, dict[str, Curve]] = {}
         for (run, metric), curve in merge(offers).items():
             runs.setdefault("" if run == base else run, {})[metric] = curve
-        frames: list[dict[str, Any]] = []
+        return runs
+
+    def _frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
         for run, curves in sorted(runs.items()):
             # One axis per run: a step of one curve beside an epoch of another would be taken for the same.
             lead = next(metric for metric in WIRED if metric in curves) if set(WIRED) & set(curves) else None
@@ -226,17 +270,15 @@ class FoundScalars:
                 self.is_read_exactly = preference(curves[lead].source.kind) < preference("console")
             for metric in WIRED:
                 if metric in curves and curves[metric].x_kind == curves[lead].x_kind:
-                    frames += self._frames_of(run, metric, curves[metric], metric == lead)
-        return frames
+                    yield from self._frames_of(run, metric, curves[metric], metric == lead)
 
-    def _frames_of(self, run: str, metric: str, curve: Curve, lead: bool) -> list[dict[str, Any]]:
+    def _frames_of(self, run: str, metric: str, curve: Curve, lead: bool) -> Iterator[dict[str, Any]]:
         source = "%s#%s" % (os.path.join(self.root, run) if run else self.root, metric)
         if (run, metric) not in self._curves:
             self._curves[run, metric] = SentCurve(self._cursors.pop(source, None))
         sent = self._curves[run, metric]
         start, points, resumes = sent.news(curve)
         name = wire_name(metric, curve)
-        frames = []
         for at in range(0, len(points), POINTS):
             part = points[at : at + POINTS]
             frame: dict[str, Any] = {"t": "scalar", "run": "%s/%s" % (self.name, run) if run else self.name}
@@ -245,8 +287,7 @@ class FoundScalars:
             frame["points"] = [point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
-            frames.append(frame)
-        return frames
+            yield frame
 
 
 WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput")

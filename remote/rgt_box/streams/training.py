@@ -33,6 +33,8 @@ EXACT_WITHIN = 15.0
 """Seconds after which what is printed is read, too, where files of metrics hold no curve."""
 BATCHES = 20
 """Reads per look of a file of rgt's own format, each of 500 points at most."""
+BUDGET = 200
+"""Frames of curves per look."""
 QUIET = 30.0
 """Seconds without news after which the files of a training that has ended are let go."""
 MAX_NAMED = 20
@@ -110,7 +112,7 @@ class Training:
                 finder=self._sources,
                 since=self.run.since - 1.0,
             )
-        frames = self._curves.poll()
+        frames = self._curves.poll(BUDGET)
         if time.monotonic() - self._since > EXACT_WITHIN:
             self._sources.reads_consoles = not self._curves.is_read_exactly
         own = self._sources.own
@@ -118,6 +120,8 @@ class Training:
             return frames
         frames = []  # what our own trainer writes says all that is found beside it
         for sub, path in own.items():
+            if len(frames) >= BUDGET:
+                break
             if path not in self._own:
                 name = "%s/%s" % (self.run.name, sub) if sub else self.run.name
                 self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))

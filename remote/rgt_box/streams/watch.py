@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 from rgt_box import PROTO, jsonline, ownership, place
+from rgt_box.cells import states
 from rgt_box.history import control, watchers
 from rgt_box.history.layout import ClockWatch
 from rgt_box.history.summary import Summing
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 READ = 256 << 10
 FRAMES = 32
+MAX_FRAME = (1 << 20) - 1
+"""Bytes of a line; the client drops a longer one."""
 MIN_TICK, MAX_TICK = 0.1, 2.0
 FILES_WAIT = 0.1
 """Seconds that files get to answer before the samples go first."""
@@ -75,6 +78,7 @@ class Watch:
         poller = select.poll()
         poller.register(self._inbox.fd, select.POLLIN)
         more = True
+        self._obey(self._inbox.take())
         while not self._inbox.ended:
             # While the reader is behind, only room in the pipe or a control line can be news.
             events = select.POLLOUT if self._outbox.pending else 0
@@ -85,7 +89,7 @@ class Watch:
             wait = 0.0 if more and not self._outbox.pending else tick
             for fd, event in poller.poll(wait * 1000.0):
                 if fd == self._inbox.fd:
-                    self._controls()
+                    self._obey(self._inbox.read())
                 elif event & (select.POLLERR | select.POLLHUP | select.POLLNVAL):
                     raise Closed("the reader is gone")
             self._outbox.flush()
@@ -105,11 +109,26 @@ class Watch:
             if frame["t"] == "event":
                 self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
             else:
-                self._outbox.put(jsonline.line(frame))
+                self._put(frame)
         if self._clock.look():
             self._outbox.put(jsonline.line({"t": "pong", "id": 0, "at": round(time.time(), 3)}))
         more = self._sum_up() or more
         return self._samples() or more
+
+    def _put(self, frame: dict[str, Any]) -> None:
+        line = jsonline.line(frame)
+        if len(line) > MAX_FRAME and frame["t"] == "queue":
+            line = jsonline.line(states.shortened(frame, MAX_FRAME))
+        if len(line) <= MAX_FRAME:
+            self._outbox.put(line)
+            return
+        what = frame.get("path") or frame.get("source") or frame.get("run") or "?"
+        text = "a frame of kind %s is too long to be sent: %d bytes (%s)" % (
+            frame["t"],
+            len(line),
+            what[:500],
+        )
+        self._event("frame-too-long", "warn", text)
 
     def _sum_up(self) -> bool:
         """Go on with what the client asked to know of the past; False when there is nothing (more) to do."""
@@ -159,8 +178,8 @@ class Watch:
         watchers.register(self._folder, self._config, after)
         control.signal_recorder(self._folder, signal.SIGHUP)
 
-    def _controls(self) -> None:
-        for line in self._inbox.read():
+    def _obey(self, lines: list[bytes]) -> None:
+        for line in lines:
             control_line = configs.control(line)
             if control_line is None:
                 continue

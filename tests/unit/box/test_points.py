@@ -114,7 +114,6 @@ def test_a_replaced_or_shortened_file_starts_anew(tmp_path: Path) -> None:
 
 def test_an_absurd_line_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scalars, "READ", 64)
-    monkeypatch.setattr(scalars, "MAX_LINE", 256)
     path = tmp_path / "metrics.jsonl"
     path.write_text("x" * 1000 + "\n")
     write(path, 1, 2)
