@@ -12,6 +12,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from textual import events
+from textual.app import ScreenStackError
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 Typed = events.Key | events.Paste
 LONGEST_S = 5.0
-"""What has not settled by then holds no key back any longer."""
+"""Keys for what does not stand by then go nowhere, rather than to the screen below."""
+LEAVE = "ctrl+q"
+"""Waits for nothing: whoever wants to leave, leaves."""
 _LOOK_S = 0.01
 
 
@@ -39,6 +42,8 @@ class KeyTurns:
 
     def has_turn(self, event: Typed) -> bool:
         """Say whether `event` may go on now; else it is kept, and posted to the app again when its turn comes."""
+        if isinstance(event, events.Key) and event.key == LEAVE:
+            return True
         its_turn = event is self._next
         if its_turn:
             self._next = None
@@ -66,7 +71,8 @@ class KeyTurns:
                 # A widget that has just been put up asks the app for the focus.
                 await _passed(self._app, self._app)
         except TimeoutError:
-            self._app.log.warning(f"keys do not wait any longer for {self._app.screen!r}")
+            if not self._ready():
+                self._waiting.clear()
         finally:
             self._settling = None
             if self._waiting:
@@ -74,7 +80,10 @@ class KeyTurns:
                 self._app.post_message(self._next)
 
     def _ready(self) -> bool:
-        screen = self._app.screen
+        try:
+            screen = self._app.screen
+        except ScreenStackError:
+            return True  # the app ends
         return screen.is_mounted and bool(getattr(screen, "takes_keys", True))
 
 

@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.ui import key_turns
 from rgt_tui.ui.app import RgtApp
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
@@ -150,6 +151,29 @@ async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_
         await pilot.press("enter")
         await wait_for(pilot, lambda: isinstance(app.screen, FleetScreen))
         assert fleet.told == [], "nobody waits for it"
+
+
+async def test_keys_for_what_never_stands_go_nowhere_and_one_can_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(key_turns, "LONGEST_S", 0.2)
+    async with running() as (app, pilot, fleet):
+        monkeypatch.setattr(FleetScreen, "takes_keys", property(lambda screen: False))
+        burst(app, "DpPq")
+        for _ in range(60):
+            await pilot.pause(0.01)
+        assert isinstance(app.screen, FleetScreen)
+        assert fleet.told == []
+        monkeypatch.setattr(FleetScreen, "takes_keys", property(lambda screen: True))
+        await pilot.pause(0.3)
+        burst(app, "j")
+        table = app.screen.query_one(FleetTable)
+        await wait_for(pilot, lambda: table.picked == table.names[1])
+        assert table.picked == table.names[1], "later keys are taken again"
+        monkeypatch.setattr(FleetScreen, "takes_keys", property(lambda screen: False))
+        app.post_message(events.Key("ctrl+q", None))
+        await wait_for(pilot, lambda: fleet.stopped > 0)
+        assert fleet.stopped == 1
 
 
 async def wait_for(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
