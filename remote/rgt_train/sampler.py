@@ -8,6 +8,8 @@ from typing import AbstractSet, Any, Callable, Container, Dict, Iterator, List, 
 import torch
 
 _MASK = (1 << 64) - 1
+_LOOKS = 4
+"""Steps at the beginning of an iteration at which it is looked whether batches are asked for ahead of the training."""
 
 
 def mix(*parts: int) -> int:
@@ -236,7 +238,7 @@ class BatchPlan:
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
             steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
-            if not self.ahead and steps and self._where().done_steps - at.done_steps < steps:
+            if not self.ahead and 0 < steps <= _LOOKS and self._where().done_steps - at.done_steps < steps:
                 self.ahead = True
             mine = self._slice(self._sampler.cut(order, number))
             if mine:
