@@ -14,6 +14,7 @@ from typing import Any, Callable, Dict, List, Tuple
 import torch
 
 from rgt_train import strides
+from rgt_train.exits import UsageError
 
 _TAG = "$"
 Put = Callable[[str, torch.Tensor], str]
@@ -31,6 +32,16 @@ DTYPES: Dict[str, torch.dtype] = {
 
 class CannotStore(TypeError):
     """The state holds something that could not be read back; the text says where and what."""
+
+
+class Unknown(UsageError, ValueError):
+    """A checkpoint is intact and holds something that this version, or this torch, does not know."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"the checkpoint holds an unknown {what} {name!r}, and is intact: finish the run with the versions of "
+            "rgt_train and torch that wrote it, or give another --out"
+        )
 
 
 def encode(value: Any, put: Put, path: str = "") -> Any:
@@ -67,7 +78,7 @@ def decode(value: Any, get: Get) -> Any:
     """Return what `encode` was given.
 
     Raises:
-        ValueError: A tag that this version does not know.
+        Unknown: It holds something that this version does not know.
     """
     if isinstance(value, list):
         return [decode(item, get) for item in value]
@@ -85,7 +96,7 @@ def decode(value: Any, get: Get) -> Any:
         return tensor
     if kind in _DECODERS:
         return _DECODERS[kind](content, get)
-    raise ValueError(f"unknown kind of value {kind!r}: written by a newer version?")
+    raise Unknown("kind of value", str(kind))
 
 
 def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
@@ -150,6 +161,12 @@ def _number_back(content: Any) -> Any:
     return _numpy().dtype(kind).type(number)
 
 
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise Unknown("dtype", name)
+    return DTYPES[name]
+
+
 def _numpy() -> Any:
     import numpy
 
@@ -168,7 +185,7 @@ _DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
     "ordered": lambda pairs, get: OrderedDict((decode(key, get), decode(item, get)) for key, item in pairs),
     "bytes": lambda text, get: base64.b64decode(text),
     "complex": lambda parts, get: complex(*parts),
-    "dtype": lambda name, get: DTYPES[name],
+    "dtype": lambda name, get: _dtype(name),
     "device": lambda name, get: torch.device(name),
     "numpy": lambda content, get: decode(content, get).numpy(),
     "scalar": lambda content, get: _number_back(content),

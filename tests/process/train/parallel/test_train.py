@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_train import manifest
 from rgt_train.export import export
 from rgt_train.layout import read
 from rgt_train.tasks.transformer import CharTransformer
@@ -102,6 +104,12 @@ def test_sharded_ranks_that_are_killed_change_no_bit(trainers: Zygote, tmp_path:
     assert ended == [0, 0], f"seed {seed}\n{text}"
     assert len(events(out, "resume")) == 2
     same_end(out, plain, seed)
+    best = manifest.verify(out / "best")["files"]
+    assert {".metadata", "__0_0.distcp", "__1_0.distcp", "state.json"} <= set(best)
+    for name, facts in best.items():
+        assert facts["sha256"] == hashlib.sha256((out / "best" / name).read_bytes()).hexdigest(), (
+            "copies are compared"
+        )
     same_when_launched_again(trainers, out, plain, *words)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_train import digest, manifest
 from rgt_train.export import export
 from rgt_train.layout import read
 from rgt_train.parallel import fingerprint, safe_reader
@@ -66,6 +67,30 @@ def test_weights_of_another_version_are_exported(tmp_path: Path, name: str) -> N
     assert {f"model/{key}": fingerprint.of_tensor(tensor) for key, tensor in found.items()} == {
         key: value for key, value in left.items() if key.startswith("model/")
     }
+
+
+@pytest.mark.parametrize("name", ["fsdp2-python3.11.7", "plain-python3.11.7"])
+@pytest.mark.parametrize("value", [{"$": "lattice", "of": 1}, {"$": "dtype", "of": "float3"}])
+def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
+    trainers: Zygote, tmp_path: Path, name: str, value: dict[str, Any]
+) -> None:
+    """It is intact: to pass it over, or to begin anew, would lose it."""
+    out = unpacked(name, tmp_path)
+    (place,) = (out / "checkpoints").iterdir()
+    document = json.loads((place / "state.json").read_text())
+    part = next(part for part in document["objects"] if part.startswith("scheduler"))
+    document["objects"][part]["new"] = value
+    (place / "state.json").write_text(json.dumps(document))
+    body = manifest.read(place)
+    body["files"]["state.json"] = digest.facts(memoryview((place / "state.json").read_bytes()))
+    facts = {key: body[key] for key in body if key not in ("files", "step", "format", "digest")}
+    (place / "manifest.json").write_bytes(manifest.encode(body["step"], body["files"], facts))
+    world, kind = kind_of(name)
+    ranks = forked(trainers, world, train_worker.__file__, str(out), "--parallel", kind, "--width", "8")
+    assert ranks.wait() == [2] * world, ranks.text()
+    assert f"the checkpoint holds an unknown {'dtype' if value['$'] == 'dtype' else 'kind'}" in ranks.text()
+    assert "Traceback" not in ranks.text()
+    manifest.verify(place)
 
 
 def other_python() -> str:
