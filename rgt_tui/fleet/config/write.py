@@ -93,7 +93,10 @@ def without_box(path: Path, text: str, name: str) -> str:
     Raises:
         FleetFileError: it has no such box, or it is not written as tables of its own.
     """
-    before = tomllib.loads(text)
+    try:
+        before = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise FleetFileError(f"{path} is not valid TOML, and is left as it is: {error}") from error
     if name not in before.get("boxes", {}):
         raise FleetFileError(f"{path} has no box {name!r}")
     line = Positions(text).line(("boxes", name))

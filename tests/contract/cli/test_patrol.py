@@ -16,6 +16,8 @@ import pytest
 from rgt_tui.model.box import BoxSpec
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, free_port
+from tests.contract.ssh.servers import spec_of, sshd
+from tests.contract.ssh.test_limited import without_python
 from tests.process.box.harness import make_job
 
 replace = msgspec.structs.replace
@@ -99,3 +101,24 @@ def test_a_name_server_that_never_answers_does_not_hold_it(rgt: Rgt, lab: BoxSpe
         pytest.skip("nothing can be mounted here")
     assert done.returncode == 2
     assert "unknown" in done.stdout
+
+
+def test_a_box_that_shows_no_process_is_unknown_in_every_command(rgt: Rgt, tmp_path: Path) -> None:
+    """No Python there, and so no agent: that a plain shell sees no training is no proof that none runs."""
+    place = tmp_path / "box"
+    place.mkdir()
+    options, wrapper = without_python(place)
+    with sshd(place, options, wrapper=wrapper) as port:
+        rgt.describe([replace(spec_of(place, port), name="bare", pattern="no such training")])
+        patrol = rgt.on("patrol")
+        status = rgt.on("status", "--json")
+        metrics = rgt.on("metrics", "--once")
+    assert (patrol.returncode, " unknown  bare " in patrol.stdout, "cannot see" in patrol.stdout) == (
+        2,
+        True,
+        True,
+    )
+    line = msgspec.json.decode(status.stdout)
+    assert (line["state"], line["verdict"], "cannot see" in line["reason"]) == ("unknown", "unknown", True)
+    assert 'rgt_box_state{box="bare",state="unknown"} 1' in metrics.stdout
+    assert "rgt_training_processes" not in metrics.stdout
