@@ -159,7 +159,7 @@ class Run:
         )
         self._state.data = self._course.facts
         self._reseed: Optional[int] = None
-        self._looked: Optional[Tuple[Tuple[int, int, int], Optional[Dict[str, Any]], Optional[int]]] = None
+        self._looked: Optional[Tuple[Any, ...]] = None
         # The gradients of several ranks differ before they are reduced: no rank's stand for all.
         self._midway = self._ranks.world == 1 and not choose.is_sharded(self._models)
         self._restored: Optional[Restored] = None
@@ -184,7 +184,7 @@ class Run:
         if not self.finished:
             self._course.entered = True
             if self._looked is not None:
-                _, self._rng, self._reseed = self._looked
+                _, self._rng, self._reseed, self._grads = self._looked
             self._course.pass_over(self._report)
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
@@ -293,6 +293,7 @@ class Run:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
         """
         self.progress.advance()
+        self._looked = None
         self.progress.loss = self._ranks.mean([loss])[0]
         self._pace.end_of_step(self.progress, values)
         self._watchdog.beat()
@@ -591,13 +592,13 @@ class Run:
         return {"attempt": self._ledger.attempt, "progress": p.state()}
 
     def _begin_batches(self) -> None:
-        """Put the random state back; again, where a batch was only looked at since and no step was made of it."""
+        """Put random state and gradients back; again, where a batch was only looked at since and nothing made of it."""
         p = self.progress
         here = p.epoch, p.step, p.micro
         if self._rng is not None or self._reseed is not None:
-            self._looked = here, self._rng, self._reseed
+            self._looked = here, self._rng, self._reseed, self._grads
         elif self._looked and self._looked[0] == here and p.done_steps < self.sampler.steps_per_epoch:
-            _, self._rng, self._reseed = self._looked
+            _, self._rng, self._reseed, self._grads = self._looked
         self.restore_rng()
 
     def _boundary(self, step: int, agreed: int) -> None:

@@ -11,7 +11,8 @@ from rgt_train.data.course import Course
 from rgt_train.progress import Progress
 from rgt_train.sampler import EpochSampler
 
-from tests.process.train.harness import Zygote
+from tests.process.train.harness import Zygote, losses
+from tests.process.train.test_own_loop import ACCUMULATED
 
 SAMPLES, BATCH, EPOCHS = 44, 4, 4
 STEPS = 11
@@ -143,3 +144,19 @@ def test_the_length_is_that_of_the_iteration_until_the_next_epoch() -> None:
     progress.next_epoch()
     assert len(plan) == 5
     assert list(plan) == list(EpochSampler(10, 2, seed=1).batches(1))
+
+
+def test_a_look_in_the_middle_of_an_accumulation_loses_no_gradients(trainers: Zygote, tmp_path: Path) -> None:
+    """The loop clears its gradients after the look and before its first batch."""
+    once = ACCUMULATED.replace("in DataLoader(data, batch_sampler=run.batches()):", "in loader:").replace(
+        "batches = 0\n",
+        "batches = 0\nloader = DataLoader(data, batch_sampler=run.batches())\nnext(iter(loader))\n",
+    )
+    assert once.count("loader") == 3
+    for name, at, code in (("plain", 0, 0), ("stopped", 18, 75), ("stopped", 0, 0)):
+        (tmp_path / name).mkdir(exist_ok=True)
+        (tmp_path / name / "train.py").write_text(once.replace("SIGNAL_AT", str(at)))
+        trainer = trainers.launch_script(tmp_path / name / "train.py")
+        assert trainer.wait() == code, trainer.text()
+    assert "gradients of 2 batches" in trainer.text()
+    assert losses(tmp_path / "stopped" / "run") == losses(tmp_path / "plain" / "run")
