@@ -109,6 +109,20 @@ async def test_without_colours_the_cursor_tells_which_line_keys_act_on(
         assert app.screen.box_name == table.picked
 
 
+@pytest.mark.parametrize("place", ["fleet", "box"])
+async def test_the_pane_that_has_the_keys_says_so_without_colours(place: str) -> None:
+    async with running(keys=("enter",) if place == "box" else ()) as (app, pilot, _):
+        for _ in range(3):
+            await pilot.press("tab")
+            await settle(pilot)
+            marked = [
+                pane
+                for pane in app.screen.query(LineWidget)
+                if pane.display and any(f"─{glyphs().cursor}" in text_of(row) for row in pane.shown_lines)
+            ]
+            assert marked == ([app.focused] if app.focused is not None else [])
+
+
 async def test_a_key_brings_the_row_that_it_acts_on_back_into_sight() -> None:
     async with running(FakeFleet(many_boxes(60)), size=(120, 20)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)

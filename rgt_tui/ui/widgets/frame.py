@@ -18,16 +18,27 @@ class Section(NamedTuple):
 
 
 def border(
-    width: int, left: str, right: str, *, title: Line = EMPTY, hint: Line = EMPTY, tone: Tone = Tone.DIM
+    width: int,
+    left: str,
+    right: str,
+    *,
+    title: Line = EMPTY,
+    hint: Line = EMPTY,
+    tone: Tone = Tone.DIM,
+    active: bool = False,
 ) -> Line:
-    """Return a horizontal border with a title near its left end and a hint near its right end."""
+    """Return a horizontal border with a title near its left end and a hint near its right end.
+
+    Where the frame has the keys, the cursor stands before the title: the colour alone is not always seen.
+    """
     flat = glyphs().frame[1]
     inner = max(0, width - 2)
     if inner < 8:
         return line(Span(left + flat * inner + right, tone))
     if width_of(title) > inner - 4:
         title, hint = clip(title, max(0, inner - 4)), EMPTY
-    start = line(Span(flat, tone), " ", *title, " ") if title else EMPTY
+    mark = Span(glyphs().cursor, Tone.ACCENT) if active else " "
+    start = line(Span(flat, tone), mark, *title, " ") if title else EMPTY
     end = line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
     room = inner - width_of(start) - width_of(end)
     if room < 0:
@@ -77,7 +88,7 @@ def sections(
             rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
         rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
     first = parts[0] if parts else Section(EMPTY, ())
-    out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone)]
+    out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active)]
     shown = rows[top : top + height - 2]
     if shown and top + len(shown) - 1 in titles and top + len(shown) < len(rows):
         shown.pop()  # a title whose section does not fit says nothing
