@@ -24,7 +24,7 @@ from textual.widgets import Input
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
-from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, words
+from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.key_turns import KeyTurns, Typed
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
@@ -235,9 +235,9 @@ class RgtApp(Enduring, App[None]):
             self.log.error(failed)
             path = report_path(os.environ)
             if report(path, f"{place}: {type(who).__name__}", error):
-                where = f"reported in {path}"
+                where = f"reported in {short(path)}"
             else:
-                where = f"and {path} cannot be written"
+                where = f"and {short(path)} cannot be written"
             self._reports[failed] = where
         if not stays:
             self._taken_away.add(screen)

@@ -20,6 +20,7 @@ from textual.events import Compose, Mount, ScreenResume
 from textual.message import Message
 from textual.message_pump import MessagePump
 
+from rgt_tui.files.own import state_directory
 from rgt_tui.ui.format import clean
 
 LONGEST_WORDS = 200
@@ -65,9 +66,15 @@ def words(error: BaseException) -> str:
 
 
 def report_path(env: Mapping[str, str]) -> Path:
-    """Return ``$XDG_STATE_HOME/rgt/faults.log``, by default below ``~/.local/state``; a relative value is ignored."""
-    state = Path(env.get("XDG_STATE_HOME", ""))
-    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "faults.log"
+    """Return where faults are reported: in the state directory."""
+    return state_directory(env) / "faults.log"
+
+
+def short(path: Path) -> str:
+    """Return a path as a person types it: it has to fit into a line."""
+    with contextlib.suppress(ValueError, RuntimeError):
+        return f"~/{path.relative_to(Path.home())}"
+    return str(path)
 
 
 def report(path: Path, who: str, error: BaseException) -> bool:

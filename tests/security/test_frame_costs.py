@@ -24,6 +24,7 @@ from rgt_tui.ssh.pipe import LONGEST_LINE, Pipe
 from rgt_tui.ui.plot.board import Board
 from rgt_tui.ui.plot.settings import Settings
 from rgt_tui.ui.plot.view import View
+from rgt_tui.ui.screens.curves_text import entries
 from tests.security.costs import LINEAR_AT_MOST, growth
 
 SPEC = BoxSpec(name="a", host="h")
@@ -225,3 +226,22 @@ def test_a_curve_over_any_steps_is_drawn(first: int, second: int | None) -> None
             assert frame is not None
             assert frame.window[0] < frame.window[1]
             assert 0 <= frame.column_of(frame.window[0]) <= frame.column_of(frame.window[1]) < frame.columns
+
+
+def test_the_legend_of_many_runs_costs_what_they_are() -> None:
+    def many(count: int) -> tuple[BoxState, Board]:
+        points = Series().extended([(1, 1.0)])
+        runs = tuple(RunState(f"r{n}", step=1, series={"loss": points}) for n in range(count))
+        board = Board()
+        board.update(runs, Settings(), None)
+        return BoxState(spec=SPEC, runs=runs), board
+
+    assert growth(many, lambda made: entries(*made, NOW), 1000) < LINEAR_AT_MOST
+    box, board = many(3)
+    board.update(box.runs, Settings(hidden=frozenset({"r1"})), None)
+    assert [(entry.number, entry.shown) for entry in entries(box, board, NOW)] == [
+        (0, True),
+        (1, False),
+        (2, True),
+    ]
+    assert board.number("nobody") == 0

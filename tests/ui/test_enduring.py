@@ -16,7 +16,7 @@ from textual.widget import Widget
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.app import RgtApp
-from rgt_tui.ui.enduring import report, report_path, words
+from rgt_tui.ui.enduring import report, report_path, short, words
 from rgt_tui.ui.screens.alerts import AlertsScreen
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
@@ -274,4 +274,6 @@ def test_words_and_places() -> None:
     assert words(ValueError()) == "ValueError"
     assert len(words(ValueError("y" * 5000))) < 300
     assert report_path({"XDG_STATE_HOME": "/s"}) == Path("/s/rgt/faults.log")
+    assert short(Path.home() / "a" / "b") == "~/a/b"
+    assert short(Path("/elsewhere/b")) == "/elsewhere/b"
     assert report_path({"XDG_STATE_HOME": "s"}) == Path.home() / ".local/state/rgt/faults.log"

@@ -18,6 +18,7 @@ class Board:
 
     def __init__(self) -> None:
         self._runs: tuple[RunState, ...] = ()
+        self._numbers: dict[str, int] = {}
         self._traces: dict[str, Trace] = {}
         self._drawn_as: tuple[str, float] = ("", 0.0)
         self.settings = Settings()
@@ -29,6 +30,7 @@ class Board:
         changed = changed or [r.name for r in runs] != [r.name for r in self._runs]
         changed = changed or [r.resumes for r in runs] != [r.resumes for r in self._runs]
         self._runs, self.settings, self.selected = tuple(runs), settings, selected
+        self._numbers = {run.name: number for number, run in reversed(list(enumerate(runs)))}
         kind = (settings.metric, settings.smooth)
         if kind != self._drawn_as:
             self._traces.clear()
@@ -55,7 +57,7 @@ class Board:
 
     def number(self, run: str) -> int:
         """Return the number of a run, from 0: its place among the box's runs."""
-        return next((i for i, r in enumerate(self._runs) if r.name == run), 0)
+        return self._numbers.get(run, 0)
 
     def gaps(self, run: str) -> list[Gap]:
         """Return the gaps of a run."""

@@ -90,10 +90,11 @@ def entries(box: BoxState | None, board: Board, now: float) -> list[Entry]:
     if box is None:
         return []
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
-    return [_entry(run, cells.get(run.name), board, now) for run in box.runs]
+    shown = frozenset(board.shown)
+    return [_entry(run, cells.get(run.name), board, now, shown=run.name in shown) for run in box.runs]
 
 
-def _entry(run: RunState, cell: Cell | None, board: Board, now: float) -> Entry:
+def _entry(run: RunState, cell: Cell | None, board: Board, now: float, *, shown: bool) -> Entry:
     settings = board.settings
     series = run.series.get(settings.metric)
     cross = settings.cross
@@ -108,7 +109,7 @@ def _entry(run: RunState, cell: Cell | None, board: Board, now: float) -> Entry:
     )
     return Entry(
         run.name, board.number(run.name), value, state, step, age,
-        shown=run.name in board.shown, notes=notes(run, board),
+        shown=shown, notes=notes(run, board),
     )  # fmt: skip
 
 
