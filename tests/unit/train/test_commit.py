@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rgt_train import commit, digest, direct, durable, manifest, retention, writing
 from rgt_train.exits import UsageError
+from rgt_train.reading import Unreadable
 from rgt_train.retention import Item, Policy
 from rgt_train.store import Store, verified
 from rgt_train.writing import Job, perform
@@ -116,6 +118,67 @@ def test_a_file_that_grew_is_damaged(tmp_path: Path, name: str, more: bytes) -> 
         manifest.verify(path)
     with pytest.raises(manifest.Damaged, match=name):
         manifest.open_verified(path)
+
+
+def test_each_rank_looks_at_its_share_of_the_files(tmp_path: Path) -> None:
+    save(Store(tmp_path, 1), 7, os.urandom(300))
+    path = tmp_path / "checkpoints/step-00000007-a1"
+    flip(path / "a")
+    share = manifest.open_verified(path, only={"state.json"})
+    assert {name: bytes(view) for name, view in share.views.items()} == {"state.json": b"{}"}
+    share.release()
+    with pytest.raises(manifest.Damaged, match="a: crc32"):
+        manifest.open_verified(path, only={"a"})
+
+
+def test_a_file_that_goes_between_the_look_and_the_mapping_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(Store(tmp_path, 1), 7)
+    path = tmp_path / "checkpoints/step-00000007-a1"
+    real = manifest.Verified.add
+
+    def late(self: manifest.Verified, name: str, place: str) -> None:
+        if name == "state.json":
+            os.unlink(place)
+        real(self, name, place)
+
+    monkeypatch.setattr(manifest.Verified, "add", late)
+    with pytest.raises(manifest.Damaged, match=r"state\.json: No such file"):
+        manifest.open_verified(path)
+
+
+def test_a_file_system_that_maps_nothing_is_read_into_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = os.urandom(10_000)
+    save(Store(tmp_path, 1), 7, data)
+    real = mmap.mmap
+
+    def refuse(fd: int, size: int, **named: Any) -> mmap.mmap:
+        if fd != -1:
+            raise OSError(refused, os.strerror(refused))
+        return real(fd, size, **named)
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    refused = errno.ENODEV
+    found = manifest.open_verified(tmp_path / "checkpoints/step-00000007-a1")
+    assert bytes(found.views["a"]) == data
+    refused = errno.ENOMEM
+    with pytest.raises((manifest.Damaged, Unreadable), match="Cannot allocate memory"):
+        manifest.open_verified(tmp_path / "checkpoints/step-00000007-a1")
+
+
+def test_a_wiped_disk_counts_on_from_the_launch_that_wrote_the_checkpoint(tmp_path: Path) -> None:
+    """No name may be used twice, though the ledger that knew the attempts is gone."""
+    old = Store(tmp_path, 4)
+    job = Job("step", 7, {"attempt": 4}, [("a", 0, 4)], begun=time.monotonic())
+    made = perform(old, job, memoryview(b"data"), b"{}").checkpoint()
+    assert made is not None
+    for attempt, expected in ((1, 5), (9, 9)):
+        store = Store(tmp_path, attempt)
+        store.after(made)
+        assert store.attempt == expected
 
 
 def test_a_manifest_that_does_not_read_back_is_not_published(

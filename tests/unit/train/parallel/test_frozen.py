@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from rgt_train.parallel import wrapping
 from rgt_train.parallel.replicated import Checks
 from rgt_train.parallel.sharded_persister import ShardedPersister
 from rgt_train.persister import STEP, Request
@@ -38,6 +39,21 @@ def group(tmp_path: Path) -> Iterator[None]:
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)
     yield
     dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+def test_the_command_names_both_dtypes_of_each_block() -> None:
+    """What is left implicit is summed over the ranks in other bits than the person thinks."""
+    few = (torch.bfloat16, torch.float32)
+    for dtype, expected in ((torch.bfloat16, few), (None, (None, None))):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
+        wrapped: Any = wrapping.wrap(model, "fsdp", Alone(), dtype)
+        units = [part for part in (wrapped, *wrapped) if hasattr(part, "_get_fsdp_state")]
+        assert len(units) == 3, "the root, and each block that has weights"
+        policies = [unit._get_fsdp_state()._mp_policy for unit in units]
+        assert {(policy.param_dtype, policy.reduce_dtype) for policy in policies} == {expected}
+        wrapped(torch.ones(2, 3)).sum().backward()
+        assert {p.grad.dtype for p in wrapped.parameters()} == {torch.float32}
 
 
 def make() -> tuple[Any, RunState]:
