@@ -7,16 +7,19 @@ import hashlib
 import mmap
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rgt_train.store as store_module
 from hypothesis import given
 from hypothesis import strategies as st
 from rgt_train import commit, digest, direct, durable, manifest, retention, writing
 from rgt_train.exits import UsageError
 from rgt_train.reading import Unreadable
 from rgt_train.retention import Item, Policy
+from rgt_train.space import read_space
 from rgt_train.store import Store, verified
 from rgt_train.writing import Job, perform
 
@@ -328,6 +331,37 @@ class TestFullDisk:
         hopeless = save(store, 5, give_up=True)
         assert hopeless.error is not None
         assert names(store) == ["step-00000004-a1"]
+
+    @pytest.mark.parametrize("small", [True, False])
+    def test_room_for_two_with_keep_2(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small: bool
+    ) -> None:
+        """A disk that never had room for a third keeps one; one that others fill for now keeps both."""
+        store = Store(tmp_path, 1)
+        real = direct.write_region
+
+        def full(path: str, view: memoryview, size: int) -> None:
+            if len(store.steps()) > 1:
+                raise OSError(errno.ENOSPC, "No space left on device", path)
+            real(path, view, size)
+
+        monkeypatch.setattr(writing, "write_region", full)
+        facts = read_space(tmp_path)
+        left = replace(facts, bytes_free=10 if small else 1 << 30)
+        monkeypatch.setattr(store_module, "read_space", lambda path: left)
+        for step in (1, 2):
+            assert save(store, step).error is None
+        third = save(store, 3)
+        if not small:
+            assert third.error is not None and third.notes == ()
+            assert store.steps() == [1, 2]
+            return
+        assert third.error is None
+        assert third.notes == (
+            "there is no room for keep=2: from here on one checkpoint is kept; gave up step-00000001-a1",
+        )
+        assert save(store, 4).notes == save(store, 5).notes == ()
+        assert store.steps() == [5]
 
 
 def items() -> st.SearchStrategy[list[Item]]:

@@ -93,6 +93,24 @@ def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
     manifest.verify(place)
 
 
+def test_a_sharded_run_with_nothing_good_ends_on_every_rank_and_deletes_nothing(
+    trainers: Zygote, tmp_path: Path
+) -> None:
+    out = unpacked("fsdp2-python3.11.7", tmp_path)
+    (place,) = (out / "checkpoints").iterdir()
+    data = bytearray((place / "__1_0.distcp").read_bytes())
+    data[len(data) // 2] ^= 1
+    (place / "__1_0.distcp").write_bytes(data)
+    for _ in range(2):
+        ranks = forked(trainers, 2, train_worker.__file__, str(out), "--parallel", "fsdp", "--width", "8")
+        assert ranks.wait() == [2, 2], ranks.text()
+        assert (
+            f"no checkpoint in {out} is good, and none was deleted: checkpoint {place} is damaged"
+            in ranks.text()
+        )
+        assert (place / "__1_0.distcp").read_bytes() == data
+
+
 def other_python() -> str:
     """Return a Python of this minor and another patch version: what is compiled for one runs on the other.
 
