@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rgt_box.cells import attempt
+from rgt_box.cells.jobfile import Job
+from rgt_box.cells.journal import Journal
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, make_job, private_mount, until
@@ -373,3 +376,34 @@ cp state.json master.log {tmp_path}/
     assert [cell["state"] for cell in saved["cells"]] == ["done", "done", "done"]
     assert saved["done"]
     assert not [path for path in os.listdir(tmp_path) if "tmp-" in path]
+
+
+def test_the_last_retry_is_the_last(agent: Agent, tmp_path: Path) -> None:
+    """Nothing is announced or compared after it: the config that it changes keeps it from no further attempt."""
+    script = "echo run >> ran; [ $(wc -l < ran) -lt 3 ] || echo x >> a.toml; exit 3"
+    job = make_job(tmp_path / "job", ["sh", "-c", script], ["a"], retries=2)
+    done = agent.run("queue", "run", "--job", str(job))
+    assert done.returncode == 1
+    assert (job / "ran").read_text() == "run\n" * 3
+    assert done.stdout.count(b"trying again") == 2
+    cell = state(job)["a"]
+    assert (cell["state"], cell["attempts"], cell["exit_code"], cell["reason"]) == ("failed", 3, 3, "exit 3")
+    assert master(job)[-2:] == ["FINISHED a exit=3", "QUEUE DONE"]
+
+
+@pytest.mark.parametrize(("script", "ended"), [("exit 0", "done"), ("exit 4", "failed")])
+def test_the_state_says_how_a_cell_ended_as_soon_as_the_marker_does(
+    tmp_path: Path, script: str, ended: str
+) -> None:
+    """A runner that is killed right behind FINISHED must not leave a cell that is called running."""
+    job = Job(str(make_job(tmp_path / "job", ["sh", "-c", script], ["a"])))
+    (tmp_path / "job" / "logs").mkdir()
+    journal = Journal(job)
+    journal.reread()
+    line = journal.lines[0]
+    assert attempt.run(job, line, job.command(line), journal) is None
+    assert master(tmp_path / "job")[-1].startswith("FINISHED a exit=")
+    told = json.loads((tmp_path / "job" / "state.json").read_bytes())
+    (cell,) = told["cells"]
+    assert (cell["state"], cell["attempts"], cell["ended"] is not None) == (ended, 1, True)
+    assert not {"cell_pid", "cell_ticks"} & set(told)

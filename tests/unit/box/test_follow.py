@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -250,3 +251,61 @@ def test_junk_and_lines_of_a_megabyte_do_no_harm(log: Path) -> None:
     lines, _ = drain(LogFollower(str(log), None, 10))
     assert [lines[0], lines[-1], len(lines)] == ["a", "b", 4]
     assert max(map(len, lines)) < 17000
+
+
+def test_a_file_cut_within_its_unfinished_line_is_read_anew(log: Path) -> None:
+    """Its last complete line still stands: only what was read of the unfinished one tells."""
+    log.write_text("one\nan unfinished line")
+    follower = LogFollower(str(log), None, 10)
+    assert drain(follower)[0] == ["one"]
+    log.write_text("one\nan other")
+    append(log, " line\n")
+    lines, (frame, *_) = drain(follower)
+    assert (lines, frame["start"], frame["reset"]) == (["one", "an other line"], 0, True)
+
+
+def test_a_stale_handle_goes_on_behind_the_last_complete_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that was restarted: the descriptor is worthless, the file is there as it was."""
+    log.write_text("one\ntwo\nthr")
+    follower = LogFollower(str(log), None, 10)
+    assert drain(follower)[0] == ["one", "two"]
+    stale = follower._fd
+    real = os.pread
+
+    def pread(fd: int, count: int, offset: int) -> bytes:
+        if fd == stale:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+        return real(fd, count, offset)
+
+    monkeypatch.setattr(os, "pread", pread)
+    append(log, "ee\nfour\n")
+    assert follower.poll() is None
+    stale = -1
+    lines, frames = drain(follower)
+    assert (lines, frames[0]["start"], [frame.get("reset") for frame in frames]) == (
+        ["three", "four"],
+        len("one\ntwo\n"),
+        [None] * len(frames),
+    )
+
+
+@pytest.mark.parametrize("read", [1000, 1001, 1003])
+def test_what_is_skipped_is_counted_to_the_line(
+    log: Path, monkeypatch: pytest.MonkeyPatch, read: int
+) -> None:
+    """Wherever the newest part begins: between two lines, or within one, which is then skipped as well."""
+    monkeypatch.setattr(follow, "READ", read)
+    monkeypatch.setattr(follow, "BACKLOG", 3000)
+    monkeypatch.setattr(follow, "SCAN", 700)
+    log.write_text("first\n")
+    follower = LogFollower(str(log), None, 10)
+    assert drain(follower)[0] == ["first"]
+    append(log, "".join(f"{n:04}\n" for n in range(2000)))
+    lines, frames = drain(follower)
+    assert sum(frame.get("skipped", 0) for frame in frames) + len(lines) == 2000
+    assert lines == [f"{n:04}" for n in range(2000 - len(lines), 2000)]
+    append(log, "next\n")
+    (frame,) = drain(follower)[1]
+    assert "skipped" not in frame

@@ -46,3 +46,13 @@ def test_as_differences_skipped_ones_are_counted_too() -> None:
     coalescer = Coalescer("b", 0, delta=True)
     lines = coalescer.take(records(*"S"), False) + coalescer.take(records(*"SSS", first=2), True)
     assert seqs(lines) == [(1, 0), (4, 2)]
+
+
+def test_each_that_was_left_out_is_counted_once() -> None:
+    """What the ring no longer held, before a sample or an event, and what came too late: all in the next sample."""
+    given = records(*"SSESS")
+    given[0].skipped, given[2].skipped, given[4].skipped = 7, 20, 100
+    coalescer = Coalescer("b", 0)
+    assert seqs(coalescer.take(given, True)) == [(3, 0), (5, 7 + 20 + 100 + 3)]
+    assert seqs(coalescer.take(records("S", first=6), True)) == [(6, 0)]
+    assert (coalescer.boot, coalescer.seq) == ("b", 6)

@@ -203,3 +203,29 @@ def test_a_foreign_or_broken_line_is_no_record() -> None:
     broken: list[Any] = [(8, good[:-1]), (7, good[:-2]), (7, b""), (7, b"zzzzzzzz S 1 {}"), (7, b"00000000")]
     for number, line in broken:
         assert segment.decode(number, line) is None
+
+
+def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a spare would be taken for a whole one by the next recorder, and overrun the disk at the worst time."""
+    ring = open_ring(tmp_path)
+    assert ring.grow() is True
+    real = rings.allocate
+
+    def allocate(path: str, size: int) -> None:
+        real(path, size // 2)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(rings, "allocate", allocate)
+    before = sorted(os.listdir(tmp_path))
+    assert ring.grow() is False
+    assert sorted(os.listdir(tmp_path)) == before
+    monkeypatch.setattr(rings, "allocate", lambda *_: pytest.fail("the disk is full: it is not tried again"))
+    assert ring.grow() is False
+    write(ring, 200, 1000)  # it goes on in what it has
+    ring.close()
+    assert {os.path.getsize(tmp_path / name) for name in os.listdir(tmp_path)} == {MIN_SEGMENT}
+    found = drain(reader_at(tmp_path, BOOT, 0))
+    assert found[-1][1] == 200
+    assert seqs(found) == list(range(found[0][1], 201))
