@@ -15,10 +15,12 @@ from rgt_tui.alerts.book import Book, covered, step
 from rgt_tui.alerts.kind import Kind
 from rgt_tui.alerts.memory import Memory, Past, news_of
 from rgt_tui.alerts.rules import BY_ID, KINDS
+from rgt_tui.alerts.rules_found import ended_at
 from rgt_tui.alerts.rules_gpu import SLOWED
 from rgt_tui.alerts.rules_run import spike
 from rgt_tui.alerts.trend import Trend
 from rgt_tui.alerts.view import View, view
+from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -362,6 +364,13 @@ def test_done_at_a_part_of_its_plan() -> None:
 def test_what_a_finding_says_already(resource: str, gotcha: str, hidden: str) -> None:
     found = Finding(gotcha, "t", Severity.FATAL, resource, "e", "log", run="lstm-b")
     assert covered((found,)) == {hidden}
+
+
+def test_an_end_is_told_from_the_next_one_of_the_same_training() -> None:
+    state = box(found=(replace(GONE_RUN, name="other", ended=NOW - 5), GONE_RUN))
+    assert ended_at(state, Alert("ended:proj/train.py", "warn", "x", since=NOW)) == NOW - 120
+    assert ended_at(state, Alert("ended:gone", "warn", "x", since=NOW - 7)) == NOW - 7
+    assert ended_at(state, Alert("ended:gone", "warn", "x")) == 0.0
 
 
 @pytest.mark.parametrize(

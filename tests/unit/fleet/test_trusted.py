@@ -170,6 +170,9 @@ def test_what_lies_elsewhere_is_the_person_s_own(tmp_path: Path, env: dict[str, 
         folder.mkdir(exist_ok=True)
         (folder / "rgt.toml").write_text(text)
         assert trust(folder / "rgt.toml", env).beside == {}
+    (home / "cfg").write_text("x")  # a home directory is no tree of somebody else's
+    (home / "rgt.toml").write_text('[boxes.a]\nhost = "a"\nssh_config = "cfg"\n')
+    assert trust(home / "rgt.toml", env).beside == {}
 
 
 def test_a_link_and_the_parents_of_a_path_lead_out_of_no_check(file: Path, env: dict[str, str]) -> None:

@@ -66,3 +66,20 @@ def test_what_to_type_names_the_way_there(tmp_path: Path) -> None:
         "22",
         "r@h",
     )
+
+
+def test_a_box_of_a_file_that_nobody_trusts_is_a_host_of_one_s_own_ssh_config_or_not_reached(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text(
+        "Host lab\n  HostName 10.0.0.7\nHost *\n  User me\nMatch host other\n"
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    spec = BoxSpec(name="mine", host="lab", untrusted=True)
+    assert hops(spec)[-1].host.where == "me@10.0.0.7:22"
+    for host in ("other", "LAB", "*", "10.0.0.7"):
+        strange = msgspec.structs.replace(spec, host=host)
+        with pytest.raises(ConfigError, match="nobody has trusted the fleet file"):
+            hops(strange)
+    assert hops(BoxSpec(name="mine", host="other"))[-1].host.host == "other"
