@@ -57,7 +57,7 @@ def make_fleet(
         observers=observers,
         tap=tap,
         policy=_policy(accept_new_host_keys),
-        alerting=Alerting(kinds, path=statefile.default_path(os.environ), clock=clock),
+        alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
 
@@ -89,7 +89,7 @@ def make_kept_fleet(
     """
     _hush()
     log = audit.default_path(os.environ)
-    path = history_path(os.environ) if history else None
+    path = history_path(os.environ) if history and _is_trusted(specs) else None
     known_by = "" if fleet_file is None else str(fleet_file.absolute())
     memory = (
         None if path is None else Memory(History(path, clock=clock, audit=log, fleet=known_by), clock=clock)
@@ -102,8 +102,17 @@ def make_kept_fleet(
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
         policy=_policy(accept_new_host_keys),
-        alerting=Alerting(alerts, path=statefile.default_path(os.environ), clock=clock),
+        alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock),
     )
+
+
+def _is_trusted(specs: Sequence[BoxSpec]) -> bool:
+    """Tell whether what is seen may be kept: a stranger's names and prices would count as those of one's own boxes."""
+    return not any(spec.untrusted for spec in specs)
+
+
+def _alerts_file(specs: Sequence[BoxSpec]) -> Path | None:
+    return statefile.default_path(os.environ) if _is_trusted(specs) else None
 
 
 def _policy(accept_new_host_keys: bool) -> Policy:

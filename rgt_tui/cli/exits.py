@@ -65,7 +65,7 @@ EXITS: dict[str, tuple[Meaning, ...]] = {
     "mute": (
         (OK, "muted, speaking again, or listed"),
         (FAILED, "the state file cannot be written"),
-        _CONFIG,
+        _TRUSTED,
     ),
     "logs": (
         (OK, "printed, or ended by Ctrl-C"),

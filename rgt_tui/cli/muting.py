@@ -80,7 +80,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     path, now = default_path(os.environ), time.time()
     try:
-        config = open_fleet(arguments)
+        config = open_fleet(arguments, trusted=True)
         if arguments.box is None and not arguments.list:
             raise FleetFileError("which box? rgt mute BOX, or rgt mute --list")
         specs = chosen(config, [arguments.box] if arguments.box else [])

@@ -18,6 +18,7 @@ from rgt_tui.fleet.fleet_file import (
     working_directory,
 )
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
 
 NONE_FOUND = (
     "no fleet file (looked for --fleet, RGT_FLEET, rgt.toml here and upwards in the project, and "
@@ -91,8 +92,9 @@ def open_boxes(
 
 
 def complain(problem: object) -> None:
-    """Write an error as all commands do."""
-    sys.stderr.write(f"rgt: {problem}\n")
+    """Write an error as all commands do; it may quote a file that somebody else wrote."""
+    text = "\n".join(clean(line) for line in str(problem).split("\n"))
+    sys.stderr.write(f"rgt: {text}\n")
 
 
 def rgt_with(named: str | None) -> str:

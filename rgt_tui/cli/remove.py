@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Look, ask, remove; return the exit code."""
     from rgt_tui.cli.opening import complain, open_boxes
 
-    opened = open_boxes(arguments, [arguments.box])
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
     if opened is None:
         return USAGE
     config, (spec,) = opened

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -12,8 +14,19 @@ from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.errors import DemoError
 from rgt_tui.demo.source import METER_SECONDS
 from rgt_tui.demo.stories import Director
+from rgt_tui.fleet.config.errors import FleetFileError
+from rgt_tui.fleet.config.load import read_source
+from rgt_tui.fleet.config.trusted import default_path, renew
+from rgt_tui.fleet.config.write import dump_fleet, write_atomically
 from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.fleet_file import dump_fleet
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the fleet file, which stays trusted if it was, or is if it is new."""
+    before = read_source(path) if path.is_file() else None
+    write_atomically(path, text)
+    with contextlib.suppress(FleetFileError):
+        renew(default_path(os.environ), before, read_source(path), os.environ)
 
 
 async def run(path: str, *, port_base: int | None, seconds: float | None) -> int:
@@ -30,9 +43,9 @@ async def run(path: str, *, port_base: int | None, seconds: float | None) -> int
         loop.add_signal_handler(number, over.set)
     async with Embedded(port_base=port_base) as embedded:
         try:
-            Path(path).write_text(dump_fleet(embedded.specs))
-        except OSError as error:
-            raise DemoError(f"cannot write {path}: {error.strerror}") from error
+            _write(Path(path), dump_fleet(embedded.specs))
+        except (OSError, FleetFileError) as error:
+            raise DemoError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
         assert embedded.workspace is not None
         fleet = Fleet(
             embedded.specs,

@@ -25,7 +25,7 @@ class Fault(NamedTuple):
 
     words: str
     cure: str
-    """The command that mends it."""
+    """What to do, with the command."""
 
 
 def state_directory(env: Mapping[str, str]) -> Path:
@@ -48,7 +48,10 @@ def fault(path: Path, status: os.stat_result, handle: int | None = None) -> Faul
     me, mode = os.geteuid(), stat.S_IMODE(status.st_mode)
     shown = shlex.quote(str(path))
     if status.st_uid not in (0, me):
-        return Fault(f"{path} belongs to {_user(status.st_uid)}, not to you", f"chown {_user(me)} {shown}")
+        return Fault(
+            f"{path} belongs to {_user(status.st_uid)}, not to you",
+            f"if you know what is in it, chown {_user(me)} {shown}",
+        )
     if mode & stat.S_IWOTH:
         return Fault(f"{path} can be written by everyone (mode {mode:o})", f"chmod go-w {shown}")
     if mode & stat.S_IWGRP and (_has_list(handle) or not _is_private(status.st_gid, (status.st_uid, me))):

@@ -217,19 +217,20 @@ def repository(tmp_path: Path, ear: Ear) -> Repository:
 
 REFUSED = {
     "patrol": ("patrol", "--timeout", "5"),
-    "watch": ("watch", "--for", "12"),
+    "watch": ("watch", "--for", "6"),
     "metrics": ("metrics", "--once", "--timeout", "5"),
     "alerts": ("alerts", "test"),
+    "push": ("push", "--trainer", "exec", "--timeout", "5"),
+    "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
+    "mute": ("mute", "exec"),
 }
-"""Commands whose work is to tell somebody: without its sinks and providers they would be silent, and say so instead."""
+"""Commands whose work is to tell somebody, or to change a box: they end at once, and name what to do."""
 LOADING = {
     **REFUSED,
-    "status": ("status", "--timeout", "10"),
-    "doctor": ("doctor", "--timeout", "20"),
+    "status": ("status", "--timeout", "5"),
+    "doctor": ("doctor", "--timeout", "5"),
     "logs": ("logs", "exec", "--timeout", "5"),
-    "record": ("record", "--out", "new.jsonl", "--for", "8"),
-    "push": ("push", "--trainer", "exec", "--timeout", "5"),
-    "mute": ("mute", "exec"),
+    "record": ("record", "--out", "new.jsonl", "--for", "4"),
     "trust": ("trust",),
 }
 WRITING = {"add": ("add", "mine", "lab"), "import": ("import", "--write"), "init": ("init",)}
@@ -259,6 +260,8 @@ def test_nothing_of_a_stranger_s_repository_acts(name: str, repository: Reposito
     if name in REFUSED:
         assert (done.returncode, done.stdout) == (2, "")
     assert not (repository.home / ".ssh").exists()
+    kept = {path.name for path in (repository.home / ".local/state/rgt").glob("*")}
+    assert kept <= ({"trust.json", "trust.json.lock"} if name in WRITING else set()), kept
 
 
 def test_the_same_repository_acts_once_it_is_trusted(repository: Repository, ear: Ear) -> None:
@@ -329,6 +332,31 @@ def test_a_host_that_a_shell_could_obey_is_refused_before_ssh_config_is_read(
     repository.file.write_text(f'[boxes.x]\nhost = "{host}"\n'.replace("\\\\u", "\\u"))
     done = repository.rgt("--fleet", str(repository.file), "status", "--timeout", "5")
     assert (done.returncode, repository.sprung) == (2, [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[boxes."\\u001b]0;x\\u0007\\u202e"]\nhost = "a"\n',
+        '[boxes.a]\nhost = "a"\n[alerts."\\u001b[2J\\u202e"]\n',
+        '[boxes.a]\nhost = "a"\n[boxes.a."\\u009b2J"]\nx = 1\n',
+        '[boxes.a]\nhost = "a"\nssh_config = "./\\u001b[2J\\u202e"\n',
+        '[boxes.a]\nhost = "a"\n[[sinks]]\nkind = "command"\nargv = ["./\\u001b[2J\\u202e"]\n',
+    ],
+)
+def test_no_text_of_it_speaks_to_the_terminal(repository: Repository, text: str) -> None:
+    repository.file.write_text(text)
+    looks = [(name, "--timeout", "1") for name in ("status", "doctor")]
+    for words in (
+        *looks,
+        ("trust", "--yes"),
+        ("trust", "--list"),
+        ("add", "new", "host"),
+        ("patrol", "--timeout", "1"),
+    ):
+        done = repository.rgt(*words)
+        said = done.stdout + done.stderr
+        assert [char for char in said if not (char.isprintable() or char == "\n")] == [], (words, said)
 
 
 def test_what_changes_while_a_person_reads_is_not_trusted(repository: Repository) -> None:
@@ -482,7 +510,7 @@ def test_a_file_of_another_user_is_refused(repository: Repository, how: str) -> 
     done = repository.rgt(*words, "status", "--timeout", "5")
     assert done.returncode == 2
     assert f"{place} belongs to nobody, not to you" in done.stderr
-    assert f"chown root {place}" in done.stderr
+    assert f"if you know what is in it, chown root {place}" in done.stderr
 
 
 @needs_root

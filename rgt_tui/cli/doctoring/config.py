@@ -28,10 +28,10 @@ def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
         config = open_place(place)
     except FleetFileError as error:
         return Finding(
-            name, Status.FAIL, str(error), "correct that line; docs/fleet-file.md has every key"
+            name, Status.FAIL, clean(str(error)), "correct that line; docs/fleet-file.md has every key"
         ), None
     if config.doubt is not None:
-        return Finding(name, Status.WARN, config.doubt, UNTRUSTED), config
+        return Finding(name, Status.WARN, clean(config.doubt), UNTRUSTED), config
     count = f"{place.path}: {len(config.boxes)} box{'es' if len(config.boxes) > 1 else ''}"
     if config.warnings:
         return Finding(

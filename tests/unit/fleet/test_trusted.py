@@ -300,7 +300,7 @@ def status(uid: int, gid: int, mode: int) -> os.stat_result:
         (status(ME, 0, 0o644), None),
         (status(0, 0, 0o644), None),
         (status(0, 0, 0o444), None),
-        (status(4242, 0, 0o600), "chown "),
+        (status(4242, 0, 0o600), "if you know what is in it, chown "),
         (status(ME, 0, 0o602), "chmod go-w "),
         (status(0, 0, 0o646), "chmod go-w "),
         (status(ME, 4243, 0o620), "chmod g-w "),
