@@ -54,7 +54,7 @@ def main(argv: list[str]) -> int:
     recorder = 0 if found["old"] else recorder_of(state)  # it is stopped, and names nothing then
     if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
         refused = ["the recorder of this host does not stop"]
-    rows = [] if found["old"] else list(kept_by_rgt(state, bool(shared)))
+    rows = [] if found["old"] else [*kept_by_rgt(state, bool(shared)), *others(state)]
     for path in packed:
         name = os.path.basename(path)
         if not found["old"] or (name.startswith("rgt-box-") and name != own):
@@ -123,6 +123,15 @@ def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
             path = os.path.join(folder, name)
             if STATE.fullmatch(name) and (_is_own(path, stat.S_ISREG) or _is_own(path, stat.S_ISFIFO)):
                 yield row(path, "its notes")
+
+
+def others(state: str) -> Iterator[dict[str, Any]]:
+    """Yield the histories of other hosts in this home directory: theirs to remove, and a doubt about the agents."""
+    for name in _names(landing.home()):
+        path = os.path.join(landing.home(), name)
+        if name.startswith("host-") and path != state and _is_own(path, stat.S_ISDIR):
+            size = row(os.path.join(path, "ring"), "")["bytes"]
+            yield dict(row(path, "the history", "it is that of %s" % name[5:]), bytes=size)
 
 
 def folders(state: str) -> list[str]:
