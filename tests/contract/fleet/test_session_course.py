@@ -370,3 +370,17 @@ async def test_an_end_while_it_waits_or_rests_ends_it(away: BoxSpec) -> None:
             task.cancel()
             await asyncio.wait([task], timeout=30)
             assert task.cancelled()
+
+
+async def test_what_has_been_taken_in_dates_nothing_that_comes_later(spec: BoxSpec) -> None:
+    now = [1000.0]
+    async with course(spec, lambda: now[0]) as (one, _):
+        await one.live()
+        assert one.session.take_in() is False
+        now[0] += 50.0
+        assert one.session._now() == 1050.0
+        one.session._something_came()
+        now[0] += 50.0
+        assert one.session._now() == 1050.0, "what waits is dated by when it came"
+        one.session.take_in()
+        assert one.session._now() == 1100.0

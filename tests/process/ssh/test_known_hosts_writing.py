@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,3 +56,25 @@ def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pyte
         with pytest.raises(HostKeyRefused, match=rf"{path} .*another program has held its lock"):
             write.append(str(path), "host", "ssh-ed25519", "AAAA")
     assert path.read_text() == ""
+
+
+def test_a_key_is_trusted_once_its_line_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "known_hosts", []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(path.read_text())
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write.append(str(path), "host", "ssh-ed25519", "AAAA")
+    assert synced == ["host ssh-ed25519 AAAA\n"]
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(HostKeyRefused, match="No space left on device"):
+        write.append(str(path), "other", "ssh-ed25519", "BBBB")
