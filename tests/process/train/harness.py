@@ -23,7 +23,7 @@ ENV = {
     "OMP_NUM_THREADS": "1",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 TINY = {
     "steps_per_epoch": 40, "epochs": 2, "batch": 2, "width": 8, "layers": 1, "heads": 2, "context": 8,
     "corpus": 4000, "dropout": 0.2, "save_every": 7, "warmup": 3,

@@ -301,8 +301,8 @@ else:
             goal = teacher(x)
         return F.mse_loss(student(x + 0.1 * torch.randn_like(x)), goal + x)
 optimizer = torch.optim.AdamW(trained, lr=0.01)
-run = Run("run", model=model, optimizer=optimizer, samples=48, batch_size=4, epochs=3, seed=3,
-          options=Options(save_every=1, pace_s=0.03, keep=100))
+run = Run("run", model=model, optimizer=optimizer, samples=48, batch_size=4, epochs=2, seed=3,
+          options=Options(save_every=2, pace_s=0.03, keep=100))
 loader = DataLoader(data, batch_sampler=run.batches())
 with run:
     for epoch in run.epochs():
