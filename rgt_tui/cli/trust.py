@@ -157,7 +157,8 @@ def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
     """Yield what is to be looked at: whole where nothing of it was trusted, else what has changed."""
     from rgt_tui.fleet.config.trusted import Seen
 
-    yield from _compared(path, known.file if known else None, entry.file)
+    if known is None or known.file.sha256 != entry.file.sha256:
+        yield from _compared(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
         before = known.beside.get(name) if known else None
         if before is None or before.sha256 != seen.sha256:

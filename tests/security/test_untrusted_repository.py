@@ -404,7 +404,9 @@ def test_a_file_beside_it_that_changes_ends_the_trust(repository: Repository, ea
     assert done.returncode == 2
     assert f"names {repository.folder / beside}, which has changed" in done.stderr
     assert (repository.sprung, ear.requests) == ([], [])
-    assert "+# pulled" in repository.rgt("trust").stdout
+    shown = repository.rgt("trust").stdout
+    assert "+# pulled" in shown
+    assert "rgt.toml" not in shown.partition("Trusted, it")[0], "that one has not changed"
 
 
 def test_trust_is_of_one_path(repository: Repository, tmp_path: Path) -> None:
