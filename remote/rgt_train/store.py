@@ -257,15 +257,10 @@ class Store:
         old = [name for name in strays if name.startswith(".old-best-")]
         for name in [*new, *old]:
             path = os.path.join(self.root, name)
-            try:
-                with suppress(
-                    manifest.Foreign
-                ):  # another version's: whole all the same, and refused as such later
-                    manifest.verify(path)
+            with suppress(Damaged, manifest.Foreign, OSError):
+                manifest.verify(path)
                 os.rename(path, self.best)
                 return
-            except (Damaged, OSError):
-                continue
         for name in old:  # it was published once, and its successor never was: nothing else is left of it
             with suppress(OSError):
                 os.rename(os.path.join(self.root, name), self.best)

@@ -70,5 +70,9 @@ def test_without_its_last_checkpoint_it_is_not_taken_for_trained(tmp_path: Path,
         script(out, seed=2)
     assert everything(out) == before
     (out / "result.json").unlink()
+    if what == "damaged":
+        with pytest.raises(UsageError, match=r"no checkpoint in .* is good, and none was deleted"):
+            script(out, seed=2)
+        (out / "checkpoints").rename(out / "away")  # as that message says
     _, _, made = script(out, seed=2)
     assert made == (0 if what == "older ones alone" else 6), "as the message says"

@@ -123,6 +123,16 @@ def test_a_file_that_grew_is_damaged(tmp_path: Path, name: str, more: bytes) -> 
         manifest.open_verified(path)
 
 
+@pytest.mark.parametrize("sums", [[], ["00000000"] * 2])
+def test_every_byte_has_a_checksum(tmp_path: Path, sums: list[str]) -> None:
+    """A manifest that covers less than the file would let the rest pass unread."""
+    (tmp_path / "a").write_bytes(b"data")
+    facts = {"size": 4, "crc32": sums, "chunk": digest.CHUNK}
+    (tmp_path / "manifest.json").write_bytes(manifest.encode(1, {"a": facts}, {}))
+    with pytest.raises(manifest.Damaged, match=f"a: {len(sums)} checksums for 4 bytes"):
+        manifest.verify(tmp_path)
+
+
 def test_each_rank_looks_at_its_share_of_the_files(tmp_path: Path) -> None:
     save(Store(tmp_path, 1), 7, os.urandom(300))
     path = tmp_path / "checkpoints/step-00000007-a1"
@@ -250,6 +260,17 @@ class TestInterruptedSwap:
             manifest.verify(tmp_path / "best")
         assert store.newest_good(verified)[0] is None
         assert (tmp_path / "best" / "a").exists()
+
+    def test_one_of_another_format_is_put_back_and_refused_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(manifest, "FORMAT", 3)
+            store = self.place(tmp_path, new=False, old=True)
+        store.clean()
+        with pytest.raises(UsageError, match="format 3, this version reads format 2"):
+            store.newest_good(verified)
+        assert (tmp_path / "best" / "a").read_bytes() == b"old"
 
     def test_a_best_that_is_there_stays(self, tmp_path: Path) -> None:
         store = self.place(tmp_path, new=True, old=True)
