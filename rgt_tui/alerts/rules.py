@@ -50,6 +50,11 @@ KINDS: tuple[Kind, ...] = (
         advice="Look at its log and, before a restart loses the evidence, at py-spy dump --pid PID.",
     ),
     Kind(
+        "halted", "A training process is stopped by a signal", "halted", cells.read_halted, cells.say_halted, YES,
+        unit="yes", hold_s=15.0, escalates=True, see="4.2",
+        advice="Somebody or something sent SIGSTOP, or ctrl-z was pressed: kill -CONT PID lets it go on.",
+    ),
+    Kind(
         "no-step", "A cell logs no first step", "stalled", cells.read_no_step, cells.say_no_step, YES,
         unit="yes", hold_s=cells.FIRST_STEP_S, escalates=True, see="3.3 U43",
         advice="Look at its log: it loads for long, waits for something, or buffers what it prints.",

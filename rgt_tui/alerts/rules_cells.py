@@ -8,7 +8,7 @@ from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.rules_link import NOTHING
 from rgt_tui.alerts.view import View
 from rgt_tui.model.evidence import Finding, Severity
-from rgt_tui.model.protocol import Cell, QueueState
+from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.pace import stall_after, step_time
 from rgt_tui.profiles.readings import age
@@ -77,6 +77,28 @@ def say_stalled(view: View, reading: Reading, since: float) -> str:
     usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
     still = age(view.now - (run.progressed_at or view.now))
     return f"{run.name} stands at step {run.step or 0:,} for {still}{usual}"
+
+
+def read_halted(view: View) -> Sequence[Reading] | None:
+    """Training processes that a signal has stopped (state T): they hold their GPUs and do nothing."""
+    if view.box.sample is None:
+        return None
+    moved = {run.name: run.progressed_at for run in view.box.runs}
+    found = []
+    for proc in view.box.sample.procs:
+        if proc.state == "T":
+            since = moved.get(proc.run or "")
+            found.append(
+                Reading(str(proc.pid), 1.0, proc, age_s=EVER if since is None else max(0.0, view.now - since))
+            )
+    return found if view.live else None
+
+
+def say_halted(view: View, reading: Reading, since: float) -> str:
+    """Name the process, and what lets it go on."""
+    proc: Proc = reading.about
+    who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
+    return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} lets it go on"
 
 
 def read_no_step(view: View) -> Sequence[Reading] | None:

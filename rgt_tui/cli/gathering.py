@@ -17,6 +17,9 @@ from rgt_tui.model.run import RunState
 
 QUIET_SECONDS = 1.0
 """What a box tells at first (queue, logs, curves) is over when nothing of it has come for so long."""
+FIRST_LOOK_SECONDS = 15.0
+"""An agent that has not said by then that it has read all there is once (an old one, a hung disk) is waited for no
+longer."""
 LONGEST_SECONDS = 3.0
 """A box that trains goes on telling: after so long its news count as news, and not as what it tells at first."""
 BEHIND_SECONDS = 30.0
@@ -42,6 +45,8 @@ class Settling:
         self._seen: dict[str, tuple[object, ...]] = {}
         self._live: dict[str, float] = {}
         """Box → when its first sample came."""
+        self._looked: dict[str, float] = {}
+        """Box → when its agent had read all there is once."""
         self._news: dict[str, float] = {}
         """Box → when it last told something else than a sample."""
         self._behind: dict[str, float] = {}
@@ -73,6 +78,8 @@ class Settling:
                     self._behind[name] = now
             if box.link is Link.LIVE and box.sample is not None:
                 self._live.setdefault(name, now)
+            if box.looked:
+                self._looked.setdefault(name, now)
             if box.link in FAILED:
                 self._tries.setdefault(name, set()).add(box.retry_at)
             if _is_elsewhere(box):
@@ -89,9 +96,12 @@ class Settling:
             return box.link not in ELSEWHERE or not _is_elsewhere(box) or self._tried_there(name)
         if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
             return False
+        if not box.looked and now - self._live[name] < FIRST_LOOK_SECONDS:
+            return False
         if now - self._news.get(name, now) >= QUIET_SECONDS:
             return True
-        return now - max(self._live[name], self._behind.get(name, 0.0)) >= LONGEST_SECONDS
+        since = max(self._live[name], self._looked.get(name, 0.0), self._behind.get(name, 0.0))
+        return now - since >= LONGEST_SECONDS
 
     def _tried_there(self, name: str) -> bool:
         """Tell whether a try has failed since the provider named another address and the described one failed."""

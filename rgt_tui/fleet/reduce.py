@@ -60,6 +60,7 @@ def _hello(state: BoxState, frame: Hello, now: float) -> BoxState:
         since=now if state.link is not Link.LIVE else state.since,
         clock_skew=frame.at - now,
         retry_at=None,
+        looked=False,
         counters=replace(state.counters, connects=state.counters.connects + 1),
     )
 
@@ -207,7 +208,7 @@ def _stands(run: RunState, told: Mapping[str, FoundRun]) -> RunState:
 
 def _pong(state: BoxState, frame: Pong, now: float) -> BoxState:
     # Asked for or not (number 0: the box's clock has been set), ages are counted by its difference to ours.
-    return replace(state, clock_skew=frame.at - now)
+    return replace(state, clock_skew=frame.at - now, looked=state.looked or frame.looked)
 
 
 def _history(state: BoxState, frame: History, now: float) -> BoxState:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.model.protocol import Cursor, ScalarPoint, Scalars
+from rgt_tui.model.protocol import Cursor, Scalars
 from rgt_tui.model.run import Resume, RunState, Series
 
 _WORDS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -110,7 +110,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         total_steps=total,
         cursors=_cursors(run.cursors, frame),
         **changes,
-        **_progress(run, frame.points, now, skew),
+        **_progress(run, frame, now, skew),
     )
 
 
@@ -133,10 +133,10 @@ def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
     return tuple(Resume(step=step, reason=clean(reason), index=have) for step, reason in frame.resumes)
 
 
-def _progress(run: RunState, points: tuple[ScalarPoint, ...], now: float, skew: float) -> dict[str, float]:
-    if not points:
+def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
+    if not frame.points:
         return {}
-    last = points[-1]
+    last = frame.points[-1]
     changes: dict[str, float] = {"step": last.step}
     if last.epoch is not None:
         changes["epoch"] = last.epoch
@@ -144,6 +144,7 @@ def _progress(run: RunState, points: tuple[ScalarPoint, ...], now: float, skew: 
         changes["last_at"] = last.at
     if last.step != run.step:
         # Never back: a clock that was set on the box must not make a run that goes on look stalled.
-        moved = now if last.at is None else min(now, last.at - skew)
+        at = frame.written if last.at is None else last.at
+        moved = now if at is None else min(now, at - skew)
         changes["progressed_at"] = moved if run.progressed_at is None else max(moved, run.progressed_at)
     return changes

@@ -217,5 +217,7 @@ class BoxState(msgspec.Struct, frozen=True):
     """Client clock of the newest value that comes from an earlier rgt; None = everything is of this one."""
     past: Past = Past()
     found: tuple[FoundRun, ...] = ()
+    looked: bool = False
+    """The agent has read all that there is once, since it was connected last."""
     """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
     left_out: LeftOut = LeftOut()

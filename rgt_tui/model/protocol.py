@@ -305,6 +305,8 @@ class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
     resumes: tuple[tuple[int, str], ...] = ()
     """``(step, reason)``: the curve goes on from `step`. They come before the points of the same frame; the agent
     begins a new frame at each resume."""
+    written: float | None = None
+    """When the source was last written to, where its points have no time of their own: they are not younger."""
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -427,10 +429,12 @@ class Found(msgspec.Struct, frozen=True, tag_field="t", tag="found"):
 
 
 class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
-    """Answer to a ``ping`` control line."""
+    """Answer to a ``ping`` control line; unasked, with number 0, when the clock was set or the first look is over."""
 
     id: int
     at: float
+    looked: bool = False
+    """Everything there is has been looked at once: logs, panes, curves, the queue. Said once a channel."""
 
 
 Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found

@@ -48,6 +48,14 @@ class Follows:
         self._trainings: Trainings | None = None
         self._found_logs: set[str] = set()
         self._looked = float("-inf")
+        self._first: bool | None = None
+        """Whether the first look at everything is awaited; None = who looks has not asked for it."""
+
+    def await_first_look(self) -> None:
+        """Have the round that ends the first look at everything say so, once: with a frame ``looked`` at its end."""
+        if self._first is None:
+            self._first = True
+            self._looked = float("-inf")
 
     def follow(self, path: str) -> None:
         """Follow one more file or glob."""
@@ -98,6 +106,9 @@ class Follows:
         # The one served last comes last in the next round, so that a chatty log does not starve the others.
         for path in [frame["path"] for frame in news if frame["t"] == "log"]:
             self._logs[path] = self._logs.pop(path)
+        if self._first and not news and self._is_looked_at():
+            self._first = False
+            frames.append({"t": "looked"})
         return frames + news, bool(news)
 
     def _curves(self, budget: int, look: bool) -> list[dict[str, Any]]:
@@ -126,6 +137,11 @@ class Follows:
             if more:
                 self._found[out] = self._found.pop(out)
         return frames
+
+    def _is_looked_at(self) -> bool:
+        return (self._trainings is None or self._trainings.is_looked_at) and all(
+            found.is_caught_up for found in self._found.values()
+        )
 
     def _look(self) -> list[dict[str, Any]]:
         frames = [frame for frame in [job.poll() for job in self._jobs] if frame]

@@ -182,7 +182,9 @@ class FoundScalars:
         self._scanned = float("-inf")
         self._due = 0.0
         self._changed, self._cost = False, 0.0
-        self._told = False
+        self._told = self._read_all = False
+        self.is_caught_up = False
+        """Whether all that stood there at the last look has been read and sent."""
         self._waiting: Iterator[dict[str, Any]] = iter(())
         self.is_read_exactly = False
         """Whether its leading curve comes from a file of metrics, not from what was printed."""
@@ -195,14 +197,19 @@ class FoundScalars:
             look: Look for more when those of the last look have all been sent.
         """
         frames = list(islice(self._waiting, budget))
-        if frames or not look:
-            return frames
-        self._waiting = self._look()
-        return list(islice(self._waiting, budget))
+        if not frames and look:
+            self._waiting = self._look()
+            frames = list(islice(self._waiting, budget))
+        self.is_caught_up = self._read_all and len(frames) < budget
+        return frames
+
+    def rescan(self) -> None:
+        """Look for sources at the next look, also where it is not time yet."""
+        self._scanned = float("-inf")
 
     def _look(self) -> Iterator[dict[str, Any]]:
         if FoundSource.total > MOST_POINTS and not self._told:
-            self._told = True
+            self._told = self._read_all = True
             text = "%s: the curves of this box have more than %d points: what comes now is not shown" % (
                 self.name,
                 MOST_POINTS,
@@ -219,6 +226,7 @@ class FoundScalars:
                 changed, more = source.read()
                 self._changed = self._changed or changed
                 left -= more
+        self._read_all = left > 0 and (not self._changed or now >= self._due)
         if not self._changed or now < self._due:
             return iter(())
         self._changed = False
@@ -279,15 +287,26 @@ class FoundScalars:
         sent = self._curves[run, metric]
         start, points, resumes = sent.news(curve)
         name = wire_name(metric, curve)
+        written = _written(curve.source.path)
         for at in range(0, len(points), POINTS):
             part = points[at : at + POINTS]
             frame: dict[str, Any] = {"t": "scalar", "run": "%s/%s" % (self.name, run) if run else self.name}
             end = start + at + len(part)
             frame.update(source=source, inode=sent.mark(end), start=start + at, end=end)
+            if written is not None and points[-1][2] is None:
+                frame["written"] = written
             frame["points"] = [point(start + at + n, each, curve.x_kind, name) for n, each in enumerate(part)]
             if resumes and lead and at == 0:
                 frame["resumes"] = [[frame["points"][0][0], "started again"]]
             yield frame
+
+
+def _written(path: str) -> float | None:
+    """Return when a source was last written to: points without a time of their own are not younger."""
+    try:
+        return round(os.stat(path).st_mtime, 3)
+    except OSError:
+        return None
 
 
 WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput")

@@ -17,7 +17,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Sequence
 
-PERIOD, TIMEOUT = 5.0, 5.0
+PERIOD, TIMEOUT, FIRST = 5.0, 5.0, 0.5
+"""Seconds between two looks, for an answer, and for the first one: who looks only once waits for it."""
 HISTORY = 2000
 """Lines of the pane's history that are looked at."""
 MOST = 2 << 20
@@ -41,13 +42,17 @@ class PaneLog:
 
     Attributes:
         path: A file that grows by the pane's lines; "" where the system has no files in memory.
+        was_read: tmux has answered once, or failed to.
     """
 
     def __init__(self, socket: str | None, pane: str) -> None:
-        words = ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % HISTORY]
+        # The first line is when something was last printed: what is captured now may have stood there for hours.
+        words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
+        words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % HISTORY]
         self._asking = Background(
             lambda: (time.monotonic(), ask(socket, words, TIMEOUT)), PERIOD, TIMEOUT * 2
         )
+        self.was_read = False
         self._seen: list[str] = []
         self._taken = 0.0
         self._size = 0
@@ -59,12 +64,14 @@ class PaneLog:
 
     def poll(self) -> None:
         """Take over what is new on the pane."""
-        value, _ = self._asking.poll(0.0)
+        value, error = self._asking.poll(0.0 if self.was_read else FIRST)
+        self.was_read = self.was_read or value is not None or error is not None
         if self._fd < 0 or value is None or value[0] == self._taken:
             return
         self._taken = value[0]
+        printed, _, screen = value[1].partition("\n")
         # The last line may be a prompt, or a progress bar that is rewritten: it comes once something follows it.
-        lines = value[1].rstrip().split("\n")[:-1]
+        lines = screen.rstrip().split("\n")[:-1]
         known = fresh(self._seen, lines)
         text = "".join(line + "\n" for line in lines[known:]).encode("utf-8", "replace")
         self._seen = lines
@@ -73,6 +80,8 @@ class PaneLog:
                 os.ftruncate(self._fd, 0)
                 self._size = 0
             self._size += os.pwrite(self._fd, text, self._size)
+            if printed.isdigit():
+                os.utime(self._fd, (int(printed), int(printed)))
 
     def close(self) -> None:
         """Let go of the file."""

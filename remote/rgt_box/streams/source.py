@@ -44,10 +44,14 @@ class RingSource:
         """Return new records, about `limit` bytes of them."""
         return self._reader.read(limit)
 
-    def found(self) -> dict[str, Any] | None:
-        """Return which trainings the recorder has found, when that changed since the last call."""
+    def found(self, at_once: bool = False) -> dict[str, Any] | None:
+        """Return which trainings the recorder has found, when that changed since the last call.
+
+        Args:
+            at_once: Look now; else every `CHECK` seconds.
+        """
         now = time.monotonic()
-        if now - self._looked < CHECK:
+        if not at_once and now - self._looked < CHECK:
             return None
         self._looked = now
         mark = [files.signature(os.path.join(where, layout.FOUND)) for where in home.places(self._folder)]
@@ -94,7 +98,7 @@ class LocalSource:
         """What does not work here, in words."""
         return self._sampler.limited
 
-    def found(self) -> dict[str, Any] | None:
+    def found(self, at_once: bool = False) -> dict[str, Any] | None:
         """Return which trainings there are, when that changed since the last call."""
         finder = self._sampler.finder
         return finder.report() if finder is not None and finder.changed else None

@@ -31,6 +31,8 @@ else:
 
 EXACT_WITHIN = 15.0
 """Seconds after which what is printed is read, too, where files of metrics hold no curve."""
+SETTLED = 120.0
+"""Seconds after its start at which a training is taken to have opened what it writes to."""
 BATCHES = 20
 """Reads per look of a file of rgt's own format, each of 500 points at most."""
 BUDGET = 200
@@ -103,6 +105,7 @@ class Training:
     def _read(self) -> list[dict[str, Any]]:
         if self.pane is not None and self.run.ended is None:
             self.pane.poll()
+        first = self._curves is None
         if self._curves is None:
             self._curves = FoundScalars(
                 self.run.name,
@@ -113,8 +116,13 @@ class Training:
                 since=self.run.since - 1.0,
             )
         frames = self._curves.poll(BUDGET)
-        if time.monotonic() - self._since > EXACT_WITHIN:
+        # What has run for long has written its files of metrics, if it ever does: nothing need be waited for.
+        late = first and time.time() - self.run.started > SETTLED
+        if late or time.monotonic() - self._since > EXACT_WITHIN:
             self._sources.reads_consoles = not self._curves.is_read_exactly
+        if late and self._sources.reads_consoles:
+            self._curves.rescan()
+            frames += self._curves.poll(BUDGET)
         own = self._sources.own
         if not own:
             return frames
@@ -128,6 +136,19 @@ class Training:
                 self._saved[path] = CheckpointWatch(name, os.path.dirname(path))
             frames += self._read_own(path)
         return frames
+
+    @property
+    def is_looked_at(self) -> bool:
+        """All that it has written by now has been read."""
+        return (
+            self.is_over
+            or self.run.ended is not None
+            or (
+                (self.pane is None or self.pane.was_read)
+                and self._curves is not None
+                and self._curves.is_caught_up
+            )
+        )
 
     def _read_own(self, path: str) -> list[dict[str, Any]]:
         frames: list[dict[str, Any]] = []

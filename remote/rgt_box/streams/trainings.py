@@ -86,6 +86,11 @@ class Trainings:
             frames.insert(0, {"t": "found", "boot": self._boot, "at": round(time.time(), 3), "runs": told})
         return frames
 
+    @property
+    def is_looked_at(self) -> bool:
+        """Each of them has been read as far as it goes."""
+        return self._looked > float("-inf") and all(each.is_looked_at for each in self._followed())
+
     def close(self) -> None:
         """Let go of what is open."""
         for training in self._all.values():

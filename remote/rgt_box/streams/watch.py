@@ -63,7 +63,7 @@ class Watch:
         self._clock = ClockWatch()
         self._follows = Follows(config)
         self._collector = Collector(lambda: self._follows.poll(FRAMES))
-        self._lagging = self._live = self._seen_sample = False
+        self._lagging = self._live = self._seen_sample = self._looks = False
         self._hurry_until = time.monotonic() + HURRY_FOR
         self._hello(status)
         if self._why:
@@ -101,13 +101,22 @@ class Watch:
         if self._outbox.full:
             self._lagging = True
             return False
-        found = self._source.found() if self._config["find"] else None
+        # The recorder has looked for trainings by the time that it takes a sample.
+        begins = self._seen_sample and self._live and not self._looks
+        found = self._source.found(begins) if self._config["find"] else None
         if found is not None:
             self._collector.order(partial(self._follows.take_found, found))
+        if begins:
+            self._looks = True
+            self._collector.order(self._follows.await_first_look)
         frames, more = self._collector.take(FILES_WAIT)
         for frame in frames:
             if frame["t"] == "event":
                 self._event(frame["kind"], frame["level"], frame["text"], frame.get("at"))
+            elif frame["t"] == "looked":
+                self._outbox.put(
+                    jsonline.line({"t": "pong", "id": 0, "at": round(time.time(), 3), "looked": True})
+                )
             else:
                 self._put(frame)
         if self._clock.look():

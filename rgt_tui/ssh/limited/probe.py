@@ -148,8 +148,10 @@ class Probe:
         else:
             if self._at is None:
                 self._frame(self._hello(hello, found.at, bool(found.gpus)))
-            self._at = found.at
+            first, self._at = self._at is None, found.at
             self._frame(found)
+            if first:
+                self._frame(Pong(id=0, at=found.at, looked=True))
         self._answered.set()
 
     def _hello(self, hello: Greeting, at: float, gpus: bool) -> Hello:

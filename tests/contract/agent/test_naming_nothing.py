@@ -11,12 +11,14 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.alerts import assess
 from tests.contract.agent.trainings import Place, plain_env, watching
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until
@@ -109,6 +111,39 @@ async def test_tmux_without_a_file_shows_the_pane_until_it_is_piped(
         piped = str(exp.folder / "pane.log")
         await client.until(lambda: client.found()[0].log == piped and client.lines(piped), "the piped pane")
         assert not client.found()[0].notes
+
+
+async def test_a_training_that_was_stopped_is_as_old_as_its_log(lab: RealSshd, exp: Place) -> None:
+    exp.sh("nohup python train.py > run.log 2>&1 &")
+    async with watching(lab.spec, exp) as client:
+        (run,) = await client.shows()
+    os.kill(run.pid, signal.SIGSTOP)
+    long_ago = time.time() - 540
+    os.utime(exp.folder / "run.log", (long_ago, long_ago))
+    async with watching(lab.spec, exp) as client:
+        await client.until(lambda: client.box.looked, "the end of the first look")
+        seen = client.run(run.name)
+        assert seen is not None and seen.progressed_at == pytest.approx(long_ago, abs=5)
+        assert [proc.state for proc in client.box.sample.procs if proc.pid == run.pid] == ["T"]  # type: ignore[union-attr]
+        (line,) = [each for each in assess(client.box, time.time()).alerts if each.kind == "halted"]
+        assert f"kill -CONT {run.pid}" in line.text
+
+
+async def test_a_look_is_over_when_the_pane_was_read_and_no_sooner(
+    lab: RealSshd, exp: Place, tmux: list[str]
+) -> None:
+    in_tmux(tmux, exp, "python train.py; true")  # tmux itself wakes what it has started up
+    async with watching(lab.spec, exp) as client:
+        (run,) = await client.shows()
+    os.kill(run.pid, signal.SIGSTOP)
+    asked = [*tmux, "display-message", "-p", "-t", "main", "#{window_activity}"]
+    printed = int(await asyncio.to_thread(subprocess.check_output, asked))
+    await asyncio.to_thread(until, lambda: time.time() > printed + 4)
+    async with watching(lab.spec, exp) as client:
+        await client.until(lambda: client.box.looked, "the end of the first look")
+        seen = client.run(run.name)
+        assert seen is not None and seen.step, "the screen was read before"
+        assert seen.progressed_at == pytest.approx(printed, abs=2)
 
 
 async def test_a_tree_as_torchrun_makes_it_is_one_run(lab: RealSshd, exp: Place) -> None:

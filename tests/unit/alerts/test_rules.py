@@ -24,7 +24,7 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu
+from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Proc
 from rgt_tui.model.protocol import Memory as BoxMemory
 from rgt_tui.model.run import Resume
 from tests.unit.triage.builders import DATA, NOW, box, cell, queue, run, sample
@@ -60,6 +60,10 @@ GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - P
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
 STUCK = run(progressed_at=NOW - 300, last_at=NOW - 300)
 
+HALTED = replace(
+    IDLE, procs=(Proc(pid=7, cmd="python train.py", started=NOW - 900, state="T", run="lstm-b"),)
+)
+
 CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "finding": ({"findings": (FATAL,)}, "inodes of /data: all used · U7", {}),
     "failed": (
@@ -74,6 +78,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
     "stalled": ({"runs": (STUCK,)}, "lstm-b stands at step 812 for 5m00, usually 1.5 s a step", {}),
+    "halted": (
+        {"sample": HALTED},
+        "stopped by a signal (state T): lstm-b, pid 7; kill -CONT 7 lets it go on",
+        {"sample": replace(HALTED, procs=(replace(HALTED.procs[0], state="D"),))},
+    ),
     "no-step": ({"runs": ()}, "lstm-b has logged no step, 10m00 after its start", {}),
     "idle-gpu": ({"sample": gpu(util=1.0)}, "GPU 0 at 1 % for 10m00, while the run advances without it", {}),
     "bytes": (

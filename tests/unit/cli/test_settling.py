@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.gathering import LONGEST_SECONDS, QUIET_SECONDS, Settling
+from rgt_tui.cli.gathering import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
 from rgt_tui.model.box import BoxState, Link, ProviderRef
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
@@ -20,9 +20,9 @@ replace = msgspec.structs.replace
 class World:
     """A box over time, and what settles."""
 
-    def __init__(self, state: BoxState) -> None:
+    def __init__(self, state: BoxState, *, looked: bool = True) -> None:
         self.now = 0.0
-        self.state = state
+        self.state = replace(state, looked=looked)
         self.settling = Settling(lambda: self.now)
         self.look()
 
@@ -51,6 +51,19 @@ def test_quiet_ends_it_and_samples_do_not_count_as_news() -> None:
     assert world.state.sample is not None
     world.look(sample=replace(world.state.sample, seq=2))
     assert world.after(0.2)
+
+
+def test_the_first_full_look_is_waited_for_but_not_for_ever() -> None:
+    world = World(box(), looked=False)
+    assert not world.after(FIRST_LOOK_SECONDS - 0.1)
+    world.look(looked=True)
+    assert world.after(0.0), "nothing else has come for long"
+    assert World(box(), looked=False).after(FIRST_LOOK_SECONDS)
+    late = World(box(), looked=False)
+    late.after(10)
+    late.look(looked=True, runs=(RunState(name="a", step=1),))
+    assert not late.after(QUIET_SECONDS - 0.1)
+    assert late.after(0.2)
 
 
 def test_news_is_waited_out() -> None:
