@@ -281,6 +281,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
         _jobs("queue", "cell", "--index", "0", "--job", "{}"),
     ),
     "detach": _jobs("detach", "--job", "{}", "--help"),
+    "remove": _jobs("remove", "--dry-run", "--job", "{}"),
     "manifest": _words("manifest", "{}"),
     "reconcile": _several(
         _jobs("reconcile", "--job", "{}"), _jobs("reconcile", "--job", "{}", "--durable", "{}/out")

@@ -4,6 +4,7 @@
 --output_dir D  the same as a jsonl file below D
 --first N       the first step
 --stop N        end with status 3 after so many steps
+--until FILE    but not before this file is there
 --scale X       multiplies the losses
 --ranks N       start main.py so many times, as torchrun does, and wait; only the first writes metrics
 --workers N     fork so many loaders
@@ -79,7 +80,7 @@ def start_ranks(count: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for option in ("--to", "--output_dir"):
+    for option in ("--to", "--output_dir", "--until"):
         parser.add_argument(option, default="")
     for option in ("--ranks", "--workers", "--stop"):
         parser.add_argument(option, type=int, default=0)
@@ -108,6 +109,8 @@ def main() -> None:
             file.close()
         print(f"step {step} | loss {loss:.4f} | lr 1.0e-03", flush=True)
         step += 1
+        time.sleep(0.05)
+    while args.until and not os.path.exists(args.until):
         time.sleep(0.05)
     sys.exit(3)
 

@@ -206,13 +206,17 @@ async def test_a_restart_that_resumes_goes_on_under_its_name_also_for_a_new_clie
     lab: RealSshd, exp: Place
 ) -> None:
     name = exp.named("train")
-    exp.sh("nohup python train.py --to history.jsonl --stop 60 > run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
+        exp.sh("nohup python train.py --to history.jsonl --stop 60 --until seen > run.log 2>&1 &")
         await client.shows()
+        (exp.folder / "seen").touch()
         await client.until(lambda: not client.found()[0].alive and client.steps(name)[-1:] == [60], "the end")
-    exp.sh("nohup python train.py --to history.jsonl --stop 60 --resume_from x --first 41 >> run.log 2>&1 &")
+    (exp.folder / "seen").unlink()
+    resumed = "--stop 60 --until seen --resume_from x --first 41"
+    exp.sh(f"nohup python train.py --to history.jsonl {resumed} >> run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         await client.until(lambda: client.steps(name)[-1:] == [100], "the whole curve")
+        (exp.folder / "seen").touch()
         await client.until(lambda: [run.alive for run in client.found()] == [False], "the second end")
         assert [run.name for run in client.found()] == [name]
         assert client.steps(name) == list(range(1, 101))
