@@ -12,7 +12,7 @@ from rgt_box.metrics.base import MAX_TAG, MAX_TAGS
 from rgt_box.metrics.jsonl import decode_row
 from rgt_box.metrics.numbers import flatten
 from rgt_box.metrics.rows import Layout, Upgrade
-from rgt_box.metrics.wandb_log import DAMAGED, EMPTY, FIRST, FULL, LAST, MAGIC, MIDDLE, chunk
+from rgt_box.metrics.wandb_log import DAMAGED, EMPTY, FIRST, FULL, HEADER, LAST, MAGIC, MIDDLE, chunk
 from rgt_box.metrics.wire import BYTES, VARINT, fields, varint
 
 TYPE_CHECKING = False
@@ -72,8 +72,10 @@ class WandbFile(Appended):
             if kind in (DAMAGED, EMPTY) or (kind in (MIDDLE, LAST) and not parts):
                 parts, size = [], 0
             else:
-                parts = [payload] if kind in (FULL, FIRST) else [*parts, payload]
-                size = size + len(payload) if len(parts) > 1 else len(payload)
+                if kind in (FULL, FIRST):
+                    parts, size = [], 0
+                parts.append(payload)
+                size += HEADER + len(payload)  # or a record of empty chunks has no end
                 if size > MAX_RECORD:
                     batch.problem(offset, "record longer than 1 MiB")
                     parts = []

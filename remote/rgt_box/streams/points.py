@@ -44,7 +44,7 @@ def parse(lines: list[bytes]) -> Parsed:
             found.points.append(
                 [step, number(row.get("time")), None, {"total_steps": float(row["total_steps"])}]
             )
-        elif kind in EVENTS:
+        elif isinstance(kind, str) and kind in EVENTS:
             found.events.append(
                 {"kind": kind, "level": EVENTS[kind], "at": row.get("time"), "text": words(row, step)}
             )

@@ -134,3 +134,20 @@ def test_a_resume_begins_a_frame_of_its_own(tmp_path: Path) -> None:
     while (frame := follower.poll()[0]) is not None:
         frames.append((len(frame.get("resumes", [])), [row[0] for row in frame["points"]]))
     assert frames == [(0, [1, 2]), (1, [2, 3]), (1, []), (1, [4])]
+
+
+def test_an_event_that_is_no_word_is_left_out() -> None:
+    """One such line ended the reading of all files of the box."""
+    found = points.parse(
+        [b'{"step": 1, "event": [1]}', b'{"step": 2, "event": {}}', b'{"step": 3, "loss": 1.0}']
+    )
+    assert ([point[0] for point in found.points], found.resumes, found.events) == ([3], [], [])
+
+
+def test_many_short_lines_are_taken_to_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("\n" * 3000 + '{"step": 1, "loss": 1}\n' * 1700)
+    frames = drain(ScalarFollower("a", str(path), None))
+    assert sum(len(frame["points"]) for frame in frames) == 1700
+    assert [frame["start"] for frame in frames[1:]] == [frame["end"] for frame in frames[:-1]]
+    assert frames[-1]["end"] == path.stat().st_size
