@@ -248,3 +248,14 @@ def test_what_replaces_the_old_weighs_nothing() -> None:
     assert weight(curve(1)) > 500 * sys.getsizeof(1.0)
     assert weight(log(1)) > 100_000
     assert math.isclose(weight(queue(1)), 4 * len(msgspec.msgpack.encode(queue(1))))
+
+
+def test_nothing_goes_before_the_budget_is_used_up() -> None:
+    queues = tuple(queue(number) for number in range(8))
+    used = sum(4 * len(msgspec.msgpack.encode(one)) for one in queues)
+    state = BoxState(spec=SPEC, queues=queues)
+    assert within(state, replace(SMALL, queues=used)) is state
+    less = within(state, replace(SMALL, queues=used - 1))
+    assert less.queues == queues[-len(less.queues) :]
+    assert less.left_out == LeftOut(queues=8 - len(less.queues))
+    assert 0 < len(less.queues) < 8
