@@ -168,3 +168,13 @@ def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
     first.release()
     assert second.acquire(0.0)
     second.release()
+
+
+@pytest.mark.parametrize("length", [0, 1, states.BLOCK - 200, states.BLOCK, 3 * states.BLOCK])
+def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
+    """What is written in the place of it on a full disk needs no new block."""
+    data = states.padded({"x": "x" * length})
+    assert len(data) % states.BLOCK == 0
+    assert data.endswith(b" \n")
+    assert json.loads(data) == {"x": "x" * length}
+    assert len(data) - len(data.rstrip()) >= states.BLOCK // 4 - 1

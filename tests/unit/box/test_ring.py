@@ -229,3 +229,15 @@ def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
     found = drain(reader_at(tmp_path, BOOT, 0))
     assert found[-1][1] == 200
     assert seqs(found) == list(range(found[0][1], 201))
+
+
+def test_a_ring_of_events_alone_is_gone_on_with_and_holds_one_file_open(tmp_path: Path) -> None:
+    ring = open_ring(tmp_path)
+    write(ring, 3, kind=segment.EVENT)
+    ring.close()
+    ring = open_ring(tmp_path)
+    assert (ring.last_seq, ring.last_sample) == (3, {})
+    before = len(os.listdir("/proc/self/fd"))
+    write(ring, 300, 1000, segment.EVENT)  # through several segments
+    assert len(os.listdir("/proc/self/fd")) == before
+    ring.close()
