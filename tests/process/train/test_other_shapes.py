@@ -334,12 +334,13 @@ def test_a_teacher_of_several_ranks_survives_kills(trainers: Zygote, tmp_path: P
     for _ in range(max(2, KILLS // 4)):
         ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
         if not ranks.each[0].wait_more_lines(chance.randint(8, LINES)):
-            break
+            assert ranks.wait() == [0, 0], ranks.text()
+            break  # there were more kills than steps
         ranks.each[chance.randrange(2)].kill()
         ranks.wait()
     ranks = forked(trainers, 2, tmp_path / "killed" / "train.py", kind)
     assert ranks.wait() == [0, 0], ranks.text()
-    assert "bit for bit" in ranks.text()
+    assert "bit for bit" in ranks.text() or "already finished" in ranks.text()
     finals = {(place / f"final-{rank}").read_text() for place in tmp_path.iterdir() for rank in range(2)}
     assert len(finals) == 1
     assert losses(tmp_path / "killed" / "run") == losses(tmp_path / "plain" / "run")
