@@ -30,6 +30,8 @@ FOREVER = (CatFailed, AuthFailed, HostKeyRefused, ConfigError)
 INCAPABLE = (NoPython, NoCommands, DeployFailed)
 """What trying again does not mend on a box that has not yet shown that it can: later it is a full disk, or no room for
 another process."""
+ABSENT_SECONDS = 3.0
+"""A file that is followed and of which nothing has come for so long is said to be waited for."""
 SILENT_SECONDS = 30.0
 """A connection that stands and brings nothing for so long waits for a disk that hangs."""
 NOTES = {
@@ -95,14 +97,19 @@ class ExactLog:
                     connection,
                     deployed,
                 ):
-                    async for item in cat(connection, deployed, *self._words(), silence=self._silence()):
-                        if isinstance(item, FileBegins):
-                            self._begin(item)
-                        else:
-                            yield item
-                            self._place.advance(item)
-                        heard = time.monotonic()
-                        backoff.reset()
+                    absent = asyncio.get_running_loop().call_later(ABSENT_SECONDS, self._waits)
+                    try:
+                        async for item in cat(connection, deployed, *self._words(), silence=self._silence()):
+                            absent.cancel()
+                            if isinstance(item, FileBegins):
+                                self._begin(item)
+                            else:
+                                yield item
+                                self._place.advance(item)
+                            heard = time.monotonic()
+                            backoff.reset()
+                    finally:
+                        absent.cancel()
                 return
             except FOREVER:
                 raise
@@ -116,6 +123,12 @@ class ExactLog:
                 wait = backoff.wait()
                 self._say(f"{words}; trying again in {wait:.0f} s, from byte {self._place.offset:,}")
                 await asyncio.sleep(wait)
+
+    def _waits(self) -> None:
+        if self._request.follow and not self._known:
+            self._say(
+                f"there is no {clean(self._path)} that could be read yet; waiting for it (Ctrl-C ends that)"
+            )
 
     def _silence(self) -> float | None:
         """Return how long nothing may come; a file that is followed may stand still."""

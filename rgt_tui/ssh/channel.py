@@ -23,6 +23,7 @@ from rgt_tui.model.protocol import (
 )
 from rgt_tui.ssh.delta import Rebuilder
 from rgt_tui.ssh.noise import record
+from rgt_tui.ssh.refusing import open_session
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
@@ -244,6 +245,6 @@ async def open_channel(
             hundreds of boxes have sent at once costs a fraction of taking it in as it comes.
     """
     session = _Session(on_frame, on_bad, on_line, on_waiting)
-    channel, _ = await connection.create_session(lambda: session, command, encoding=None)
+    channel = await open_session(connection, lambda: session, command)
     channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)

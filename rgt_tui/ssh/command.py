@@ -9,7 +9,7 @@ import msgspec
 
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.errors import CommandFailed
-from rgt_tui.ssh.refusing import lost, not_opened
+from rgt_tui.ssh.refusing import lost, not_opened, open_session
 
 SECONDS = 30.0
 MOST_BYTES = 4 << 20
@@ -87,7 +87,7 @@ async def run(
     try:
         async with asyncio.timeout(seconds):
             try:
-                channel, _ = await connection.create_session(lambda: collector, command, encoding=None)
+                channel = await open_session(connection, lambda: collector, command)
             except asyncssh.ChannelOpenError as error:
                 raise not_opened(connection, error, "to run commands") from error
             except (asyncssh.Error, OSError) as error:

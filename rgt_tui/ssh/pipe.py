@@ -11,6 +11,8 @@ import asyncio
 
 import asyncssh
 
+from rgt_tui.ssh.refusing import open_session
+
 WINDOW = 256 << 10
 """Bytes that may be on their way."""
 HIGH, LOW = 4 * WINDOW, WINDOW
@@ -111,5 +113,5 @@ async def open_pipe(
         asyncssh.Error: it cannot be started.
     """
     pipe = Pipe()
-    channel, _ = await connection.create_session(lambda: pipe, command, encoding=None, window=WINDOW)
+    channel = await open_session(connection, lambda: pipe, command, window=WINDOW)
     return channel, pipe

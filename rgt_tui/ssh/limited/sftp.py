@@ -8,14 +8,14 @@ import contextlib
 import asyncssh
 
 from rgt_tui.ssh.errors import Unreachable
-from rgt_tui.ssh.refusing import lost, not_opened
+from rgt_tui.ssh.refusing import lost, no_further, not_opened
 
 SECONDS = 15.0
 NO_SFTP = "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O and tar through ssh may"
 
 
 async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
-    """Tell whether the box serves SFTP; None where it does not answer in time.
+    """Tell whether the box serves SFTP; None where it does not answer in time, or grants no session beside others.
 
     Raises:
         Unreachable: the connection is gone, which says nothing about SFTP.
@@ -29,7 +29,7 @@ async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
         refusal = not_opened(connection, error, "SFTP")
         if isinstance(refusal, Unreachable):
             raise refusal from error
-        return False
+        return None if no_further(connection, error) else False
     except (asyncssh.ConnectionLost, asyncssh.DisconnectError) as error:
         raise lost(connection) from error
     except (asyncssh.Error, OSError) as error:

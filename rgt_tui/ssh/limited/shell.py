@@ -16,7 +16,7 @@ from rgt_tui.model.plain import clean
 from rgt_tui.ssh.channel import LineSplitter
 from rgt_tui.ssh.errors import NoCommands, ProbeFailed
 from rgt_tui.ssh.limited.cksum import cksum
-from rgt_tui.ssh.refusing import lost, not_opened
+from rgt_tui.ssh.refusing import lost, not_opened, open_session
 
 START = (
     'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
@@ -140,11 +140,9 @@ async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, t
     shell = Shell()
     try:
         if terminal:
-            await connection.create_session(
-                lambda: shell, None, encoding=None, term_type="dumb", term_size=(1000, 50, 0, 0)
-            )
+            await open_session(connection, lambda: shell, None, term_type="dumb", term_size=(1000, 50, 0, 0))
         else:
-            await connection.create_session(lambda: shell, START, encoding=None)
+            await open_session(connection, lambda: shell, START)
     except asyncssh.ChannelOpenError as error:
         raise not_opened(connection, error, "a terminal" if terminal else "to run commands") from error
     except (asyncssh.Error, OSError) as error:

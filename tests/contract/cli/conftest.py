@@ -87,10 +87,10 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 
 
 @contextmanager
-def fresh_sshd(folder: Path) -> Iterator[RealSshd]:
-    """Run a box with processes of its own, where this machine allows that."""
+def fresh_sshd(folder: Path, options: str = "") -> Iterator[RealSshd]:
+    """Run a box with processes of its own, where this machine allows that, and with these options of sshd."""
     alone = shutil.which("unshare") and subprocess.run([*ALONE, "true"], capture_output=True).returncode == 0
-    with running_sshd(folder, ALONE if alone else ()) as running:
+    with running_sshd(folder, ALONE if alone else (), options) as running:
         yield running
         if not alone:  # otherwise the kernel ends everything on this "box"
             stop_recorder(running)

@@ -10,15 +10,19 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
-from tests.contract.cli.conftest import PATIENCE, Rgt
+from rgt_tui.ssh.command import run
+from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.torture.agent.proxy import Fate, Proxy
 
@@ -191,7 +195,7 @@ def test_truncation_is_told_and_the_new_text_printed(rgt: Rgt, lab: BoxSpec) -> 
 def test_a_file_that_is_not_there_yet_is_waited_for_when_following(rgt: Rgt, lab: BoxSpec) -> None:
     log = rgt.folder / "later.log"
     printed = Printed(rgt.start("logs", "lab", str(log), "--follow"))
-    time.sleep(0.5)
+    printed.until(b"later.log that could be read yet; waiting for it", "said")
     log.write_bytes(b"here\n")
     printed.until(b"here\n")
     assert printed.end() == 0
@@ -210,6 +214,40 @@ def test_the_newest_log_is_taken_and_the_others_are_named(rgt: Rgt, lab: BoxSpec
     assert rgt.on("logs", "lab", f"{rgt.folder}/*.log").stdout == "I am new.log\n"
     listed = rgt.on("logs", "lab", "--list").stdout.splitlines()
     assert [Path(line.split()[-1]).name for line in listed] == ["new.log", "mid.log", "old.log"]
+
+
+@pytest.fixture
+def own_box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    """A box of its own: what is found on the one of all tests is remembered there."""
+    with fresh_sshd(tmp_path_factory.mktemp("own")) as running:
+        yield running
+
+
+async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealSshd) -> None:
+    folder = rgt.folder / "exp"
+    folder.mkdir()
+    (folder / "train.py").write_text("import time\nprint('step 1 loss 2.5', flush=True)\ntime.sleep(600)\n")
+    spec = replace(own_box.spec, name="lab", pattern=f"{folder}/train.py")
+    rgt.describe([spec])
+    async with connected(spec) as connection:
+        await run(
+            connection,
+            f"cd {folder}; nohup {sys.executable} {folder}/train.py > out.txt 2>&1 & echo $! > {folder}/pid",
+        )
+        try:
+            (name,) = [one["name"] for one in msgspec.json.decode(rgt.on("status", "--json").stdout)["runs"]]
+            assert name == "exp/train"
+            done = rgt.on("logs", "lab", name)
+            assert (done.returncode, done.stdout) == (0, "step 1 loss 2.5\n"), done.stderr
+            printed = Printed(rgt.start("logs", "lab", name, "--follow"))
+            printed.until(b"step 1 loss 2.5\n")
+            assert printed.end() == 0
+            for follow in ((), ("--follow",)):
+                wrong = rgt.on("logs", "lab", "exp/trian", *follow)
+                assert wrong.returncode == 1
+                assert "no run, log or file is called exp/trian; there are: exp/train" in wrong.stderr
+        finally:
+            await run(connection, f"kill $(cat {folder}/pid)")
 
 
 def test_exit_statuses(rgt: Rgt, lab: BoxSpec) -> None:

@@ -60,8 +60,8 @@ def real_sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
 
 
 @contextmanager
-def running_sshd(folder: Path, around: Sequence[str] = ()) -> Iterator[RealSshd]:
-    """Run an sshd; `around` is a command that runs another one, such as `unshare`."""
+def running_sshd(folder: Path, around: Sequence[str] = (), options: str = "") -> Iterator[RealSshd]:
+    """Run an sshd; `around` is a command that runs another one, such as `unshare`, `options` are lines of its own."""
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
     (folder / "home").mkdir()
     for name in ("host_key", "id", "stranger"):
@@ -71,7 +71,8 @@ def running_sshd(folder: Path, around: Sequence[str] = ()) -> Iterator[RealSshd]
         Path("/run/sshd").mkdir(exist_ok=True)  # where OpenSSH drops its privileges
     port = free_port()
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder, path=path))
+    described = CONFIG.format(port=port, folder=folder, path=path)
+    (folder / "sshd_config").write_text(f"{described}{options}\n")
     host_key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text(f"[127.0.0.1]:{port} {host_key}")
     process = subprocess.Popen(
