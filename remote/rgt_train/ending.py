@@ -7,7 +7,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Dict, Optional
 
 from rgt_train import exits, resume
 from rgt_train.mirror.client import Mirror
@@ -32,7 +32,8 @@ class Ending:
     Attributes:
         out: The run directory.
         progress: Where it stands.
-        epochs: Epochs in all.
+        planned: Steps in all.
+        over: Whether the training has ended: all of them are done, or the person has said so.
         hold_limit_s: Seconds it waits for the disk or the mirror.
         saver: Its `Saver`; on a rank that is led, what stands in for it.
         mirror: The second copy, if there is one.
@@ -46,7 +47,8 @@ class Ending:
 
     out: str
     progress: Progress
-    epochs: int
+    planned: int
+    over: bool
     hold_limit_s: float
     saver: Any
     mirror: Optional[Mirror]
@@ -64,12 +66,18 @@ class Ending:
             Stop: A signal asked for the end meanwhile (75), or neither disk nor mirror took it (74).
         """
         p = self.progress
-        if p.epoch < self.epochs:
+        if not self.over:
             if not self._is_spoilt():
                 self.saver.save(p.step)
             self._note_end("left early")
+            self.report.say(
+                f"left early at step {p.step} of {self.planned}: the same command trains on. Where this is meant as "
+                "the end, call run.finish() before leaving the loop"
+            )
             return
-        result = {"step": p.step, "loss": p.loss, "best": p.best}
+        result: Dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
+        if p.step < self.planned:
+            result["planned"] = self.planned
         path = resume.result_path(self.out)
 
         def kept() -> bool:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict
+from typing import Callable, Dict, Union
+
+import torch
 
 from rgt_train.cadence import Cadence
+from rgt_train.exits import UsageError
 from rgt_train.options import Options
 from rgt_train.progress import Progress
 from rgt_train.report import Report
 from rgt_train.sampler import EpochSampler
 from rgt_train.signals import StopRequest
+
+Number = Union[float, torch.Tensor]
+"""A number as a loop has it; a tensor has one element."""
 
 
 class Pace:
@@ -83,3 +89,19 @@ def _rate(value: float) -> str:
     if value >= 1e6:
         return f"{value / 1e6:.1f}M"
     return f"{value / 1e3:.1f}k" if value >= 1e3 else f"{value:.0f}"
+
+
+def number(name: str, value: Number) -> float:
+    """Return the `value` that a loop gives as a plain number: a tensor would keep the graph of its step alive.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if isinstance(value, torch.Tensor) and value.numel() != 1:
+        raise UsageError(
+            f"{name} is a tensor of the shape {tuple(value.shape)}: give one number, such as its mean"
+        )
+    try:
+        return float(value.item() if isinstance(value, torch.Tensor) else value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} is {value!r:.80}, not a number") from error

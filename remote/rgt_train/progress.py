@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Dict, List, Mapping, Optional
+
+from rgt_train.exits import UsageError
 
 
 @dataclass
@@ -62,3 +65,16 @@ class Progress:
         for known in fields(self):
             if known.name in state:
                 setattr(self, known.name, state[known.name])
+
+
+def is_better(value: float, best: Optional[float], mode: str) -> bool:
+    """Say whether `value` is better than the `best` so far (None for none); ``min`` or ``max`` is its `mode`.
+
+    Raises:
+        UsageError: The mode is another.
+    """
+    if mode not in ("min", "max"):
+        raise UsageError(f'mode is {mode!r}: give "min" where lower is better, "max" where higher is')
+    if best is None:
+        return not math.isnan(value)
+    return value < best if mode == "min" else value > best

@@ -26,11 +26,14 @@ def result_path(out: StrPath) -> str:
 
 
 def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
-    """Return the result in `out` if it covers `total_steps`; None where work is left (more epochs, say)."""
+    """Return the result in `out` if it covers `total_steps`; None where work is left (more epochs, say).
+
+    One that was ended early covers the steps that were planned then.
+    """
     try:
         with open(result_path(out), encoding="utf-8") as file:
             result = json.load(file)
-        if int(result["step"]) >= total_steps:
+        if int(result.get("planned", result["step"])) >= total_steps:
             return {"step": int(result["step"]), "loss": result["loss"], "best": result["best"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None

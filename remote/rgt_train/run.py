@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from contextlib import contextmanager
@@ -12,10 +11,19 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 import torch
 
 from rgt_train import exits, prior, ranks, record, resume, rng, rollback
-from rgt_train.assembling import MakePersister, Parts, arena_persister, counted, in_background, named
+from rgt_train.assembling import (
+    MakePersister,
+    Parts,
+    arena_persister,
+    check,
+    counted,
+    in_background,
+    named,
+    own_state,
+)
 from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
-from rgt_train.data.course import Course, Part, steps_of
+from rgt_train.data.course import Course, Part, order_of, steps_of
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath, make_dirs
@@ -29,17 +37,17 @@ from rgt_train.manifest import Damaged
 from rgt_train.mirror.client import Mirror
 from rgt_train.modes import evaluation
 from rgt_train.options import Options
-from rgt_train.pace import Pace
+from rgt_train.pace import Number, Pace, number
 from rgt_train.parallel import choose
 from rgt_train.parallel.crew import Crew
 from rgt_train.parallel.following import NoLedger, NoLock, NoReport, NoSaver
 from rgt_train.parallel.replicated import Checks
 from rgt_train.persister import Persister
-from rgt_train.progress import Progress
+from rgt_train.progress import Progress, is_better
 from rgt_train.ranks import Ranks
 from rgt_train.report import Report, last_seen, say
 from rgt_train.retention import Policy
-from rgt_train.sampler import BatchPlan, EpochSampler, SampleIndex, mix, sample_seed
+from rgt_train.sampler import BatchPlan, SampleIndex, mix, sample_seed
 from rgt_train.saver import Limits, Saver
 from rgt_train.signals import StopRequest
 from rgt_train.standing import Standing
@@ -69,6 +77,8 @@ class Run:
         scheduler: See `optimizer`.
         scaler: See `optimizer`.
         ema: See `optimizer`.
+        extra: A person's own state, such as a patience counter: a dictionary of plain values (and of objects with
+            `state_dict`), which a resume fills, or an object with `state_dict` and `load_state_dict`.
         epochs: Epochs in all.
         samples: How many samples an epoch shuffles.
         batch_size: Samples in a batch, over all ranks.
@@ -105,6 +115,7 @@ class Run:
         scheduler: Optional[Parts] = None,
         scaler: Optional[Parts] = None,
         ema: Optional[Parts] = None,
+        extra: Optional[Any] = None,
         seed: int = 0,
         steps_per_epoch: Optional[int] = None,
         accumulate: int = 1,
@@ -117,14 +128,18 @@ class Run:
     ) -> None:
         self.out = os.path.abspath(out)
         self.options = options or Options()
+        check(
+            model,
+            {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema},
+            self.options,
+        )
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
-        self.sampler = EpochSampler(
-            samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate
-        )
+        self.sampler = order_of(samples, batch_size, seed, epochs, steps_per_epoch, accumulate)
         self.epochs_total = epochs
+        self._over = False
         self.total_steps = epochs * self.sampler.steps_per_epoch
         self.progress = Progress()
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
@@ -138,7 +153,7 @@ class Run:
         self._crew = Crew(self._ranks)
         self._make_persister: MakePersister = persister or arena_persister
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
-        others = named({**parts, "stream": streamed})
+        others = named({**parts, "extra": own_state(extra), "stream": streamed})
         self._optimizers = named({"optimizer": optimizer})
         self._settings, self._overrides = settings or {}, overrides or {}
         self._state = RunState(
@@ -147,8 +162,8 @@ class Run:
         )  # fmt: skip
         self._state.optimizers = set(self._optimizers)
         self._state.steady = {*self._optimizers, *counted(named({"ema": ema}))}
-        self._state.small = set(named({"scheduler": scheduler, "scaler": scaler}))
-        said = Hyperparameters(others, set(self._optimizers), self._state.small)
+        self._state.small = {*named({"scheduler": scheduler, "scaler": scaler}), *({"extra"} & set(others))}
+        said = Hyperparameters(others, set(self._optimizers), self._state.small - {"extra"})
         said.check(self.options.override)
         self._state.hyperparameters, self._state.override = said, self.options.override
         self._mirror: Optional[Mirror] = None
@@ -189,7 +204,11 @@ class Run:
             self.check()
         while not self.finished and self.progress.epoch < self.epochs_total:
             self._standing.look(self._rng)
+            self._course.begin_epoch()
             yield self.progress.epoch
+            if self._over:
+                return
+            self._course.account()
             self._standing.next_epoch()
             self.progress.next_epoch()
             self._course.pass_over(self._report)
@@ -253,7 +272,7 @@ class Run:
             self._state.give_grads(self._grads)
             self._grads = {}
 
-    def healthy(self, loss: float, grad_norm: float = 0.0) -> bool:
+    def healthy(self, loss: Number, grad_norm: Number = 0.0) -> bool:
         """Say whether this step may be applied; ask before clipping and ``optimizer.step()``, on every rank.
 
         The ranks' losses are averaged first, so that all get the same answer.
@@ -262,8 +281,8 @@ class Run:
             Stop: Too many steps in a row were NaN or infinite (exit code 1).
             Rollback: ``Options.spike`` is ``rollback`` and the loss is a spike: the next launch goes back (75).
         """
-        loss, grad_norm = self._ranks.mean([loss, grad_norm])
-        return self._guard.healthy(loss, grad_norm)
+        means = self._ranks.mean([number("loss", loss), number("grad_norm", grad_norm)])
+        return self._guard.healthy(*means)
 
     def micro(self) -> bool:
         """End one batch of a gradient accumulation; True when the optimizer is to step (then call `step`).
@@ -282,20 +301,23 @@ class Run:
             self.check()
         return False
 
-    def step(self, loss: float, **values: float) -> None:
+    def step(self, loss: Number, **values: Number) -> None:
         """End one optimizer step: count, log, save if due, stop if asked to. The last call in the body of the loop.
 
         Args:
-            loss: The loss of the step; with several ranks the mean of theirs is logged.
+            loss: The loss of the step, a number or a tensor of one element; with several ranks the mean is logged.
             **values: Further numbers for the metrics, e.g. ``lr``, ``grad_norm``.
 
         Raises:
             Stop: A signal asked for the end (exit code 75), or nothing can be saved any more (74).
+            UsageError: More steps than the epoch has, or a loss that is no number.
         """
+        shown, plain = number("loss", loss), {name: number(name, value) for name, value in values.items()}
+        self._course.see_room()
         self.progress.advance()
         self._looked = None
-        self.progress.loss = self._ranks.mean([loss])[0]
-        self._pace.end_of_step(self.progress, values)
+        self.progress.loss = self._ranks.mean([shown])[0]
+        self._pace.end_of_step(self.progress, plain)
         self._watchdog.beat()
         stop = ranks.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | self._saver.wishes(self.progress.step))
@@ -327,6 +349,22 @@ class Run:
         if not agreed & ranks.MIDSTEP:
             self._obey(agreed)
 
+    def finish(self) -> None:
+        """End the training with the state of now as its result, as early stopping does; then leave the loops.
+
+        On every rank. The same command launched again says that it is finished, unless it asks for more steps.
+
+        Raises:
+            UsageError: Weights have changed since the last `step`.
+        """
+        if not self.finished:
+            if self._standing.touched:
+                raise exits.UsageError(
+                    "run.finish() stands between optimizer.step() and run.step: call run.step first"
+                )
+            self._standing.next_epoch()
+            self._over = True
+
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Switch to evaluation, without gradients, and leave modes and random state as they were."""
@@ -339,28 +377,34 @@ class Run:
             self._pace.begin_step()
 
     def validated(
-        self, value: float, metric: str = BEST_METRIC, scores: Optional[Mapping[str, float]] = None
+        self,
+        value: Number,
+        metric: str = BEST_METRIC,
+        scores: Optional[Mapping[str, float]] = None,
+        *,
+        mode: str = "min",
     ) -> bool:
-        """Take in a validation loss; where it is the lowest so far, publish ``best``. Returns whether it is.
+        """Take in what a validation gave; where it is the best so far, publish ``best``. Returns whether it is.
 
         A later value of ``best`` replaces an earlier one only after it is completely on disk.
 
         Args:
-            value: The validation loss; with several ranks that of rank 0 counts (see `total`).
+            value: The validation loss, or another metric; with several ranks that of rank 0 counts (see `total`).
             metric: Its name.
             scores: Further numbers for the metrics, e.g. ``val_accuracy``.
+            mode: ``min`` where lower is better, ``max`` where higher is. The same in all calls.
         """
         p = self.progress
-        value = self._ranks.share(value)
-        self._report.point(p.step, self._epoch(), **{metric: value, **(scores or {})})
-        better = value < p.best if p.best is not None else not math.isnan(value)
+        reached = self._ranks.share(number(metric, value))
+        self._report.point(p.step, self._epoch(), **{metric: reached, **(scores or {})})
+        better = is_better(reached, p.best, mode)
         if better:
-            former, p.best, p.best_step = (p.best, p.best_step), value, p.step
-            if not self._crew.do(lambda: self._saver.offer_best(p.step, value, metric)):
+            former, p.best, p.best_step = (p.best, p.best_step), reached, p.step
+            if not self._crew.do(lambda: self._saver.offer_best(p.step, reached, metric)):
                 p.best, p.best_step = former
         best = f"best {p.best:.4f} of step {p.best_step}" if p.best is not None else "no best yet"
         shown = "".join(f"  {name} {score:.4f}" for name, score in (scores or {}).items())
-        self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {value:.4f}{shown}  {best}")
+        self._report.say(f"epoch {p.epoch + 1} of {self.epochs_total}  {metric} {reached:.4f}{shown}  {best}")
         return better
 
     @contextmanager
@@ -371,6 +415,8 @@ class Run:
         once behind it, on every rank. Optimizers, schedulers and averages are the same on all ranks afterwards.
         """
         from rgt_train.parallel.uneven import joined
+
+        self._course.asked = True  # its data are a person's own
 
         kinds = ("optimizer", "scheduler", "scaler", "ema")
         names = [name for name in self._state.others if name.startswith(kinds)]
@@ -394,8 +440,9 @@ class Run:
             return
         try:
             if error is None:
+                self._course.see_entered()
                 self._crew.do(self._ending().finish)
-                self.finished = self.progress.epoch >= self.epochs_total
+                self.finished = self._is_over()
             elif isinstance(error, exits.Stop):
                 self._ending().leave(error)
             else:
@@ -617,10 +664,13 @@ class Run:
         if agreed & ranks.STOP:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
 
+    def _is_over(self) -> bool:
+        return self._over or self.progress.epoch >= self.epochs_total
+
     def _ending(self) -> Ending:
         return Ending(
-            self.out, self.progress, self.epochs_total, self.options.hold_limit_s, self._saver, self._mirror,
-            self._report, self._ledger, self._stop, self._crew, self.restore_rng,
+            self.out, self.progress, self.total_steps, self._is_over(), self.options.hold_limit_s, self._saver,
+            self._mirror, self._report, self._ledger, self._stop, self._crew, self.restore_rng,
             self._standing.spoilt,
         )  # fmt: skip
 

@@ -41,6 +41,7 @@ class Course:
     Attributes:
         entered: Whether the loop over the epochs has begun. What is looked at before, where the checkpoint is of the
             end of an epoch, is a batch of the next.
+        asked: Whether this epoch's batches were asked for, so that a resume goes on with those that are left.
     """
 
     def __init__(
@@ -55,6 +56,8 @@ class Course:
         self.sampler, self.stream = sampler, stream
         self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
         self.entered = False
+        self.asked = False
+        self._from = 0
         self._seeded = False
         self._plans: List[BatchPlan] = []
 
@@ -67,7 +70,7 @@ class Course:
     def batches(self, pad: bool) -> BatchPlan:
         """Return what is left of this epoch as a batch sampler."""
         plan = BatchPlan(
-            self.sampler, self._position, self._restore_rng, rank=self._rank, world=self._world, pad=pad
+            self.sampler, self._position, self._first, rank=self._rank, world=self._world, pad=pad
         )
         self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
         return plan
@@ -95,7 +98,61 @@ class Course:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
         p, a = self._progress, self.sampler.accumulate
         left = (self.sampler.steps_per_epoch - p.done_steps) * a - p.micro
-        return self.stream.batches(left, self._restore_rng)
+        return self.stream.batches(left, self._first)
+
+    def begin_epoch(self) -> None:
+        """Take in that an epoch begins, or goes on after a resume."""
+        self.asked, self._from = False, self._progress.done_steps
+
+    def account(self) -> None:
+        """See that the epoch that is over was trained on as planned.
+
+        Raises:
+            UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
+        """
+        p, planned = self._progress, self.sampler.steps_per_epoch
+        over = f"epoch {p.epoch + 1} is over"
+        if self._from >= planned:
+            return
+        if p.done_steps == self._from:
+            raise exits.UsageError(
+                f"{over}, but run.step was not called in it: call run.step(loss) after each optimizer.step()"
+            )
+        if not self.asked:
+            raise exits.UsageError(
+                f"{over}, but its batches did not come from run.batches() (or run.stream()): a relaunch would not know "
+                "which ones are left. Use DataLoader(data, batch_sampler=run.batches())"
+            )
+        if p.done_steps < planned:
+            raise exits.UsageError(
+                f"{over} after {p.done_steps} of {planned} steps. Call run.step once for each optimizer step, also for "
+                f"one that is skipped; for shorter epochs give Run(…, steps_per_epoch={p.done_steps}); to end the "
+                "training here call run.finish() before the break"
+            )
+
+    def see_room(self) -> None:
+        """See that one more step belongs to the epoch.
+
+        Raises:
+            UsageError: All its steps are done.
+        """
+        p, planned = self._progress, self.sampler.steps_per_epoch
+        if p.done_steps >= planned:
+            raise exits.UsageError(
+                f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "
+                f"optimizer step (of {self.sampler.window} batches), in a loop over run.epochs() and run.batches()"
+            )
+
+    def see_entered(self) -> None:
+        """See, when a run is left, that its epochs were counted.
+
+        Raises:
+            UsageError: A whole epoch was trained on without a loop over them.
+        """
+        if not self.entered and self._progress.done_steps >= self.sampler.steps_per_epoch > self._from:
+            raise exits.UsageError(
+                "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: loop over it"
+            )
 
     def pass_over(self, report: Report) -> None:
         """Count the steps that are left out next, without a batch and without a change of the weights."""
@@ -106,6 +163,10 @@ class Course:
                 self.stream.pass_over(self.sampler.accumulate)
             report.say(f"step {p.step} is left out")
             report.event("left-out", p.step)
+
+    def _first(self) -> None:
+        self.asked = True
+        self._restore_rng()
 
     def _position(self) -> Position:
         p = self._progress
@@ -121,13 +182,30 @@ class Course:
         return {step for step in steps if is_left_out(first + step, p.left_out)}
 
 
+def order_of(
+    samples: int, batch_size: int, seed: int, epochs: int, steps_per_epoch: Optional[int], accumulate: int
+) -> EpochSampler:
+    """Return the order of the data, from what a person has given.
+
+    Raises:
+        UsageError: It makes no order.
+    """
+    for name, value in (("samples", samples), ("batch_size", batch_size), ("epochs", epochs)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise exits.UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
+    try:
+        return EpochSampler(samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+    except ValueError as error:
+        raise exits.UsageError(str(error)) from error
+
+
 def steps_of(stream: Any, accumulate: int) -> int:
     """Return the optimizer steps that one pass of `stream` gives.
 
     Raises:
-        ValueError: It has no length.
+        UsageError: It has no length.
     """
     try:
         return max(1, len(stream) // accumulate)
     except TypeError:
-        raise ValueError("a stream without a length needs steps_per_epoch") from None
+        raise exits.UsageError("a stream without a length needs steps_per_epoch") from None

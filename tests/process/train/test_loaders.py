@@ -322,7 +322,7 @@ class TestStream:
 
 def test_a_run_needs_to_know_its_length(tmp_path: Path) -> None:
     model = torch.nn.Linear(1, 1)
-    with pytest.raises(ValueError, match="without a length needs steps_per_epoch"):
+    with pytest.raises(UsageError, match="without a length needs steps_per_epoch"):
         Run(tmp_path / "run", model=model, epochs=1, stream=iter([1]), options=Options())
     run = Run(tmp_path / "run", model=model, epochs=1, samples=4, batch_size=2)
     with run, pytest.raises(UsageError, match="has no stream"):
