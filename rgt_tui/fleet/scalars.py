@@ -23,7 +23,7 @@ _LATEST = (
 BEST_OF = "val_loss"
 """The metric whose lowest finite value is a run's best."""
 TOTAL = "total_steps"
-"""Not a curve: how many steps the run will have, said once at its start."""
+"""Not a curve: how many steps the run will have, said when it changes; 0 = it is not known any more."""
 MANY_STEPS = 1e15
 MOST_SERIES = 10_000
 """Curves of one run; more names are no metrics."""
@@ -92,7 +92,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
         for name, raw in point.values.items():
             value = number(raw)
             if name == TOTAL:
-                total = int(value) if value is not None and 0 < value < MANY_STEPS else total
+                total = int(value) if value is not None and 0 < value < MANY_STEPS else None
             elif value is not None:
                 new.setdefault(name, []).append((point.step, value))
                 latest[name] = value
@@ -134,8 +134,8 @@ def _resumes(run: RunState, frame: Scalars) -> tuple[Resume, ...]:
 
 
 def _progress(run: RunState, frame: Scalars, now: float, skew: float) -> dict[str, float]:
-    if not frame.points:
-        return {}
+    if not frame.points or frame.source.endswith(f"#{TOTAL}"):
+        return {}  # how many steps there will be is told where that was said, and moves nothing
     last = frame.points[-1]
     changes: dict[str, float] = {"step": last.step}
     if last.epoch is not None:

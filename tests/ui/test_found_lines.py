@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rgt_tui.model.protocol import FoundRun
-from rgt_tui.model.run import RunState
+from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, running_box
@@ -49,3 +50,27 @@ def test_the_end_is_a_warning() -> None:
     gone = msgspec.structs.replace(RUN, alive=False, ended=NOW)
     box = msgspec.structs.replace(running_box("a"), queues=(), runs=(), found=(gone,))
     assert Tone.WARN in {span.tone for span in queue_lines(box, 100, NOW)[0]}
+
+
+@pytest.mark.parametrize(
+    ("steps", "dropped", "expected"),
+    [
+        ((10, 20, 30), 0, "2m05 of about 20m50"),
+        ((1, 2, 30), 0, "2m05 of about 20m50"),
+        ((5000, 5010, 5020), 0, "2m05"),
+        ((5000,), 0, "2m05"),
+        ((), 0, "2m05"),
+        ((10, 20, 30), 7, "2m05"),
+    ],
+)
+def test_how_long_it_takes_is_told_where_its_steps_are_its_own(
+    steps: tuple[int, ...], dropped: int, expected: str
+) -> None:
+    curve = Series(list(steps), [1.0] * len(steps), dropped=dropped)
+    run = RunState("exp/train.py", step=30, total_steps=300, series={"loss": curve})
+    (only,) = lines(RUN, runs=(run,))
+    assert f"{expected}  tmux" in only
+    resumed = msgspec.structs.replace(run, resumes=(Resume(step=10, reason="", index=1),))
+    assert "2m05  tmux" in lines(RUN, runs=(resumed,))[0]
+    unknown = msgspec.structs.replace(run, total_steps=None)
+    assert "2m05  tmux" in lines(RUN, runs=(unknown,))[0]

@@ -49,6 +49,8 @@ else:
     Start = namedtuple("Start", "before x why")
     Problem = namedtuple("Problem", "path offset reason")
 
+TOTAL = "rgt/total_steps"
+"""Tag of how many steps the run will have, said when it changes; 0 = it is not known any more."""
 STEP, EPOCH, SAMPLES, TIME = "step", "epoch", "samples", "time"
 POINTS = 5000
 """Points after which a read ends; the record that reaches the limit is read to its end."""

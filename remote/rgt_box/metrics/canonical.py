@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
+from rgt_box.metrics.base import TOTAL
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Iterable
 
-METRICS = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "epoch")
+METRICS = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "epoch", "total_steps")
 
 NAMES = {
     "loss": (
@@ -75,6 +77,7 @@ NAMES = {
         "*samples_per_second",
     ),
     "epoch": ("epoch", "train/epoch"),
+    "total_steps": (TOTAL,),
 }
 """Lower-case names by preference; ``*`` stands for anything."""
 

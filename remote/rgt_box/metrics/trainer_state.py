@@ -8,12 +8,13 @@ same rows, so only the later ones are decoded; other bytes mean another course (
 from __future__ import annotations
 
 import os
+import re
 import zlib
 
 from rgt_box.files import open_regular
 from rgt_box.metrics import rows
 from rgt_box.metrics.appended import BUDGET, Window
-from rgt_box.metrics.base import MAX_TAGS, Reader
+from rgt_box.metrics.base import MAX_TAGS, STEP, TOTAL, Point, Reader
 from rgt_box.metrics.json_rows import JsonRows, ascii_keys
 from rgt_box.metrics.numbers import flatten
 from rgt_box.metrics.rows import Layout
@@ -28,6 +29,10 @@ LAYOUT = Layout(("step",))
 MAX_BYTES = 1 << 30
 KEY = b'"log_history"'
 PART = 1 << 20
+TAIL = 64 << 10
+"""Bytes behind the history in which its plan is looked for: the keys are sorted, and the long ones stand before."""
+_STEP = re.compile(rb'"global_step": {0,4}(\d{1,15})\b')
+_TOTAL = re.compile(rb'"max_steps": {0,4}(\d{1,15})\b')
 
 
 class TrainerState(Reader):
@@ -72,10 +77,21 @@ class TrainerState(Reader):
                     batch.more, state["done"] = True, False
                     return
                 row = history.next()
+            planned(window, state, history.at, batch)
         except EOFError:
             pass  # it is being written: the next version has the rest
         except ValueError as error:
             batch.problem(history.at, "log_history: %s" % error)
+
+
+def planned(window: Window, state: dict[str, Any], at: int, batch: Batch) -> None:
+    """Add how many steps the run will have, where the file says it behind its history, which ends at `at`."""
+    step = _STEP.search(window.at(0, min(PART, state["start"])))
+    total = _TOTAL.search(window.at(at, TAIL))
+    if step is None or total is None or int(total.group(1)) in (0, state.get("total")):
+        return
+    state["total"] = int(total.group(1))
+    batch.points.append(Point(TOTAL, STEP, float(step.group(1)), float(state["total"]), None))
 
 
 def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, Any]:
@@ -87,7 +103,7 @@ def renewed(window: Window, state: dict[str, Any], batch: Batch) -> dict[str, An
     if known > 0:
         same = start + known <= window.size and checksum(window, start, start + known) == state["crc"]
         if same:
-            return {"start": start, "offset": start + known, "crc": state["crc"], "done": False}
+            return {**state, "start": start, "offset": start + known, "done": False}
         if not closes(window, start):
             return {}
         batch.reset = True

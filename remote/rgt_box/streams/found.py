@@ -271,8 +271,8 @@ class FoundScalars:
     def _frames(self, runs: dict[str, dict[str, Curve]]) -> Iterator[dict[str, Any]]:
         for run, curves in sorted(runs.items()):
             # One axis per run: a step of one curve beside an epoch of another would be taken for the same.
-            lead = next(metric for metric in WIRED if metric in curves) if set(WIRED) & set(curves) else None
-            if lead is None:
+            lead = next((metric for metric in WIRED if metric in curves), None)
+            if lead is None or lead == "total_steps":
                 continue
             if not run:
                 self.is_read_exactly = preference(curves[lead].source.kind) < preference("console")
@@ -309,7 +309,7 @@ def _written(path: str) -> float | None:
         return None
 
 
-WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput")
+WIRED = ("loss", "eval_loss", "lr", "grad_norm", "throughput", "total_steps")
 
 
 def wire_name(metric: str, curve: Curve) -> str:

@@ -12,6 +12,9 @@ from rgt_tui.ui.verdict import cells_of
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
 from rgt_tui.ui.widgets.why import cell_mark
 
+MOST_OFF = 2
+"""A curve that counts from 0 begins within so many of its own intervals."""
+
 
 def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     """Return a line for each cell of all queues, and the queue's own trouble."""
@@ -50,12 +53,14 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
     for found in box.found:
         glyph, tone = (glyphs().ok, Tone.TEXT) if found.alive else (glyphs().stopped, Tone.WARN)
         place = f" {clean(found.place)}" if found.place else ""
-        took = compact_time((box_now if found.alive or found.ended is None else found.ended) - found.started)
+        took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
-            how = (Span(_progress(runs.get(found.name))), dim(f"  {took}"))
+            run = runs.get(found.name)
+            left = _remaining(run, took) if run is not None and _from_its_start(run) else ""
+            how = (Span(_progress(run)), dim(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
-            how = (Span("ended", Tone.WARN), dim(f", {code}  after {took}"))
+            how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
         where = dim(f"  {clean(found.session)}{place}")
         out.append(line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where))
         out += [line(dim(f"  {clean(note)}")) for note in found.notes[:2]]
@@ -108,6 +113,15 @@ def _progress(run: RunState | None) -> str:
     share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
     loss = f"  loss {number(run.loss)}" if run.loss is not None else ""
     return f"step {thousands(run.step)}{total}{share}{loss}"
+
+
+def _from_its_start(run: RunState) -> bool:
+    """Tell whether a training's steps are those of the process that runs: one that resumed made some of them before."""
+    loss = run.series.get("loss")
+    if run.resumes or loss is None or loss.dropped or len(loss) < MOST_OFF:
+        return False
+    steps = loss.columns()[0]
+    return steps[0] <= MOST_OFF * (steps[1] - steps[0])
 
 
 def _remaining(run: RunState | None, took: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,32 @@ class Curves:
 
     def steps(self, metric: str = "loss") -> list[int]:
         return [step for step, _ in self.points.get(metric, [])]
+
+
+def test_totals_of_a_bar_and_of_a_trainer_state_come_as_points_of_their_own(
+    agent: Agent, tmp_path: Path
+) -> None:
+    def bar(step: int) -> str:
+        return f"steps: {step}%|█| {step}/300 [00:00<00:06, 49.04it/s, loss=0.5]\r"
+
+    job = make_job(tmp_path / "job", ["true"], ["a"])
+    log = job / "logs" / "a.log"
+    log.parent.mkdir()
+    log.write_text("".join(map(bar, range(1, 100))))
+    curves = Curves(agent, jobs=[str(job)])
+    curves.until(lambda: curves.steps() == list(range(1, 100)) and "total_steps" in curves.points)
+    assert curves.points["total_steps"] == [(1, 300.0)]
+    with log.open("a") as file:
+        file.write("".join(map(bar, [*range(100, 301), 1, 2])))
+    curves.until(lambda: curves.steps()[-1:] == [302] and len(curves.points["total_steps"]) == 2)
+    assert curves.points["total_steps"] == [(1, 300.0), (301, 0.0)]
+
+    state = tmp_path / "tuned" / "trainer_state.json"
+    state.parent.mkdir()
+    row = {"epoch": 0.1, "loss": 2.5, "step": 5}
+    state.write_text(json.dumps({"global_step": 5, "log_history": [row], "max_steps": 50}, indent=2))
+    tuned = Curves(agent, runs=[str(tmp_path / "t*")])
+    tuned.until(lambda: tuned.points.get("total_steps") == [(5, 50.0)] and tuned.steps() == [5])
 
 
 def rows(first: int, last: int) -> str:

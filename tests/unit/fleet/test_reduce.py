@@ -206,6 +206,15 @@ def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
     assert run.series == {}
 
 
+@pytest.mark.parametrize("odd", [0.0, -1.0, 1e15, "nan", None])
+def test_a_total_that_is_not_known_any_more_is_unknown_and_the_step_stays(odd: float | str | None) -> None:
+    state = feed(HELLO, scalars([(7, 2.0)]))
+    for value, total in ((400.0, 400), (odd, None)):
+        told = ScalarPoint(1, None, None, {"total_steps": value})
+        state = feed(replace(scalars([]), source="/m#total_steps", points=(told,)), state=state)
+        assert (state.runs[0].total_steps, state.runs[0].step) == (total, 7)
+
+
 def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

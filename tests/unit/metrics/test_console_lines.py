@@ -214,6 +214,46 @@ def test_a_bar_counts_on_over_epochs_and_begins_anew_after_a_restart() -> None:
     assert [row.step for row in rows] == [50, 100, 120, 200, 210, 5]
 
 
+def bars(desc: str, epochs: range, total: int = 10, post: str = "") -> list[str]:
+    """The last drawn state of a bar per epoch."""
+    return [f"{desc.format(n)}: 100%|█| {total}/{total} [00:00<00:00, 9it/s, loss=0.5{post}]" for n in epochs]
+
+
+@pytest.mark.parametrize(
+    ("lines", "steps", "totals"),
+    [
+        (bars("Epoch {}", range(1, 4)), [10, 20, 30], [0, 0, 0]),
+        (bars("Epoch {}", range(3)), [10, 20, 30], [0, 0, 0]),
+        (bars("Epoch {}/3", range(1, 4)), [10, 20, 30], [30, 30, 30]),
+        (bars("Epoch {} of 3", range(1, 4)), [10, 20, 30], [30, 30, 30]),
+        (bars("Epoch {} / 3", range(1, 4)), [10, 20, 30], [30, 30, 30]),
+        (bars("Epoch [{}/3]", range(1, 4)), [10, 20, 30], [30, 30, 30]),
+        (bars("Epoch {}/3", range(3)), [10, 20, 30], [30, 30, 30]),
+        (bars("Epoch {}/3", range(2, 5)), [20, 30, 40], [30, 30, 0]),
+        (bars("Epoch {}", range(1, 3), post=", v_num=2"), [20, 30], [0, 0]),
+        (bars("Epoch {}", range(2, 4)), [30, 40], [0, 0]),
+        (bars("Epoch {}", range(1, 3)) + bars("Epoch {}", range(2)), [10, 20, 10, 20], [0] * 4),
+    ],
+)
+def test_epochs_of_bars_count_on_from_the_first_one(
+    lines: list[str], steps: list[int], totals: list[int]
+) -> None:
+    rows = read("lightning", *lines)
+    assert ([row.step for row in rows], [row.total for row in rows]) == (steps, totals)
+
+
+def test_the_total_of_a_bar_is_known_until_it_begins_anew() -> None:
+    bar = "{0}%|█| {0}/100 [00:00<00:00, 9it/s, loss=0.5]"
+    assert [row.total for row in read("tqdm", *[bar.format(n) for n in (50, 100, 20)])] == [100, 100, 0]
+    assert [row.total for row in read("tqdm", "7it [00:00, 9it/s, loss=0.5]")] == [0]
+
+
+def test_the_trainers_bar_tells_the_total_with_the_step() -> None:
+    bars = [f"  {n}%|█| {n}/40 [00:00<00:00, 9it/s]" for n in (4, 5)]
+    (row,) = read("hf", bars[0], "{'loss': 1.5, 'learning_rate': 1e-4, 'epoch': 0.5}", bars[1])
+    assert (row.step, row.total) == (5, 40)
+
+
 def test_a_bar_repeats_an_evaluation_that_is_shown_once() -> None:
     bar = "Epoch 0: 10%|█| {}/10 [00:00<00:00, 9it/s, loss=0.5, val_loss={}]"
     check = "Validation DataLoader 0: 100%|█| 2/2 [00:00<00:00, 9it/s]"

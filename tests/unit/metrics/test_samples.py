@@ -73,13 +73,13 @@ SAMPLES: list[tuple[str, str, int, int, int, Series]] = [
     (
         "hf_trainer",
         "hf_trainer/checkpoint-20/trainer_state.json",
-        *(11, 32, 0),
+        *(12, 33, 0),
         {"loss": ("step", 4, 0, 20, 3.9002235412597654), "eval_loss": ("step", 1, 0, 20, 3.895179271697998)},
     ),
     (
         "hf_trainer",
         "hf_trainer/checkpoint-40/trainer_state.json",
-        *(11, 64, 0),
+        *(12, 65, 0),
         {
             "loss": ("step", 8, 0, 40, 3.8949180603027345),
             "eval_loss": ("step", 2, 0, 40, 3.893690824508667),

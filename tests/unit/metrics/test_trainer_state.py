@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rgt_box.metrics import json_rows, trainer_state
+from rgt_box.metrics.base import TOTAL
 from rgt_box.metrics.kinds import open_reader
 
 from tests.unit.metrics.makers import FIXTURES, Follower
@@ -17,12 +18,13 @@ def row(step: int, loss: float = 1.0, **more: Any) -> dict[str, Any]:
     return {"epoch": step / 50, "grad_norm": 0.5, "loss": loss, "step": step, **more}
 
 
-def write(path: Path, history: list[dict[str, Any]], indent: int | None = 2) -> None:
+def write(path: Path, history: list[dict[str, Any]], indent: int | None = 2, **more: Any) -> None:
     state: dict[str, Any] = {
         "best_metric": None,
         "global_step": len(history),
         "log_history": history,
         "stateful_callbacks": {},
+        **more,
     }
     path.write_text(json.dumps(state, indent=indent, sort_keys=True) + "\n")
 
@@ -85,13 +87,36 @@ def test_a_torn_write_keeps_the_old_points_wherever_it_is_cut(tmp_path: Path, in
         assert (losses(each), each.resets) == ([(5, 1.0), (10, 1.0), (15, 1.0)], 0)
 
 
+@pytest.mark.parametrize("indent", [2, None])
+def test_the_plan_behind_the_history_is_told_when_it_changes(tmp_path: Path, indent: int | None) -> None:
+    path = tmp_path / "trainer_state.json"
+    each = follower(path, 1)
+    for steps, most in ((5, 100), (10, 100), (15, 300), (15, 0), (15, -1)):
+        write(path, [row(step) for step in range(5, steps + 1, 5)], indent, max_steps=most, global_step=steps)
+        each.poll()
+    assert [point[1:4] for point in each.points if point[0] == TOTAL] == [
+        ("step", 5.0, 100.0),
+        ("step", 15.0, 300.0),
+    ]
+    assert losses(each) == [(5, 1.0), (10, 1.0), (15, 1.0)]
+
+
+def test_a_max_steps_among_the_rows_is_no_plan(tmp_path: Path) -> None:
+    path = tmp_path / "trainer_state.json"
+    write(path, [row(5, max_steps=7, global_step=3)])
+    each = follower(path)
+    each.poll()
+    assert [point for point in each.points if point[0] == TOTAL] == []
+
+
 def test_the_sample_in_two_saves(tmp_path: Path) -> None:
     path = tmp_path / "trainer_state.json"
     each = follower(path, 3)
     for step in (20, 40):
         path.write_bytes((FIXTURES / f"hf_trainer/checkpoint-{step}/trainer_state.json").read_bytes())
         each.poll()
-    assert (each.resets, len(each.points), losses(each)[-1]) == (0, 68, (40.0, 3.8949180603027345))
+    assert (each.resets, len(each.points), losses(each)[-1]) == (0, 69, (40.0, 3.8949180603027345))
+    assert [point[:4] for point in each.points if point[0] == TOTAL] == [(TOTAL, "step", 20.0, 40.0)]
 
 
 def test_reading_goes_on_inside_a_long_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,7 @@ _NOT_TRAINING = re.compile(
     re.I,
 )
 _NOT_STEPS = ("examples/s", "B/s", "files/s", "tokens/s")
-_EPOCH = re.compile(r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(/\d{1,9})?\]?", re.I)
+_EPOCH = re.compile(r"^\W*Epoch:?\s{0,4}\[?(\d{1,9})(?:(?:\s?/\s?|\s{1,4}of\s{1,4})(\d{1,9}))?\]?", re.I)
 _TUNE = re.compile(r"^(\d{1,9})\|(\d{1,15})\|Loss: (%s)" % NUM, re.I)
 _NUMBER = re.compile(NUM, re.I)
 _WORDLESS = re.compile(r"[\W\d_]+")
@@ -124,13 +124,23 @@ def _lightning(line: str, state: Dict[str, Any]) -> List[Row]:
         return []
     if not bar.total:
         return []
-    epoch = int(found.group(1))
-    first = 1 if found.group(2) else 0  # "Epoch 1/3" counts from 1, Lightning's "Epoch 0" from 0
+    epoch, epochs = int(found.group(1)), found.group(2)
     values = _values(bar, state)
-    if not values or bar.n < 1 or epoch < first:
+    if not values or bar.n < 1:
         return []
+    first = _first(epoch, epochs is not None, "v_num=" in bar.post, state)
     step = (epoch - first) * bar.total + bar.n
-    return [Row(values, int(step))] if step < 1e15 else []
+    total = int(epochs) * bar.total if epochs else 0.0
+    return [Row(values, int(step), total=total if step <= total < 1e15 else 0.0)] if step < 1e15 else []
+
+
+def _first(epoch: int, counted: bool, lightning: bool, state: Dict[str, Any]) -> int:
+    """Return the number of the first epoch: 0 as Lightning counts, or 1; a log that begins later does not tell."""
+    known = state.get("first")
+    if known is None:
+        known = 1 if epoch and not lightning and (counted or epoch == 1) else 0
+    state["first"] = min(known, epoch)
+    return int(state["first"])
 
 
 def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
@@ -155,7 +165,9 @@ def _tqdm(line: str, state: Dict[str, Any]) -> List[Row]:
         del bars[next(iter(bars))]
     bars[stream] = [bar.n, bar.total, base]
     step = base + bar.n
-    return [Row(values, int(step), stream=stream)] if step < 1e15 else []
+    # A bar that has begun anew is one of several, and nobody says of how many.
+    whole = bar.total if not base and bar.n <= bar.total < 1e15 else 0.0
+    return [Row(values, int(step), stream=stream, total=whole)] if step < 1e15 else []
 
 
 LIGHTNING = Format(

@@ -70,7 +70,7 @@ def _advance(n: float, total: float, desc: str, state: Dict[str, Any]) -> List[R
     if state.setdefault("total", total) != total or "row" not in state:
         return []
     rows = flush(state)
-    rows[0].step = int(n)
+    rows[0].step, rows[0].total = int(n), total
     return rows
 
 

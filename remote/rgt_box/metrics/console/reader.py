@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 from rgt_box.metrics.appended import BUDGET, WINDOW, Appended
-from rgt_box.metrics.base import MAX_TAGS, Point
+from rgt_box.metrics.base import MAX_TAGS, TOTAL, Point
 from rgt_box.metrics.console.choose import Chooser
 from rgt_box.metrics.console.text import PIECE, clean, complete
 
@@ -57,7 +57,7 @@ class ConsoleReader(Appended):
                 state["skip"] = True
                 offset += len(data)
         if not batch.more:
-            _add(batch, chooser.flush() if self._ended else chooser.settle())
+            _add(batch, chooser.flush() if self._ended else chooser.settle(), state)
         state["offset"] = offset
         state["console"] = chooser.pack()
         self.source = "console:" + chooser.format if chooser.format else "console"
@@ -81,10 +81,11 @@ class ConsoleReader(Appended):
         place = rows[0].place() if over else None
         if place is not None:
             batch.start(place[1], "the output is now read as %s" % chooser.format)
-        _add(batch, rows)
+            state.pop("total", None)
+        _add(batch, rows, state)
 
 
-def _add(batch: Batch, rows: list[Row]) -> None:
+def _add(batch: Batch, rows: list[Row], state: dict[str, Any]) -> None:
     for row in rows:
         place = row.place()
         if place is None:
@@ -95,3 +96,6 @@ def _add(batch: Batch, rows: list[Row]) -> None:
             values = dict(values, epoch=row.epoch)
         for tag, y in list(values.items())[:MAX_TAGS]:
             batch.points.append(Point(tag, kind, float(x), y, None))
+        if row.total is not None and kind == "step" and row.total != state.get("total", 0.0):
+            state["total"] = row.total
+            batch.points.append(Point(TOTAL, kind, float(x), row.total, None))

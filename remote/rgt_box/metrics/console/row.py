@@ -26,10 +26,11 @@ class Row:
         epoch: Epoch, where the line tells it (fractional where the program prints it so).
         samples: Samples seen, where the line counts in these.
         stream: Which of several bars or loops of the same format printed it; "" where there is one.
+        total: Steps that the run will have, where the line tells them; 0 = they turn out to be unknown.
         weak: True for numbers that many programs print beside their own: they do not vote for a format.
     """
 
-    __slots__ = ("epoch", "samples", "step", "stream", "values", "weak")
+    __slots__ = ("epoch", "samples", "step", "stream", "total", "values", "weak")
 
     def __init__(
         self,
@@ -39,9 +40,10 @@ class Row:
         samples: Optional[int] = None,
         weak: bool = False,
         stream: str = "",
+        total: Optional[float] = None,
     ) -> None:
         self.values, self.step, self.epoch, self.samples = values, step, epoch, samples
-        self.weak, self.stream = weak, stream
+        self.weak, self.stream, self.total = weak, stream, total
 
     def place(self) -> tuple[str, float] | None:
         """Return (kind of x, x): the step where it is known, else the epoch, else the samples."""
@@ -54,7 +56,7 @@ class Row:
     def pack(self) -> list[Any]:
         """Return the row as JSON can keep it; `unpack` is its reverse."""
         values = {tag: y if math.isfinite(y) else repr(y) for tag, y in self.values.items()}
-        return [values, self.step, self.epoch, self.samples, self.weak, self.stream]
+        return [values, self.step, self.epoch, self.samples, self.weak, self.stream, self.total]
 
     @classmethod
     def unpack(cls, packed: list[Any]) -> Row:
