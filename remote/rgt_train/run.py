@@ -23,7 +23,8 @@ from rgt_train.assembling import (
 )
 from rgt_train.cadence import Cadence, Failures
 from rgt_train.culprit import culprit
-from rgt_train.data.course import Course, Part, order_of, steps_of
+from rgt_train.data.course import Course, Part, steps_of
+from rgt_train.data.own_order import Order, lengths, order_of
 from rgt_train.data.seeded import Seeded
 from rgt_train.data.stream import Stream
 from rgt_train.durable import StrPath, make_dirs
@@ -79,8 +80,12 @@ class Run:
         ema: See `optimizer`.
         extra: A person's own state, such as a patience counter: a dictionary of plain values (and of objects with
             `state_dict`), which a resume fills, or an object with `state_dict` and `load_state_dict`.
-        epochs: Epochs in all.
-        samples: How many samples an epoch shuffles.
+        epochs: Epochs in all; may be left out where `max_steps` is given.
+        max_steps: Optimizer steps in all, after which the run ends, in the middle of an epoch if need be.
+        samples: How many samples an epoch shuffles. Without `samples`, `sampler` and `stream` there are no data, and an
+            epoch has `steps_per_epoch` steps (see `steps`).
+        sampler: Instead of `samples`: a sampler or batch sampler of torch's, or a function of the epoch that returns
+            indices or lists of them. It is the same for all ranks.
         batch_size: Samples in a batch, over all ranks.
         stream: Instead of `samples`: an iterable of batches with its own order, such as a ``StatefulDataLoader``;
             then give `steps_per_epoch`, or a stream that has a length.
@@ -107,8 +112,10 @@ class Run:
         out: StrPath,
         *,
         model: Union[torch.nn.Module, Mapping[str, torch.nn.Module]],
-        epochs: int,
+        epochs: Optional[int] = None,
+        max_steps: Optional[int] = None,
         samples: int = 0,
+        sampler: Optional[Order] = None,
         batch_size: int = 1,
         stream: Optional[Iterable[Any]] = None,
         optimizer: Optional[Parts] = None,
@@ -137,10 +144,9 @@ class Run:
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
             samples = steps_per_epoch * accumulate * batch_size
-        self.sampler = order_of(samples, batch_size, seed, epochs, steps_per_epoch, accumulate)
-        self.epochs_total = epochs
+        self.sampler = order_of(sampler, samples, batch_size, seed, steps_per_epoch, accumulate, max_steps)
+        self.epochs_total, self.total_steps = lengths(epochs, max_steps, self.sampler.steps_per_epoch)
         self._over = False
-        self.total_steps = epochs * self.sampler.steps_per_epoch
         self.progress = Progress()
         self._models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
         self._lock: Any  # a `RunLock`, or a `NoLock`
@@ -170,7 +176,13 @@ class Run:
         self._rng: Optional[Dict[str, Any]] = None
         self._grads: Dict[str, Dict[str, torch.Tensor]] = {}
         self._course = Course(
-            self.sampler, self.progress, streamed, self._ranks.rank, self._ranks.world, self._begin_batches
+            self.sampler,
+            self.total_steps,
+            self.progress,
+            streamed,
+            self._ranks.rank,
+            self._ranks.world,
+            self._begin_batches,
         )
         self._state.data = self._course.facts
         self._reseed: Optional[int] = None
@@ -210,6 +222,9 @@ class Run:
                 return
             self._course.account()
             self._standing.next_epoch()
+            if self._course.is_cut:
+                self._over = True
+                break
             self.progress.next_epoch()
             self._course.pass_over(self._report)
         self.restore_rng()  # nobody asked for a batch where the checkpoint is of the very end
@@ -241,6 +256,14 @@ class Run:
         Random transforms then give the same bits after a resume in the middle of an epoch, for any number of workers.
         """
         return self._course.seed(dataset)
+
+    def steps(self) -> Iterator[int]:
+        """Yield the steps that are left of the epoch, numbered from 0 over the run: for a loop without a data set.
+
+        Raises:
+            UsageError: `step` was not called in one.
+        """
+        return self._course.steps()
 
     def stream(self) -> Iterator[Any]:
         """Yield the batches of the stream that are left in this epoch.
@@ -528,8 +551,8 @@ class Run:
         """Do what every rank does when the state is there."""
         o, p, restored = self.options, self.progress, self._restored
         self._standing = Standing(
-            self._state, self.sampler, list(self._optimizers.values()), self._persister.before_change,
-            self._report.say,
+            self._state, self.sampler.window, lambda: self._course.is_over, list(self._optimizers.values()),
+            self._persister.before_change, self._report.say,
         )  # fmt: skip
         self._rng = restored.rng if restored else None
         self._grads = dict(restored.grads) if restored else {}
@@ -644,7 +667,7 @@ class Run:
         here = p.epoch, p.step, p.micro
         if self._rng is not None or self._reseed is not None:
             self._looked = here, self._rng, self._reseed, self._grads
-        elif self._looked and self._looked[0] == here and p.done_steps < self.sampler.steps_per_epoch:
+        elif self._looked and self._looked[0] == here and not self._course.is_over:
             _, self._rng, self._reseed, self._grads = self._looked
         self.restore_rng()
 

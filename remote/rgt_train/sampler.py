@@ -62,13 +62,15 @@ class EpochSampler:
                 f"not {samples}, {batch_size}, {accumulate}"
             )
         self.samples, self.batch_size, self.seed, self.accumulate = samples, batch_size, seed, accumulate
-        available = max(1, -(-samples // batch_size) // accumulate)
+        self.count = -(-samples // batch_size)
+        """Batches of an epoch."""
+        available = max(1, self.count // accumulate)
         if steps_per_epoch is not None and not 1 <= steps_per_epoch <= available:
             raise ValueError(
                 f"steps_per_epoch is {steps_per_epoch}, but {samples} samples give 1 to {available}"
             )
         self.steps_per_epoch = steps_per_epoch or available
-        self.window = min(accumulate, -(-samples // batch_size))
+        self.window = min(accumulate, self.count)
         """Batches of one step."""
 
     def order(self, epoch: int) -> torch.Tensor:
@@ -76,14 +78,18 @@ class EpochSampler:
         generator = torch.Generator().manual_seed(mix(self.seed, epoch))
         return torch.randperm(self.samples, generator=generator)
 
-    def numbers(self, done_steps: int = 0, left_out: Container[int] = ()) -> List[int]:
+    def numbers(
+        self, done_steps: int = 0, left_out: Container[int] = (), steps: Optional[int] = None
+    ) -> List[int]:
         """Return the numbers of the batches of an epoch that are left after `done_steps` optimizer steps.
 
         Args:
             done_steps: Steps that are done.
             left_out: Steps of the epoch, from 0, whose batches are not to be trained on.
+            steps: Steps it has, where it is cut off before `steps_per_epoch`.
         """
-        last = min(self.steps_per_epoch * self.accumulate, -(-self.samples // self.batch_size))
+        whole = self.steps_per_epoch if steps is None else steps
+        last = min(whole * self.accumulate, self.count)
         first = done_steps * self.accumulate
         return [number for number in range(first, last) if number // self.accumulate not in left_out]
 
@@ -92,15 +98,20 @@ class EpochSampler:
         batch: List[int] = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
         return batch
 
-    def size(self, number: int) -> int:
-        """Return the number of samples in batch `number` of an epoch."""
+    def cutter(self, epoch: int) -> Callable[[int], List[int]]:
+        """Return what gives the samples of a batch of `epoch` by its number."""
+        order = self.order(epoch)
+        return lambda number: self.cut(order, number)
+
+    def size(self, number: int, epoch: int) -> int:
+        """Return the number of samples in batch `number` of `epoch`."""
         return max(0, min(self.batch_size, self.samples - number * self.batch_size))
 
     def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
         """Yield the batches of `epoch` that `numbers` names, for a single rank."""
-        order = self.order(epoch)
+        cut = self.cutter(epoch)
         for number in self.numbers(done_steps, left_out):
-            yield self.cut(order, number)
+            yield cut(number)
 
     def state(self) -> Dict[str, int]:
         """Return what must be equal for a cursor to keep its meaning."""
@@ -151,6 +162,7 @@ class Position:
         skip: Batches of the next step that are done: it was left in the middle of its accumulation.
         left_out: Steps of the epoch, from 0, that are not trained on.
         seeded: Whether the indices must carry the seeds of their samples.
+        steps: Steps of the epoch, where it is cut off before its end.
     """
 
     epoch: int
@@ -158,6 +170,7 @@ class Position:
     skip: int = 0
     left_out: AbstractSet[int] = frozenset()
     seeded: bool = False
+    steps: Optional[int] = None
 
 
 class BatchPlan:
@@ -230,22 +243,22 @@ class BatchPlan:
     def _look(self, at: Position) -> None:
         self._at = at
         left_out = {step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch}
-        self._numbers = self._sampler.numbers(at.done_steps, left_out)[at.skip :]
+        self._numbers = self._sampler.numbers(at.done_steps, left_out, at.steps)[at.skip :]
 
     def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
         epoch = at.epoch
-        order = self._sampler.order(epoch)
+        cut = self._sampler.cutter(epoch)
         self._before_first()
         for asked, number in enumerate(numbers, at.skip):
             steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
             if not self.ahead and 0 < steps <= _LOOKS and self._where().done_steps - at.done_steps < steps:
                 self.ahead = True
-            mine = self._slice(self._sampler.cut(order, number))
+            mine = self._slice(cut(number))
             if mine:
                 yield [SampleIndex(index, self._sampler.seed, epoch) for index in mine] if told else mine
 
     def _sizes(self, position: int) -> Tuple[int, int]:
-        whole = self._sampler.size(self._numbers[position])
+        whole = self._sampler.size(self._numbers[position], self._at.epoch)
         return len(range(self._rank, whole, self._world)), whole
 
     def _slice(self, batch: List[int]) -> List[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, Optional, Sequence
 
 from rgt_train.hooks import Hooks
-from rgt_train.sampler import EpochSampler
 from rgt_train.state import RunState
 
 
@@ -14,7 +13,8 @@ class Standing:
 
     Args:
         state: What is saved.
-        sampler: How long an epoch is.
+        window: Batches of a step.
+        epoch_over: Says whether all steps of the epoch are done.
         optimizers: What changes the weights.
         before: Called before each change of theirs.
         say: Where a slower way of saving is told.
@@ -23,12 +23,13 @@ class Standing:
     def __init__(
         self,
         state: RunState,
-        sampler: EpochSampler,
+        window: int,
+        epoch_over: Callable[[], bool],
         optimizers: Sequence[Any],
         before: Callable[[], None],
         say: Callable[[str], None],
     ) -> None:
-        self._state, self._sampler, self._say = state, sampler, say
+        self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
         self._hooks = Hooks(optimizers, before, self._captured)
         state.hooked = self._hooks.complete
         for silent in self._hooks.silent:
@@ -42,7 +43,7 @@ class Standing:
     @property
     def whole(self) -> bool:
         """Whether nothing was computed since the last step, as far as can be known, and all is in this process."""
-        batch_is_step = self._sampler.window == 1 or self._state.progress.micro > 0
+        batch_is_step = self._window == 1 or self._state.progress.micro > 0
         return self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
 
     def stepped(self) -> None:
@@ -56,7 +57,7 @@ class Standing:
         Args:
             random: Random state that is still to be put back, if there is any.
         """
-        if self._state.progress.done_steps >= self._sampler.steps_per_epoch:
+        if self._epoch_over():
             self._state.hold(random)
 
     def next_epoch(self) -> None:

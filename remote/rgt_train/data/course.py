@@ -32,6 +32,7 @@ class Course:
 
     Args:
         sampler: Order and sizes.
+        total: Steps of the run in all.
         progress: Where the run stands.
         stream: Where the data have an order of their own.
         rank: Number of this rank.
@@ -47,6 +48,7 @@ class Course:
     def __init__(
         self,
         sampler: EpochSampler,
+        total: int,
         progress: Progress,
         stream: Optional[Stream],
         rank: int,
@@ -57,9 +59,26 @@ class Course:
         self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
         self.entered = False
         self.asked = False
+        self.total = total
         self._from = 0
         self._seeded = False
         self._plans: List[BatchPlan] = []
+
+    @property
+    def planned(self) -> int:
+        """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
+        p = self._progress
+        return max(0, min(self.sampler.steps_per_epoch, self.total - (p.step - p.done_steps)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps of the epoch are done."""
+        return self._progress.done_steps >= self.planned
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the run ends before the epoch does."""
+        return self.planned < self.sampler.steps_per_epoch
 
     def facts(self) -> Dict[str, Any]:
         """Return what is known of the loading, for a checkpoint: what a resume can promise depends on it."""
@@ -97,7 +116,7 @@ class Course:
         if self.stream is None:
             raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
         p, a = self._progress, self.sampler.accumulate
-        left = (self.sampler.steps_per_epoch - p.done_steps) * a - p.micro
+        left = (self.planned - p.done_steps) * a - p.micro
         return self.stream.batches(left, self._first)
 
     def begin_epoch(self) -> None:
@@ -110,7 +129,7 @@ class Course:
         Raises:
             UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
         """
-        p, planned = self._progress, self.sampler.steps_per_epoch
+        p, planned = self._progress, self.planned
         over = f"epoch {p.epoch + 1} is over"
         if self._from >= planned:
             return
@@ -121,7 +140,8 @@ class Course:
         if not self.asked:
             raise exits.UsageError(
                 f"{over}, but its batches did not come from run.batches() (or run.stream()): a relaunch would not know "
-                "which ones are left. Use DataLoader(data, batch_sampler=run.batches())"
+                "which ones are left. Use DataLoader(data, batch_sampler=run.batches()), Run(…, sampler=…) for an "
+                "order of your own, and `for step in run.steps():` where there are no data"
             )
         if p.done_steps < planned:
             raise exits.UsageError(
@@ -136,7 +156,7 @@ class Course:
         Raises:
             UsageError: All its steps are done.
         """
-        p, planned = self._progress, self.sampler.steps_per_epoch
+        p, planned = self._progress, self.planned
         if p.done_steps >= planned:
             raise exits.UsageError(
                 f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "
@@ -149,15 +169,31 @@ class Course:
         Raises:
             UsageError: A whole epoch was trained on without a loop over them.
         """
-        if not self.entered and self._progress.done_steps >= self.sampler.steps_per_epoch > self._from:
+        if not self.entered and self._progress.done_steps >= self.planned > self._from:
             raise exits.UsageError(
                 "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: loop over it"
             )
 
+    def steps(self) -> Iterator[int]:
+        """Yield the steps that are left of this epoch, numbered over the whole run from 0.
+
+        Raises:
+            UsageError: One was not counted.
+        """
+        p = self._progress
+        self._first()
+        while not self.is_over:
+            now = p.step
+            yield now
+            if p.step == now:
+                raise exits.UsageError(
+                    "run.step was not called: call run.step(loss) in each turn of run.steps()"
+                )
+
     def pass_over(self, report: Report) -> None:
         """Count the steps that are left out next, without a batch and without a change of the weights."""
         p = self._progress
-        while p.done_steps < self.sampler.steps_per_epoch and is_left_out(p.step + 1, p.left_out):
+        while p.done_steps < self.planned and is_left_out(p.step + 1, p.left_out):
             p.advance()
             if self.stream is not None:
                 self.stream.pass_over(self.sampler.accumulate)
@@ -170,33 +206,16 @@ class Course:
 
     def _position(self) -> Position:
         p = self._progress
-        if not self.entered and p.done_steps >= self.sampler.steps_per_epoch:
+        if not self.entered and p.done_steps >= self.planned:
             return Position(p.epoch + 1, seeded=self._seeded)
-        return Position(p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded)
+        return Position(p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned)
 
     def _left_out(self) -> Set[int]:
         """Return the steps of this epoch, from 0, that are not trained on."""
         p = self._progress
         first = p.step - p.done_steps + 1
-        steps = range(self.sampler.steps_per_epoch) if p.left_out else ()
+        steps = range(self.planned) if p.left_out else ()
         return {step for step in steps if is_left_out(first + step, p.left_out)}
-
-
-def order_of(
-    samples: int, batch_size: int, seed: int, epochs: int, steps_per_epoch: Optional[int], accumulate: int
-) -> EpochSampler:
-    """Return the order of the data, from what a person has given.
-
-    Raises:
-        UsageError: It makes no order.
-    """
-    for name, value in (("samples", samples), ("batch_size", batch_size), ("epochs", epochs)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise exits.UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
-    try:
-        return EpochSampler(samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
-    except ValueError as error:
-        raise exits.UsageError(str(error)) from error
 
 
 def steps_of(stream: Any, accumulate: int) -> int:

@@ -119,7 +119,7 @@ class ZeroRedundancyOptimizer(torch.optim.SGD):
         ({"samples": 2.5}, "samples is 2.5: "),
         ({"epochs": 0}, "epochs is 0: "),
         ({"batch_size": -1}, "batch_size is -1: "),
-        ({"accumulate": 0}, "accumulate must be positive"),
+        ({"accumulate": 0}, "accumulate is 0: "),
         ({"steps_per_epoch": 9}, "steps_per_epoch is 9, but 4 samples give 1 to 4"),
         ({"stream": iter([])}, "a stream without a length needs steps_per_epoch"),
         ({"model": [torch.nn.Linear(1, 1)]}, "model is a list, not a torch.nn.Module"),
