@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from typing import Any, Mapping, Optional
 
 from transformers import TrainerCallback
 
+from rgt_train import exits
+from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, plain
 from rgt_train.durable import StrPath
 
@@ -21,6 +24,11 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
 
     The Trainer has no hook for an exception: it is told when the process ends, or trains again.
 
+    Of each checkpoint checksums are noted, SIGTERM saves after the step and ends with exit code 75, and a launch goes
+    on from the newest checkpoint that is whole::
+
+        trainer.train(resume_from_checkpoint=RgtCallback.newest_good(arguments.output_dir))
+
     Args:
         out: The run directory; the Trainer's ``output_dir`` by default.
     """
@@ -28,6 +36,15 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     def __init__(self, out: Optional[StrPath] = None) -> None:
         self._out = out
         self._recorder: Optional[Recorder] = None
+
+    @staticmethod
+    def newest_good(out: StrPath) -> Optional[str]:
+        """Return the newest checkpoint of the run directory `out` whose every byte is right; None for a fresh start.
+
+        Raises:
+            NotStarted: There are checkpoints, and none is known to be good (exit code 2).
+        """
+        return newest_good(out, glob.iglob(os.path.join(glob.escape(os.fspath(out)), "checkpoint-*")))
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start, or that it goes on."""
@@ -46,6 +63,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         }
         out = self._out if self._out is not None else args.output_dir
         self._recorder = Recorder(out, int(state.global_step), int(state.max_steps), facts)
+        if world == 1:  # several ranks would not agree on a step to save
+            self._recorder.heed_signals()
 
     def on_log(
         self, args: Any, state: Any, control: Any, logs: Optional[Mapping[str, Any]] = None, **kwargs: Any
@@ -60,8 +79,20 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             step = int(state.global_step)
             self._recorder.checkpoint(step, os.path.join(args.output_dir, f"checkpoint-{step}"))
 
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Let the Trainer save and stop, where a signal asks for it."""
+        if self._recorder is not None and self._recorder.asked:
+            control.should_save = control.should_training_stop = True
+
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Tell how it ended."""
+        """Tell how it ended.
+
+        Raises:
+            Stop: A signal asked for it (exit code 75).
+        """
         if self._recorder is not None:
-            self._recorder.end(int(state.global_step), int(state.max_steps))
-            self._recorder = None
+            step, last, asked = int(state.global_step), int(state.max_steps), self._recorder.asked
+            recorder, self._recorder = self._recorder, None
+            recorder.end(step, last, asked if step < last else None)
+            if asked and step < last:
+                raise exits.Stop(exits.PREEMPTED, asked)

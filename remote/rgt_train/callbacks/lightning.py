@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import stat
 from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
@@ -11,6 +12,8 @@ try:
 except ImportError:  # the same library under its older name
     from pytorch_lightning.callbacks import Callback
 
+from rgt_train import exits
+from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, describe, plain
 from rgt_train.durable import StrPath
 
@@ -25,6 +28,11 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``.
 
+    Of each checkpoint checksums are noted, SIGTERM saves one more after the step and ends with exit code 75, and a
+    launch goes on from the newest that is whole::
+
+        trainer.fit(module, ckpt_path=RgtLightningCallback.newest_good(trainer.default_root_dir))
+
     Args:
         out: The run directory; the Trainer's ``default_root_dir`` by default.
     """
@@ -36,6 +44,18 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._told: Dict[str, Tuple[int, ...]] = {}
         self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
+
+    @staticmethod
+    def newest_good(out: StrPath) -> Optional[str]:
+        """Return the newest checkpoint below the run directory `out` whose every byte is right; None for a fresh start.
+
+        Raises:
+            NotStarted: There are checkpoints, and none is known to be good (exit code 2).
+        """
+        pattern = os.path.join(glob.escape(os.fspath(out)), "**", "*.ckpt")
+        return newest_good(
+            out, (path for path in glob.iglob(pattern, recursive=True) if not os.path.islink(path))
+        )
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the start, or that it goes on."""
@@ -55,6 +75,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         for callback in trainer.checkpoint_callbacks:
             self._told.update(_written(callback))  # those of the launches before
         self._recorder = Recorder(out, self._step, self._total(trainer), facts)
+        if int(trainer.world_size) == 1:  # several ranks would not agree on a step to save
+            self._recorder.heed_signals()
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -65,6 +87,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             return
         self._step = step
         self._tell_checkpoints(trainer)
+        if self._recorder.asked and step < self._total(trainer):
+            self._leave(trainer, self._recorder, self._recorder.asked)
         if step % max(1, int(trainer.log_every_n_steps)):
             return
         values: Dict[str, Any] = dict(trainer.logged_metrics)
@@ -83,7 +107,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Tell what ended it."""
-        self._end(trainer, describe(exception))
+        self._end(trainer, exception.cause if isinstance(exception, exits.Stop) else describe(exception))
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Note that the loop is over; Lightning may write its last checkpoint behind this."""
@@ -93,6 +117,17 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Tell how it ended."""
         self._end(trainer, None)
+
+    @staticmethod
+    def _leave(trainer: Any, recorder: Recorder, asked: str) -> None:
+        step = int(trainer.global_step)
+        path = os.path.join(recorder.out, "stopped", f"step={step}.ckpt")
+        trainer.save_checkpoint(path)
+        recorder.checkpoint(step, path)
+        for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
+            if older != path:
+                os.unlink(older)
+        raise exits.Stop(exits.PREEMPTED, asked)
 
     def _end(self, trainer: Any, reason: Optional[str]) -> None:
         if self._recorder is not None:

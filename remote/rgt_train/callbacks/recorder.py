@@ -9,8 +9,11 @@ import sys
 from typing import Any, Dict, Mapping, Optional
 
 from rgt_train import record
+from rgt_train.callbacks.proven import prove
 from rgt_train.durable import StrPath
+from rgt_train.exits import UsageError
 from rgt_train.report import Report, last_seen, say
+from rgt_train.signals import StopRequest
 
 NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
 """Their names of numbers → ours."""
@@ -28,6 +31,9 @@ class Recorder:
         step: The step that the other trainer goes on from.
         total_steps: Its last step.
         facts: Keyword arguments of `rgt_train.record.facts` beside attempt and step.
+
+    Attributes:
+        stop: Signals; None where they are not heeded.
     """
 
     def __init__(self, out: StrPath, step: int, total_steps: int, facts: Mapping[str, Any]) -> None:
@@ -41,6 +47,7 @@ class Recorder:
         self._bad = 0
         self._last, self._total, self._process = step, total_steps, os.getpid()
         atexit.register(self.left)
+        self.stop: Optional[StopRequest] = None
         attempt = record.attempts(self.out) + 1
         complaint = record.write(self.out, record.facts(**facts, attempt=attempt, step=step))
         if complaint:
@@ -50,6 +57,16 @@ class Recorder:
         else:
             lost = max(0, (logged or 0) - step)
             self._report.event("resume", step, reason="unknown", total_steps=total_steps, lost_steps=lost)
+
+    def heed_signals(self) -> None:
+        """Take signals in from now on, until the end."""
+        self.stop = StopRequest()
+        self.stop.tell = lambda name: say(f"rgt: {name}: stopping as soon as the step is over")
+
+    @property
+    def asked(self) -> Optional[str]:
+        """The signal that asks for the end, if one does."""
+        return self.stop.name if self.stop is not None else None
 
     def point(self, step: int, epoch: float, values: Mapping[str, Any]) -> None:
         """Append what is a number in `values`; a loss that is not finite becomes an event, too."""
@@ -65,12 +82,18 @@ class Recorder:
             self._report.event("nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad)
 
     def checkpoint(self, step: int, path: str) -> None:
-        """Tell about a checkpoint that the other trainer has written."""
+        """Put a checkpoint of the other trainer onto the disk for sure, note its checksums, and tell about it."""
+        try:
+            prove(self.out, step, path)
+        except (OSError, UsageError) as error:
+            say(f"rgt: {path} does not count as good: {type(error).__name__}: {error}")
         self._report.event("checkpoint", step, path=os.path.abspath(path), bytes=size_of(path))
 
     def end(self, step: int, total_steps: int, reason: Optional[str] = None) -> None:
         """Tell how the launch ends, and close."""
         atexit.unregister(self.left)
+        if self.stop is not None:
+            self.stop.close()
         if reason is None and step >= total_steps:
             self._report.event("done", step)
         else:

@@ -1,0 +1,148 @@
+"""The trainers of others, with our callbacks: SIGTERM ends with 75, and a launch goes on from what is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rgt_train.callbacks.proven import FOLDER, newest_good, prove
+
+from tests.process.train import frameworks
+from tests.process.train.harness import events, losses
+
+HF = """
+import os, signal, sys, torch
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
+from rgt_train.callbacks import RgtCallback
+
+class Signal(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == int(sys.argv[2]): os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+torch.manual_seed(0)
+model = GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=1, n_head=2))
+data = [{"input_ids": (torch.arange(8) + i) % 32, "labels": (torch.arange(8) + i) % 32} for i in range(64)]
+arguments = TrainingArguments("run", max_steps=12, per_device_train_batch_size=4, logging_steps=1, save_steps=3,
+    report_to="none", seed=5, use_cpu=True, disable_tqdm=True)
+trainer = Trainer(model, arguments, train_dataset=data, callbacks=[Signal(), RgtCallback()])
+trainer.train(resume_from_checkpoint=RgtCallback.newest_good("run"))
+"""
+LIGHTNING = """
+import os, signal, sys, torch
+import lightning as L
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from rgt_train.callbacks import RgtLightningCallback
+
+class Net(L.LightningModule):
+    def __init__(self): super().__init__(); self.net = torch.nn.Linear(4, 1)
+    def training_step(self, batch, number): return (self.net(batch) ** 2).mean()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+
+class Signal(Callback):
+    def on_train_batch_end(self, trainer, *rest):
+        if trainer.global_step == int(sys.argv[2]): os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+
+L.seed_everything(7, verbose=False)
+loader = torch.utils.data.DataLoader(torch.randn(48, 4), batch_size=4)
+trainer = L.Trainer(max_epochs=1, default_root_dir="run", log_every_n_steps=1, logger=False, accelerator="cpu",
+    callbacks=[Signal(), ModelCheckpoint("run/kept", every_n_train_steps=3, save_top_k=-1), RgtLightningCallback()],
+    enable_progress_bar=False, enable_model_summary=False)
+trainer.fit(Net(), loader, ckpt_path=RgtLightningCallback.newest_good("run"))
+"""
+
+
+def launch(script: str, place: Path, name: str = "SIGTERM", step: int = 0) -> tuple[int, str]:
+    done = frameworks.run(script, place, name, str(step), check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def spoil(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+def test_hugging_face_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    plain, place = tmp_path / "plain", tmp_path / "killed"
+    for folder in (plain, place):
+        folder.mkdir()
+    assert launch(HF, plain)[0] == 0
+    code, text = launch(HF, place, "SIGTERM", 5)
+    assert code == 75, text
+    assert "SIGTERM: stopping as soon as the step is over" in text
+    out = place / "run"
+    assert [event["reason"] for event in events(out, "stop")] == ["SIGTERM"]
+    code, text = launch(HF, place, "SIGKILL", 11)
+    assert code == -9, text
+    assert "going on from run/checkpoint-5, step 5" in text
+    spoil(out / "checkpoint-9" / "model.safetensors")
+    (out / "checkpoint-10").mkdir()  # as a kill in the middle of a save leaves it
+    code, text = launch(HF, place)
+    assert code == 0, text
+    assert "passed over run/checkpoint-9: model.safetensors is not what was written" in text
+    assert [event["step"] for event in events(out, "resume")] == [5, 6]
+    assert losses(out) == losses(plain / "run")
+
+
+def test_lightning_ends_with_75_and_goes_on_from_what_is_whole(tmp_path: Path) -> None:
+    code, text = launch(LIGHTNING, tmp_path, "SIGTERM", 5)
+    assert code == 75, text
+    out = tmp_path / "run"
+    assert [event["reason"] for event in events(out, "stop")] == ["SIGTERM"]
+    code, text = launch(LIGHTNING, tmp_path, "SIGKILL", 11)
+    assert code == -9, text
+    assert "going on from run/stopped/step=5.ckpt, step 5" in text
+    spoil(out / "kept" / "epoch=0-step=9.ckpt")
+    code, text = launch(LIGHTNING, tmp_path)
+    assert code == 0, text
+    assert "passed over run/kept/epoch=0-step=9.ckpt: epoch=0-step=9.ckpt is not what was written" in text
+    assert [event["step"] for event in events(out, "resume")] == [5, 6]
+
+
+def checkpoint(out: Path, step: int) -> Path:
+    folder = out / f"checkpoint-{step}"
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "weights").write_bytes(bytes([step]) * 1000)
+    return folder
+
+
+def test_the_newest_whole_one_is_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = [checkpoint(tmp_path, step) for step in (2, 10, 9)]
+    for step, path in zip((2, 10, 9), made, strict=True):
+        prove(tmp_path, step, path)
+    assert newest_good(tmp_path, iter(())) == str(made[1])
+    (made[1] / "more").touch()
+    assert newest_good(tmp_path, iter(())) == str(made[2])
+    assert "passed over" in capsys.readouterr().out
+    spoil(made[2] / "inner" / "weights")
+    assert newest_good(tmp_path, iter(())) == str(made[0])
+    moved = tmp_path.rename(tmp_path.with_name("moved"))
+    assert newest_good(moved, iter(())) == str(moved / "checkpoint-2")
+
+
+def test_none_that_is_good_is_no_fresh_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert newest_good(tmp_path, iter(())) is None
+    path = checkpoint(tmp_path, 3)
+    with pytest.raises(SystemExit, match=r"checkpoint-3: no checksums were noted.*Name the one") as ended:
+        newest_good(tmp_path, iter([str(path)]))
+    assert ended.value.code == 2
+    prove(tmp_path, 3, path)
+    spoil(path / "inner" / "weights")
+    with pytest.raises(SystemExit, match="weights is not what was written"):
+        newest_good(tmp_path, iter([str(path)]))
+    assert len(capsys.readouterr().err.splitlines()) == 2
+    path.rename(tmp_path / "aside")
+    assert newest_good(tmp_path, iter(())) is None, "moved away, to begin anew"
+
+
+def test_notes_go_with_their_checkpoints_and_a_torn_one_proves_nothing(tmp_path: Path) -> None:
+    first, second = checkpoint(tmp_path, 1), checkpoint(tmp_path, 2)
+    prove(tmp_path, 1, first)
+    first.rename(tmp_path / "gone")
+    prove(tmp_path, 2, second)
+    (note,) = (tmp_path / FOLDER).iterdir()
+    assert note.name == "checkpoint-2.json"
+    note.write_bytes(note.read_bytes()[:-9])
+    with pytest.raises(SystemExit):
+        newest_good(tmp_path, iter([str(second)]))
