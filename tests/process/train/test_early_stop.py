@@ -26,7 +26,7 @@ model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 own = {"patience": 0, "seen": [], "sizes": (1, 2)}
 run = Run("run", model=model, optimizer=optimizer, samples=24, batch_size=4, epochs=50, extra=own,
-          options=Options(save_every=1))
+          options=Options(save_every=4))
 with run:
     for epoch in run.epochs():
         for (batch,) in DataLoader(data, batch_sampler=run.batches()):
