@@ -11,16 +11,14 @@ echo "lock: requirements/base.lock" >&2
 .venv/bin/pip-compile "${common[@]}" --generate-hashes "$@" \
     --output-file=requirements/base.lock requirements/base.in
 
-echo "lock: requirements/torch.lock" >&2
-.venv/bin/pip-compile "${common[@]}" "$@" --output-file=requirements/torch.lock requirements/torch.in
-
-echo "lock: requirements/frameworks.lock" >&2
-.venv/bin/pip-compile "${common[@]}" "$@" --output-file=requirements/frameworks.lock requirements/frameworks.in
-
-# A local version (2.4.0+cpu) exists on one index only: the plain version accepts every build of it.
 plain=$(mktemp requirements/.plain.lock.XXXXXX)
 trap 'rm -f -- "$plain"' EXIT
-for lock in requirements/torch.lock requirements/frameworks.lock; do
-    sed -E 's/^([A-Za-z0-9_.-]+==[^+[:space:]]+)\+[^[:space:]]+/\1/' "$lock" >"$plain"
-    cat -- "$plain" >"$lock"
+for name in torch frameworks; do
+    echo "lock: requirements/$name.lock" >&2
+    .venv/bin/pip-compile "${common[@]}" --generate-hashes "$@" \
+        --output-file="requirements/$name.lock" "requirements/$name.in"
+    # torch alone has another build, with another hash, per platform and index: torch.in pins its version. All that it
+    # needs everywhere stays here with hashes.
+    awk '/^[A-Za-z]/ { torch = /^torch==/ } !torch' "requirements/$name.lock" >"$plain"
+    cat -- "$plain" >"requirements/$name.lock"
 done

@@ -28,7 +28,7 @@ digest() {
 
 # The stamp's lines. It is written when the packages are complete, so that an interrupted build leaves none.
 line_root() { printf 'root=%s\n' "$PWD"; }
-line_locks() { printf 'locks=%s\n' "$(digest requirements/base.lock requirements/torch.lock)"; }
+line_locks() { printf 'locks=%s\n' "$(digest requirements/base.lock requirements/torch.lock requirements/torch.in)"; }
 line_project() { printf 'project=%s\n' "$(digest pyproject.toml scripts/setup.sh)"; }
 line_missing() { printf 'missing=%s\n' "$(bash scripts/system_parts.sh missing | tr '\n' ' ')"; }
 
@@ -149,8 +149,11 @@ build_venv() {
     local pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off)
     step "installing the client and the tools (requirements/base.lock)" \
         "${pip[@]}" --require-hashes -r requirements/base.lock
-    step "installing torch for the trainer, the largest part (requirements/torch.lock)" \
-        "${pip[@]}" -r requirements/torch.lock
+    step "installing what torch needs (requirements/torch.lock)" \
+        "${pip[@]}" --require-hashes -r requirements/torch.lock
+    # No hash: its build differs per platform (CPU, CUDA) and index. All that it needs everywhere is there by now.
+    step "installing torch for the trainer, the largest part (requirements/torch.in)" \
+        "${pip[@]}" "$(grep '^torch==' requirements/torch.in)"
 }
 
 install_project() {
