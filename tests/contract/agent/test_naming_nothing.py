@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.alerts import assess
 from tests.contract.agent.trainings import Place, plain_env, watching
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import until
@@ -125,8 +124,9 @@ async def test_a_training_that_was_stopped_is_as_old_as_its_log(lab: RealSshd, e
         seen = client.run(run.name)
         assert seen is not None and seen.progressed_at == pytest.approx(long_ago, abs=5)
         assert [proc.state for proc in client.box.sample.procs if proc.pid == run.pid] == ["T"]  # type: ignore[union-attr]
-        (line,) = [each for each in assess(client.box, time.time()).alerts if each.kind == "halted"]
-        assert f"kill -CONT {run.pid}" in line.text
+        await client.until(
+            lambda: any(f"kill -CONT {run.pid}" in each.text for each in client.box.alerts), "alert"
+        )
 
 
 async def test_a_look_is_over_when_the_pane_was_read_and_no_sooner(
