@@ -5,8 +5,10 @@ from __future__ import annotations
 import glob
 import os
 import time
+from functools import partial
 
 from rgt_box import files
+from rgt_box.background import describe
 from rgt_box.streams.checkpoints import CheckpointWatch
 from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.frozen import FrozenLogs
@@ -15,7 +17,7 @@ from rgt_box.streams.scalars import ScalarFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from rgt_box.streams.found import FoundScalars
     from rgt_box.streams.trainings import Trainings
@@ -48,6 +50,7 @@ class Follows:
         self._trainings: Trainings | None = None
         self._found_logs: set[str] = set()
         self._looked = float("-inf")
+        self._failures: dict[str, str] = {}
         self._first: bool | None = None
         """Whether the first look at everything is awaited; None = who looks has not asked for it."""
 
@@ -82,6 +85,27 @@ class Follows:
             self._logs.pop(name).close()
         self._unwanted.add(path)
 
+    def _ask(self, what: str, poll: Callable[[], Any], nothing: Any, frames: list[dict[str, Any]]) -> Any:
+        """Ask one follower. What it dies of costs the others nothing, and is told once as long as it is the same.
+
+        Args:
+            what: The file or run that it follows.
+            poll: Asks it.
+            nothing: What counts as its answer where it fails.
+            frames: Where the event goes that tells of a failure.
+        """
+        try:
+            found = poll()
+        except Exception as error:
+            text = describe(error)
+            if self._failures.get(what) != text:
+                self._failures[what] = text
+                event = {"t": "event", "kind": "follow-failed", "level": "error"}
+                frames.append(dict(event, text="%s cannot be followed: %s" % (what, text)))
+            return nothing
+        self._failures.pop(what, None)
+        return found
+
     def poll(self, budget: int) -> tuple[list[dict[str, Any]], bool]:
         """Return frames that are news, and whether more is waiting already.
 
@@ -98,10 +122,10 @@ class Follows:
             self._looked = now
             frames += self._look()
         news = self._curves(budget // 2, look)
-        for log in self._logs.values():
+        for path, log in self._logs.items():
             if len(news) >= budget:
                 break
-            frame = log.poll()
+            frame = self._ask(path, log.poll, None, frames)
             news += [frame] if frame else []
         # The one served last comes last in the next round, so that a chatty log does not starve the others.
         for path in [frame["path"] for frame in news if frame["t"] == "log"]:
@@ -124,7 +148,7 @@ class Follows:
                 break
             if run.is_quiet and not look:
                 continue
-            frame, events = run.poll()
+            frame, events = self._ask(source, run.poll, (None, []), frames)
             frames += [frame] if frame else []
             frames += [dict(event, t="event", text="%s: %s" % (run.run, event["text"])) for event in events]
             if frame:
@@ -132,7 +156,7 @@ class Follows:
         for out, found in list(self._found.items()):
             if len(frames) >= 2 * budget:
                 break
-            more = found.poll(budget, look)
+            more = self._ask(out, partial(found.poll, budget, look), [], frames)
             frames += more
             if more:
                 self._found[out] = self._found.pop(out)
@@ -144,7 +168,11 @@ class Follows:
         )
 
     def _look(self) -> list[dict[str, Any]]:
-        frames = [frame for frame in [job.poll() for job in self._jobs] if frame]
+        frames: list[dict[str, Any]] = []
+        told = [
+            self._ask(given, job.poll, None, frames)
+            for given, job in zip(self._config["jobs"], self._jobs)  # noqa: B905 (3.10 has strict=)
+        ]
         for job in self._jobs:
             for path in job.logs():
                 self._add_log(path)
@@ -156,9 +184,10 @@ class Follows:
         for wanted in self._wanted:
             for path in expand(wanted):
                 self._add_log(path)
-        frames += [frame for frame in [run.poll() for run in self._checkpoints.values()] if frame]
+        told += [self._ask(out, run.poll, None, frames) for out, run in self._checkpoints.items()]
+        frames += [frame for frame in told if frame]
         if self._trainings is not None:
-            frames += self._trainings.poll([*self._checkpoints])
+            frames += self._trainings.poll([*self._checkpoints], partial(self._ask, frames=frames))
             for log in self._trainings.logs():
                 self._add_found_log(log.path, log.shown)
             for name in self._trainings.finished():

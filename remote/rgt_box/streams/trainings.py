@@ -10,7 +10,7 @@ from rgt_box.streams.training import Training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
     from rgt_box.streams.training import Log
 
@@ -66,11 +66,14 @@ class Trainings:
         left = {training.run.name for training in ended[:-ENDED]}
         return [training for name, training in self._all.items() if name not in left]
 
-    def poll(self, taken: list[str]) -> list[dict[str, Any]]:
+    def poll(
+        self, taken: list[str], ask: Callable[[str, Callable[[], list[Any]], list[Any]], list[Any]]
+    ) -> list[dict[str, Any]]:
         """Return frames that are news.
 
         Args:
             taken: Directories that are followed under another name.
+            ask: Asks one by its name, and answers with its third argument where that fails.
         """
         now = time.monotonic()
         if now - self._looked < EVERY:
@@ -79,7 +82,7 @@ class Trainings:
         self._claims.update([training.run for training in self._all.values()], taken)
         frames: list[dict[str, Any]] = []
         for training in self._followed():
-            frames += training.poll()
+            frames += ask(training.run.name, training.poll, [])
         told = [training.describe(self._claims.torn.get(name, set())) for name, training in self._all.items()]
         if told != (self._sent or []):
             self._sent = told

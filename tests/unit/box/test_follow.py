@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.streams import follow
+from rgt_box.streams import config, follow
 from rgt_box.streams.follow import LogFollower, tail_offset
+from rgt_box.streams.follows import Follows
 
 from rgt_tui.fleet.logs import extended
 from rgt_tui.model import protocol
@@ -309,3 +311,27 @@ def test_what_is_skipped_is_counted_to_the_line(
     append(log, "next\n")
     (frame,) = drain(follower)[1]
     assert "skipped" not in frame
+
+
+def test_one_follower_that_fails_costs_the_others_nothing_and_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / name for name in ("bad.log", "good.log")]
+    for path in paths:
+        path.write_text("one\n")
+    whole = LogFollower.poll
+
+    def poll(follower: LogFollower) -> dict[str, Any] | None:
+        if follower.path == str(paths[0]):
+            raise ZeroDivisionError("made up")
+        return whole(follower)
+
+    monkeypatch.setattr(LogFollower, "poll", poll)
+    follows = Follows(config.parse(json.dumps({"logs": [str(path) for path in paths]}).encode()))
+    event, log = follows.poll(100)[0]
+    assert (event["kind"], log["lines"]) == ("follow-failed", ["one"])
+    assert event["text"].startswith(f"{paths[0]} cannot be followed: ZeroDivisionError")
+    assert follows.poll(100)[0] == []
+    monkeypatch.undo()
+    (log,) = follows.poll(100)[0]
+    assert (log["path"], log["lines"]) == (str(paths[0]), ["one"])
