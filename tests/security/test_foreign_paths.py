@@ -12,7 +12,10 @@ from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, Channel
 from tests.security.conftest import NOBODY, training
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user")
+pytestmark = [
+    pytest.mark.serial,  # the agent looks at every process there is: other tests' trainings would be in the way
+    pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user"),
+]
 
 WRITES = """
 log, metrics = open("run.log", "w", 1), open("metrics.csv", "w", 1)

@@ -28,6 +28,7 @@ from tests.security.conftest import NOBODY, training
 READY, LOCK, PROTOCOL = 207, 206, 8
 """Of tmux's protocol: the client is attached; it is to run a command. tmux-protocol.h"""
 pytestmark = [
+    pytest.mark.serial,  # the agent looks at every process there is: other tests' trainings would be in the way
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to act as a second user"),
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux"),
 ]

@@ -76,7 +76,12 @@ async def test_every_stream_goes_on_where_it_was_cut(
         )
         host_key = (real_sshd.folder / "host_key.pub").read_text()
         (tmp_path / "known").write_text(f"[127.0.0.1]:{proxy.port} {host_key}")
-        session = CutSession(spec, load_profile(spec.profile), bundle, Turns(1), time.time, lambda name: None)
+        loop = asyncio.get_running_loop()
+
+        def take_in(_: str) -> None:
+            loop.call_soon(session.take_in)  # as the fleet's board does, for all of its boxes in turn
+
+        session = CutSession(spec, load_profile(spec.profile), bundle, Turns(1), time.time, take_in)
         session.tally, session.dice, session.log, session.news = Tally(), dice, log, asyncio.Event()
         running = asyncio.ensure_future(session.run())
         try:
