@@ -220,7 +220,9 @@ async def test_a_fault_of_ours_is_named_and_counted_and_the_box_comes_back(
 ) -> None:
     out = tmp_path / "poisoned"
     out.mkdir()
-    (out / "metrics.jsonl").touch()  # from the start: else what is found beside it may tell the same point, too
+    (
+        out / "metrics.jsonl"
+    ).touch()  # from the start: else what is found beside it may tell the same point, too
 
     real = reduce._REDUCERS[Scalars]
 
