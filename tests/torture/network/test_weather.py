@@ -26,7 +26,7 @@ from tests.torture.network.weather import Road, Weather
 FULL = os.environ.get("RGT_TORTURE") == "full"
 BOXES = 30
 ROUNDS = 4 if FULL else 1
-HOLE_SECONDS = 60 if FULL else 40
+HOLE_SECONDS = 60 if FULL else 55
 FLAP_SECONDS = 2.0
 GROWTH_KIB = 160 * 1024
 """Resident memory that thirty sessions may add; a leak of buffers in a minute of hole would be far more."""
