@@ -36,7 +36,7 @@ TABLE
 
 has() {
     case $1 in
-        *.h) printf '#include <%s>\n' "$1" | cc -E - >/dev/null 2>&1 ;;
+        *.h) cc -E - <<<"#include <$1>" >/dev/null 2>&1 ;;
         *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
