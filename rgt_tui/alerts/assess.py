@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from rgt_tui.alerts.assessment import Alert, Assessment
 from rgt_tui.alerts.book import instant
-from rgt_tui.alerts.view import View, view
+from rgt_tui.health.facts import BUSY_PCT, Facts, facts
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age
 
-BUSY_PCT = 20.0
-"""Above this, a GPU computes something."""
 _ORDER = {health: place for place, health in enumerate(Health)}
 _LINKS = {
     Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
@@ -31,7 +29,7 @@ def assess(box: BoxState, now: float) -> Assessment:
     neither colour a box nor move it up.
     """
     if box.alerts_kept:
-        seen, alerts = view(box, now), box.alerts
+        seen, alerts = facts(box, now), box.alerts
     else:
         seen, alerts = instant(box, now)
     health, word, why = _base(seen)
@@ -55,7 +53,7 @@ def assess(box: BoxState, now: float) -> Assessment:
     )
 
 
-def _base(seen: View) -> tuple[Health, str, str]:
+def _base(seen: Facts) -> tuple[Health, str, str]:
     """What the box is doing, before any alert."""
     box = seen.box
     meter = box.meter
@@ -77,7 +75,7 @@ def _base(seen: View) -> tuple[Health, str, str]:
     return _doing(seen)
 
 
-def _doing(seen: View) -> tuple[Health, str, str]:
+def _doing(seen: Facts) -> tuple[Health, str, str]:
     """What a box with figures of now is doing."""
     if seen.running:
         _, cell, run = seen.running[0]
@@ -102,14 +100,14 @@ def _doing(seen: View) -> tuple[Health, str, str]:
     return Health.IDLE, "idle", "no training process, no cell running"
 
 
-def _unseen(seen: View, why: str) -> str:
+def _unseen(seen: Facts, why: str) -> str:
     """Say why nobody knows what runs, and what speaks for a training all the same."""
     gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
     busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
     return f"{why}; a GPU is {busy:.0f} % busy" if busy >= BUSY_PCT else why
 
 
-def _rank(health: Health, alerts: list[Alert], seen: View) -> tuple[int, int, int, float, str]:
+def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
     errors = sum(alert.level == "error" for alert in alerts)
     return (
         _ORDER[health],

@@ -10,10 +10,9 @@ import msgspec
 
 from rgt_tui.alerts.hysteresis import GONE, REST, Machine, advance, known
 from rgt_tui.alerts.kind import Kind, Reading
-from rgt_tui.alerts.memory import Memory, News, lived, measured, news_of
 from rgt_tui.alerts.rules import BY_ID, KINDS
-from rgt_tui.alerts.trend import EVERY_S
-from rgt_tui.alerts.view import View, view
+from rgt_tui.health.facts import Facts, facts
+from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
@@ -76,7 +75,7 @@ def step(
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
     memory, trend_s = _remember(book, box, dt)
-    seen = view(box, now, memory, news)
+    seen = facts(box, now, memory, news)
     machines = book.machines
     raised: list[Alert] = []
     cleared: list[Alert] = []
@@ -118,14 +117,14 @@ def _remember(book: Book, box: BoxState, dt: float) -> tuple[Memory, float]:
     if past is not memory.past:
         memory = replace(memory, past=past)
     at = book.trend_s + dt
-    if book.at is None or int(at / EVERY_S) > int(book.trend_s / EVERY_S):
+    if book.at is None or int(at / TREND_EVERY_S) > int(book.trend_s / TREND_EVERY_S):
         memory = replace(memory, trends=measured(memory.trends, box, at))
     return memory, at
 
 
 def _stepped(
     kind: Kind,
-    seen: View,
+    seen: Facts,
     held: dict[str, Machine],
     readings: Iterable[Reading],
     dt: float,
@@ -179,7 +178,7 @@ def _stepped(
 
 
 def _worded(
-    kind: Kind, seen: View, reading: Reading, before: Machine, after: Machine, raised: list[Alert]
+    kind: Kind, seen: Facts, reading: Reading, before: Machine, after: Machine, raised: list[Alert]
 ) -> Machine:
     """Put the newest reading into words; note a beginning, or that it became worse."""
     old = before.alert
@@ -253,13 +252,13 @@ def covered(findings: tuple[Finding, ...]) -> frozenset[str]:
     return frozenset(hidden)
 
 
-def instant(box: BoxState, now: float) -> tuple[View, tuple[Alert, ...]]:
+def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
     """Judge a box that nobody has watched: what its own evidence says has lasted long enough, holds.
 
     Returns:
         The view, and the alerts, worst first; nobody can say since when.
     """
-    seen = view(box, now)
+    seen = facts(box, now)
     raised: list[Alert] = []
     for kind in KINDS:
         if kind.live and seen.off:

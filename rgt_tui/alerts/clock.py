@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from rgt_tui.health.facts import DANGER_ERROR_S, DANGER_WARN_S
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.profile import DangerClock, Profile
-
-WARN_S = 5 * 86400.0
-ERROR_S = 2 * 86400.0
 
 
 class ClockReading(msgspec.Struct, frozen=True):
@@ -72,8 +70,8 @@ def pending_clock(profile: Profile) -> ClockReading | None:
 def _reading(clock: DangerClock, now: float, since: float | None) -> ClockReading:
     left = None if since is None else max(0.0, since + (clock.after_s or 0.0) - now)
     level = "info"
-    if left is None or left <= WARN_S:
-        level = "error" if left is not None and left <= ERROR_S else "warn"
+    if left is None or left <= DANGER_WARN_S:
+        level = "error" if left is not None and left <= DANGER_ERROR_S else "warn"
     return ClockReading(clock.what, left, clock.consequence, level, clock.approx, whole_s=clock.after_s)
 
 

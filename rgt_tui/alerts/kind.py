@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from rgt_tui.alerts.view import View
+from rgt_tui.health.facts import Facts
 
 
 class Reading(NamedTuple):
@@ -38,9 +38,9 @@ class Rung(NamedTuple):
     """Still raised up to here."""
 
 
-Read = Callable[[View], Sequence[Reading] | None]
+Read = Callable[[Facts], Sequence[Reading] | None]
 """All resources that the kind is about, or None where nothing can be said. What is left out is over."""
-Say = Callable[[View, Reading, float], str]
+Say = Callable[[Facts, Reading, float], str]
 """One line with the reading that proves it; the number is the client clock of the beginning."""
 
 

@@ -10,17 +10,35 @@ from rgt_tui.alerts import rules_money as money
 from rgt_tui.alerts import rules_run as run
 from rgt_tui.alerts import rules_space as space
 from rgt_tui.alerts.kind import YES, YES_ERROR, Kind, Rung
+from rgt_tui.health.facts import (
+    DANGER_ERROR_S,
+    DANGER_WARN_S,
+    DISK_ERROR_PCT,
+    DISK_MARGIN_PCT,
+    DISK_WARN_PCT,
+    FIRST_STEP_S,
+    LOST_S,
+    MEMORY_ERROR_PCT,
+    MEMORY_MARGIN_PCT,
+    MEMORY_WARN_PCT,
+    METER_LOST_S,
+    OOM_RECENT_S,
+    SKEW_CLEAR_S,
+    SKEW_WARN_S,
+)
 
-DISK_ERROR_PCT = 95.0
-DISK_WARN_PCT = 80.0
-MEMORY_ERROR_PCT = 97.0
-MEMORY_WARN_PCT = 90.0
-OOM_RECENT_S = 600.0
-"""A kill by the kernel is an alert for this long."""
-METER_OLD_S = 600.0
-"""A provider that could not be read for this long is an alert."""
-
-_DISK = (Rung("warn", DISK_WARN_PCT, 77.0), Rung("error", DISK_ERROR_PCT, 92.0))
+_DISK = (
+    Rung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
+    Rung("error", DISK_ERROR_PCT, DISK_ERROR_PCT - DISK_MARGIN_PCT),
+)
+_MEMORY = (
+    Rung("warn", MEMORY_WARN_PCT, MEMORY_WARN_PCT - MEMORY_MARGIN_PCT),
+    Rung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
+)
+_CLOCK = tuple(
+    Rung(level, left / 3600.0, left / 3600.0)
+    for level, left in (("warn", DANGER_WARN_S), ("error", DANGER_ERROR_S))
+)
 
 KINDS: tuple[Kind, ...] = (
     Kind(
@@ -56,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "no-step", "A cell logs no first step", "stalled", cells.read_no_step, cells.say_no_step, YES,
-        unit="yes", hold_s=cells.FIRST_STEP_S, escalates=True, see="3.3 U43",
+        unit="yes", hold_s=FIRST_STEP_S, escalates=True, see="3.3 U43",
         advice="Look at its log: it loads for long, waits for something, or buffers what it prints.",
     ),
     Kind(
@@ -88,7 +106,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "memory", "The container's memory runs out", "memory", space.read_memory, space.say_memory,
-        (Rung("warn", MEMORY_WARN_PCT, 87.0), Rung("error", MEMORY_ERROR_PCT, 94.0)), unit="% of limit",
+        _MEMORY, unit="% of limit",
         quiet_s=30.0, gauge=True, see="U9 4.8",
         advice="Fewer loader workers or smaller caches in the process; the kernel kills at the limit.",
     ),
@@ -160,17 +178,17 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "unreachable", "The box does not answer", "unreachable", link.read_unreachable, link.say_unreachable,
-        YES, unit="yes", hold_s=link.LOST_S, live=False, see="MP3 SSH-K2",
+        YES, unit="yes", hold_s=LOST_S, live=False, see="MP3 SSH-K2",
         advice="It is not dead because of that: look at the provider's console and at your own network.",
     ),
     Kind(
         "silent", "A connected box sends nothing", "silent", link.read_silent, link.say_silent, YES,
-        unit="yes", hold_s=link.LOST_S, live=False, escalates=True, see="MP3 U22",
+        unit="yes", hold_s=LOST_S, live=False, escalates=True, see="MP3 U22",
         advice="It may train on, or hang as a whole: see the provider's console, and df on its mounts.",
     ),
     Kind(
         "asking", "A question waits for you", "asks you", link.read_asking, link.say_asking, YES,
-        unit="yes", hold_s=link.LOST_S, live=False, told=True, escalates=True, see="1.1",
+        unit="yes", hold_s=LOST_S, live=False, told=True, escalates=True, see="1.1",
         advice="Answer it in rgt, or give rgt a key that needs no answer (ssh-agent, identity).",
     ),
     Kind(
@@ -195,7 +213,7 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "clock", "Something will happen to the data or the money", "clock", money.read_clock, money.say_clock,
-        (Rung("warn", 120.0, 120.0), Rung("error", 48.0, 48.0)), unit="h left", below=True, live=False,
+        _CLOCK, unit="h left", below=True, live=False,
         escalates=True, see="platform",
         advice="Start the box, or move the data off it, before the time is over.",
     ),
@@ -207,12 +225,12 @@ KINDS: tuple[Kind, ...] = (
     ),
     Kind(
         "meter", "The meter cannot be read", "meter", money.read_meter, money.say_meter,
-        (Rung("warn", METER_OLD_S, METER_OLD_S),), unit="s since read", live=False, see="5.5",
+        (Rung("warn", METER_LOST_S, METER_LOST_S),), unit="s since read", live=False, see="5.5",
         advice="Check the provider's key and console: nobody knows what the box costs.",
     ),
     Kind(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
-        (Rung("warn", 30.0, 15.0),), unit="s", hold_s=60.0, see="1.3",
+        (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0, see="1.3",
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",
     ),
     Kind(

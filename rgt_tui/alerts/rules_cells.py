@@ -6,21 +6,15 @@ from collections.abc import Sequence
 
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.rules_link import NOTHING
-from rgt_tui.alerts.view import View
+from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.pace import stall_after, step_time
 from rgt_tui.profiles.readings import age
 
-FIRST_STEP_S = 600.0
-"""A cell that has not logged a step by then is worth a look; loading weights and data takes its time."""
-NO_QUEUE_STALL_S = 600.0
-"""A run without a queue: nothing says when it began, so its usual pace is not known."""
 SHORT_OF_PLAN = 0.5
 """Part of the planned steps below which a cell that is done has ended much too soon."""
-PREEMPTED = 75
-"""Exit status of a trainer that was asked to stop by a signal, saved, and left."""
 EVER = 1e9
 
 BAD = (Severity.FATAL, Severity.SILENT_WRONG)
@@ -28,7 +22,7 @@ WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk",
 """A resource's word in a row; for other findings the id of the handbook entry stands there."""
 
 
-def read_findings(view: View) -> Sequence[Reading] | None:
+def read_findings(view: Facts) -> Sequence[Reading] | None:
     """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
     return [
         Reading(
@@ -47,7 +41,7 @@ def finding_key(finding: Finding) -> str:
     return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
 
 
-def say_finding(view: View, reading: Reading, since: float) -> str:
+def say_finding(view: Facts, reading: Reading, since: float) -> str:
     """Give the resource, its reading or its proof, and whose it is."""
     finding = reading.about
     tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
@@ -55,7 +49,7 @@ def say_finding(view: View, reading: Reading, since: float) -> str:
     return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
 
 
-def read_stalled(view: View) -> Sequence[Reading] | None:
+def read_stalled(view: Facts) -> Sequence[Reading] | None:
     """Seconds without progress, in parts of what is usual for the run: 30 s, or ten of its steps."""
     found = []
     for queue, cell, run in view.running:
@@ -69,7 +63,7 @@ def read_stalled(view: View) -> Sequence[Reading] | None:
     return found if view.live and not view.blind else None
 
 
-def say_stalled(view: View, reading: Reading, since: float) -> str:
+def say_stalled(view: Facts, reading: Reading, since: float) -> str:
     """Say where it stands, for how long, and what is usual."""
     about: tuple[Cell | None, RunState] = reading.about
     cell, run = about
@@ -79,7 +73,7 @@ def say_stalled(view: View, reading: Reading, since: float) -> str:
     return f"{run.name} stands at step {run.step or 0:,} for {still}{usual}"
 
 
-def read_halted(view: View) -> Sequence[Reading] | None:
+def read_halted(view: Facts) -> Sequence[Reading] | None:
     """Training processes that a signal has stopped (state T): they hold their GPUs and do nothing."""
     if view.box.sample is None:
         return None
@@ -94,14 +88,14 @@ def read_halted(view: View) -> Sequence[Reading] | None:
     return found if view.live else None
 
 
-def say_halted(view: View, reading: Reading, since: float) -> str:
+def say_halted(view: Facts, reading: Reading, since: float) -> str:
     """Name the process, and what lets it go on."""
     proc: Proc = reading.about
     who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
     return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} lets it go on"
 
 
-def read_no_step(view: View) -> Sequence[Reading] | None:
+def read_no_step(view: Facts) -> Sequence[Reading] | None:
     """Cells that are being run and have logged no step yet."""
     found = []
     for queue, cell, run in view.running:
@@ -111,38 +105,38 @@ def read_no_step(view: View) -> Sequence[Reading] | None:
     return found if view.live and not view.blind else None
 
 
-def say_no_step(view: View, reading: Reading, since: float) -> str:
+def say_no_step(view: Facts, reading: Reading, since: float) -> str:
     """Say for how long."""
     return f"{reading.about.name} has logged no step, {age(view.now - since)} after its start"
 
 
-def read_queue_error(view: View) -> Sequence[Reading] | None:
+def read_queue_error(view: Facts) -> Sequence[Reading] | None:
     """Queues that cannot be read."""
     return [Reading(queue.path, 1.0, queue) for queue in view.box.queues if queue.error is not None]
 
 
-def say_queue_error(view: View, reading: Reading, since: float) -> str:
+def say_queue_error(view: Facts, reading: Reading, since: float) -> str:
     """Say why."""
     return f"queue {reading.about.path}: {reading.about.error}"
 
 
-def _cells(view: View, state: str) -> list[Cell]:
+def _cells(view: Facts, state: str) -> list[Cell]:
     return [cell for queue in view.box.queues for cell in queue.cells if cell.state == state]
 
 
-def read_failed(view: View) -> Sequence[Reading] | None:
+def read_failed(view: Facts) -> Sequence[Reading] | None:
     """Cells that ended badly."""
     return [Reading(cell.name, 1.0, cell) for cell in _cells(view, "failed")]
 
 
-def say_failed(view: View, reading: Reading, since: float) -> str:
+def say_failed(view: Facts, reading: Reading, since: float) -> str:
     """Say how it ended, and why."""
     cell: Cell = reading.about
     code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
     return f"{cell.name} failed, {code}{f': {cell.reason}' if cell.reason else ''}"
 
 
-def read_fast(view: View) -> Sequence[Reading] | None:
+def read_fast(view: Facts) -> Sequence[Reading] | None:
     """Cells that are done although they took much less than their like, or did a part of their steps."""
     runs = None
     found = []
@@ -160,12 +154,12 @@ def read_fast(view: View) -> Sequence[Reading] | None:
     return found
 
 
-def _left(view: View) -> list[QueueState]:
+def _left(view: Facts) -> list[QueueState]:
     """Queues that are not through and that nobody works on."""
     return [queue for queue in view.box.queues if not queue.runner_alive and not queue.done]
 
 
-def read_interrupted(view: View) -> Sequence[Reading] | None:
+def read_interrupted(view: Facts) -> Sequence[Reading] | None:
     """Cells that were cut off (preempted, killed), with no runner there to go on with them."""
     found = []
     for queue in _left(view):
@@ -182,7 +176,7 @@ def read_interrupted(view: View) -> Sequence[Reading] | None:
     return found
 
 
-def read_waiting(view: View) -> Sequence[Reading] | None:
+def read_waiting(view: Facts) -> Sequence[Reading] | None:
     """Queues whose cells wait while nothing of it runs, and no runner is there."""
     found = []
     for queue in _left(view):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rgt_tui.alerts.kind import Reading
-from rgt_tui.alerts.view import View
+from rgt_tui.health.facts import Facts
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import FoundRun
@@ -20,7 +20,7 @@ LONG_S = 900.0
 """An end that nobody saw, somewhere in so long a time, is told with both of its limits."""
 
 
-def read_ended(view: View) -> Sequence[Reading] | None:
+def read_ended(view: Facts) -> Sequence[Reading] | None:
     """Found trainings whose processes are gone, but for those of which Slurm says that they ended well."""
     out = []
     for run in view.box.found:
@@ -43,7 +43,7 @@ def ended_at(box: BoxState, alert: Alert) -> float:
     return run.ended if run is not None and run.ended is not None else alert.since or 0.0
 
 
-def say_ended(view: View, reading: Reading, since: float) -> str:
+def say_ended(view: Facts, reading: Reading, since: float) -> str:
     """Say when it ended, and what is known of how."""
     run: FoundRun = reading.about
     log = f"; its log is {run.log}" if run.log else ""

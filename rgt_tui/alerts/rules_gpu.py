@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.rules_link import NOTHING
-from rgt_tui.alerts.view import View
-from rgt_tui.alerts.xid import HARDWARE, level_of
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts
+from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles.pace import stall_after, step_time
 from rgt_tui.profiles.readings import age, pct
@@ -16,13 +16,11 @@ SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal")
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
 CAPPED, CAPPED_CLOCK, BUSY_PCT = "sw_power_cap", 0.7, 90.0
 """A power cap is normal under load: it counts only where it takes a busy card below this part of its clock."""
-MOVING_S, MOVING_STEPS = 10.0, 3.0
-"""A run that advanced within so many seconds, or usual steps, is not in an evaluation or a pause."""
-NO_QUEUE_MOVING_S, NO_QUEUE_STALLED_S = 60.0, 600.0
-"""The same, and when it counts as stalled, for a run of which no queue tells when it was started."""
+MOVING_STEPS = 3.0
+"""A run that advanced within so many usual steps, or `MOVING_S`, is not in an evaluation or a pause."""
 
 
-def _gpus(view: View) -> tuple[Gpu, ...]:
+def _gpus(view: Facts) -> tuple[Gpu, ...]:
     sample = view.box.sample
     return sample.gpus if sample is not None else ()
 
@@ -31,16 +29,16 @@ def _name(gpu: Gpu) -> str:
     return f"GPU {gpu.index}{' (SIM)' if gpu.sim else ''}"
 
 
-def pausing(view: View) -> bool:
+def pausing(view: Facts) -> bool:
     """Say whether the run may be loading, evaluating or saving: idle cards then mean nothing."""
     if view.running:
         return any(_cell_pauses(view, place) for place in range(len(view.running)))
     if view.progress_age is None:
         return False
-    return NO_QUEUE_MOVING_S < view.progress_age <= NO_QUEUE_STALLED_S
+    return NO_QUEUE_MOVING_S < view.progress_age <= NO_QUEUE_STALL_S
 
 
-def _cell_pauses(view: View, place: int) -> bool:
+def _cell_pauses(view: Facts, place: int) -> bool:
     _, cell, run = view.running[place]
     if run is None or run.progressed_at is None:
         return True  # still loading; if it takes too long, that is an alert of its own
@@ -50,7 +48,7 @@ def _cell_pauses(view: View, place: int) -> bool:
     return MOVING_STEPS * (step_time(cell, run) or 0.0) < still <= stall_after(cell, run)
 
 
-def read_idle(view: View) -> Sequence[Reading] | None:
+def read_idle(view: Facts) -> Sequence[Reading] | None:
     """Utilisation of each card while something trains; nothing during a pause of the training."""
     gpus = _gpus(view)
     if not gpus or not (view.trains or any(queue.runner_alive for queue, _, _ in view.running)):
@@ -60,7 +58,7 @@ def read_idle(view: View) -> Sequence[Reading] | None:
     return [Reading(str(gpu.index), gpu.util, gpu) for gpu in gpus if gpu.error is None]
 
 
-def say_idle(view: View, reading: Reading, since: float) -> str:
+def say_idle(view: Facts, reading: Reading, since: float) -> str:
     """Say for how long, and what the run is doing meanwhile."""
     waited, value = age(view.now - since), pct(reading.value)
     if view.progress_age is None:
@@ -72,7 +70,7 @@ def say_idle(view: View, reading: Reading, since: float) -> str:
     return f"{_name(reading.about)} at {value} for {waited}, while {run}"
 
 
-def read_throttled(view: View) -> Sequence[Reading] | None:
+def read_throttled(view: Facts) -> Sequence[Reading] | None:
     """Cards that their driver slows down."""
     return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if gpu.throttle and _slowed(gpu)]
 
@@ -85,7 +83,7 @@ def _slowed(gpu: Gpu) -> bool:
     return (gpu.util or 0.0) > BUSY_PCT and gpu.clock_mhz / gpu.clock_max_mhz < CAPPED_CLOCK
 
 
-def say_throttled(view: View, reading: Reading, since: float) -> str:
+def say_throttled(view: Facts, reading: Reading, since: float) -> str:
     """Give the driver's reasons, temperature and clock."""
     gpu: Gpu = reading.about
     heat = "" if gpu.temp_c is None else f", {gpu.temp_c:.0f} °C"
@@ -97,23 +95,23 @@ def say_throttled(view: View, reading: Reading, since: float) -> str:
     return f"{_name(gpu)} is slowed down: {', '.join(gpu.throttle)}{heat}{clock}"
 
 
-def read_xid(view: View) -> Sequence[Reading] | None:
+def read_xid(view: Facts) -> Sequence[Reading] | None:
     """Cards whose newest Xid, or an event of this boot, tells of broken hardware."""
     hard = view.news.hard
     found = [
         Reading(str(gpu.index), 1.0, f"{_name(gpu)}: Xid {gpu.xid} in the kernel log")
         for gpu in _gpus(view)
-        if gpu.xid is not None and level_of(gpu.xid) == HARDWARE and str(gpu.index) not in hard
+        if gpu.xid is not None and xid_level(gpu.xid) == HARDWARE and str(gpu.index) not in hard
     ]
     return [*found, *(Reading(gpu, 1.0, text) for gpu, text in hard.items())] if hard else found
 
 
-def say_text(view: View, reading: Reading, since: float) -> str:
+def say_text(view: Facts, reading: Reading, since: float) -> str:
     """Give the words that were read."""
     return str(reading.about)
 
 
-def read_xid_soft(view: View) -> Sequence[Reading] | None:
+def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
     """Xids that are mostly the program's fault."""
     news = view.news
     if not news.soft_seq:
@@ -122,29 +120,29 @@ def read_xid_soft(view: View) -> Sequence[Reading] | None:
     return (Reading("", float(news.soft_seq), news.soft_text, age_s=ago),)
 
 
-def read_ecc(view: View) -> Sequence[Reading] | None:
+def read_ecc(view: Facts) -> Sequence[Reading] | None:
     """Memory errors that could not be corrected, since the driver was loaded."""
     return [Reading(str(g.index), float(g.ecc_uncorrected), g) for g in _gpus(view) if g.ecc_uncorrected]
 
 
-def say_ecc(view: View, reading: Reading, since: float) -> str:
+def say_ecc(view: Facts, reading: Reading, since: float) -> str:
     """Give both counters."""
     gpu: Gpu = reading.about
     fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
     return f"{_name(gpu)}: {gpu.ecc_uncorrected:,} uncorrected memory errors ({fixed} corrected)"
 
 
-def read_gpu_error(view: View) -> Sequence[Reading] | None:
+def read_gpu_error(view: Facts) -> Sequence[Reading] | None:
     """Cards that do not answer."""
     return [Reading(str(gpu.index), 1.0, gpu) for gpu in _gpus(view) if gpu.error is not None]
 
 
-def say_gpu_error(view: View, reading: Reading, since: float) -> str:
+def say_gpu_error(view: Facts, reading: Reading, since: float) -> str:
     """Give the driver's words."""
     return f"{_name(reading.about)} does not answer: {reading.about.error}"
 
 
-def read_cpu(view: View) -> Sequence[Reading] | None:
+def read_cpu(view: Facts) -> Sequence[Reading] | None:
     """Percent of the time in which the CPU quota held the training back."""
     sample = view.box.sample
     if sample is None or sample.cpu.throttled_pct is None:
@@ -152,7 +150,7 @@ def read_cpu(view: View) -> Sequence[Reading] | None:
     return (Reading("", sample.cpu.throttled_pct, sample.cpu),) if view.trains else NOTHING
 
 
-def say_cpu(view: View, reading: Reading, since: float) -> str:
+def say_cpu(view: Facts, reading: Reading, since: float) -> str:
     """Give the share and the quota."""
     cpu = reading.about
     usable = "" if cpu.usable is None else f" ({cpu.usable:g} cores)"

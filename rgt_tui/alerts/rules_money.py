@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rgt_tui.alerts.clock import danger_clock
 from rgt_tui.alerts.kind import Reading
 from rgt_tui.alerts.rules_link import NOTHING
-from rgt_tui.alerts.view import View
+from rgt_tui.health.facts import Facts
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age, money
@@ -19,7 +19,7 @@ SHORT_S = 60.0
 """Below this, no sum is worth the words."""
 
 
-def read_done_billing(view: View) -> Sequence[Reading] | None:
+def read_done_billing(view: Facts) -> Sequence[Reading] | None:
     """The work is over, nothing trains, and the provider says that the GPU still bills.
 
     The work: every queue; where there is none, the trainings that were found.
@@ -39,13 +39,13 @@ def read_done_billing(view: View) -> Sequence[Reading] | None:
     return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
 
 
-def _is_over(view: View) -> bool:
+def _is_over(view: Facts) -> bool:
     if view.box.queues:
         return view.queue_done
     return bool(view.box.found) and not any(run.alive for run in view.box.found)
 
 
-def say_done_billing(view: View, reading: Reading, since: float) -> str:
+def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
     """Say what it costs an hour, and what it has cost for nothing."""
     meter = view.box.meter
     rate = money(meter.per_hour, meter.currency)
@@ -59,25 +59,25 @@ def say_done_billing(view: View, reading: Reading, since: float) -> str:
     return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
 
 
-def read_meter(view: View) -> Sequence[Reading] | None:
+def read_meter(view: Facts) -> Sequence[Reading] | None:
     """Seconds since the provider was last read, while it cannot be."""
     meter = view.box.meter
     if meter.error is None:
-        return None if view.unread else NOTHING
+        return None if view.meter_unread else NOTHING
     return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
 
 
-def say_meter(view: View, reading: Reading, since: float) -> str:
+def say_meter(view: Facts, reading: Reading, since: float) -> str:
     """Say how old the last reading is, and why there is no newer one."""
     meter = view.box.meter
     last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
     return f"meter unknown, {last}: {meter.error}"
 
 
-def read_clock(view: View) -> Sequence[Reading] | None:
+def read_clock(view: Facts) -> Sequence[Reading] | None:
     """Hours left on the danger clock that counts now."""
     if view.box.meter.lifecycle is not Lifecycle.STOPPED:
-        return None if view.unread else NOTHING
+        return None if view.meter_unread else NOTHING
     profile = load_profile(view.box.spec.profile)
     found = danger_clock(profile, view.box, view.now, stopped_at=view.memory.past.stopped_at)
     if found is None or (found.seconds_left is None and found.whole_s is None):
@@ -87,7 +87,7 @@ def read_clock(view: View) -> Sequence[Reading] | None:
     return (Reading("", found.seconds_left / 3600.0, found),)
 
 
-def say_clock(view: View, reading: Reading, since: float) -> str:
+def say_clock(view: Facts, reading: Reading, since: float) -> str:
     """Say what happens, and when."""
     clock = reading.about
     about = "about " if clock.approx else ""
@@ -97,7 +97,7 @@ def say_clock(view: View, reading: Reading, since: float) -> str:
     return f"{about}{age(clock.seconds_left)} left: {clock.what}: {clock.consequence}"
 
 
-def read_balance(view: View) -> Sequence[Reading] | None:
+def read_balance(view: Facts) -> Sequence[Reading] | None:
     """Hours for which the account's balance lasts at what it costs now."""
     meter = view.box.meter
     if view.off and meter.lifecycle is Lifecycle.GONE:
@@ -110,7 +110,7 @@ def read_balance(view: View) -> Sequence[Reading] | None:
     return (Reading("", max(0.0, meter.balance) / meter.burn_per_hour),)
 
 
-def say_balance(view: View, reading: Reading, since: float) -> str:
+def say_balance(view: Facts, reading: Reading, since: float) -> str:
     """Say what is left, and what it is spent on."""
     meter = view.box.meter
     left = money(meter.balance, meter.currency)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rgt_tui.alerts.kind import Reading
-from rgt_tui.alerts.view import View
+from rgt_tui.health.facts import Facts
 from rgt_tui.model.run import RunState
 
 LOOK_BACK = 49
@@ -23,7 +23,7 @@ FLOOR = 0.01
 MOST_BAD = 50
 
 
-def _runs(view: View) -> Iterator[RunState]:
+def _runs(view: Facts) -> Iterator[RunState]:
     """Runs that go on: those of running cells, and those of trainings outside of the queues."""
     for _, _, run in view.running:
         if run is not None:
@@ -41,7 +41,7 @@ def _attempt(run: RunState) -> tuple[list[float], int, int] | None:
     return values, run.resumes[-1].index if run.resumes else 0, count
 
 
-def read_nan(view: View) -> Sequence[Reading] | None:
+def read_nan(view: Facts) -> Sequence[Reading] | None:
     """How many losses in a row, the newest included, are not finite."""
     if view.blind:
         return None
@@ -62,7 +62,7 @@ def read_nan(view: View) -> Sequence[Reading] | None:
     return found
 
 
-def say_nan(view: View, reading: Reading, since: float) -> str:
+def say_nan(view: Facts, reading: Reading, since: float) -> str:
     """Give the loss, the step, and since how many points."""
     run: RunState = reading.about
     many = f", {reading.value:.0f} points in a row" if (reading.value or 0) > 1 else ""
@@ -70,7 +70,7 @@ def say_nan(view: View, reading: Reading, since: float) -> str:
     return f"{run.name}: loss {run.loss} at step {step}{many}"
 
 
-def read_spike(view: View) -> Sequence[Reading] | None:
+def read_spike(view: Facts) -> Sequence[Reading] | None:
     """How far the last losses lie above the usual ones, in robust standard deviations."""
     if view.blind:
         return None
@@ -102,7 +102,7 @@ def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
     return max(0.0, (low - middle) / max(scatter, FLOOR * abs(middle), 1e-12))
 
 
-def say_spike(view: View, reading: Reading, since: float) -> str:
+def say_spike(view: Facts, reading: Reading, since: float) -> str:
     """Give the loss, and what was usual before."""
     run: RunState = reading.about
     attempt = _attempt(run)

@@ -13,7 +13,6 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.alerts.book import Book, holding, listed, ordered, resumed, step
-from rgt_tui.alerts.memory import Memory, asked
 from rgt_tui.alerts.mute import Mute, covers, hushed, over
 from rgt_tui.alerts.settings import rows
 from rgt_tui.alerts.sinks.base import Sink
@@ -24,6 +23,7 @@ from rgt_tui.alerts.wording import beginning, ending, message
 from rgt_tui.fleet.accounts import Accounts
 from rgt_tui.fleet.alert_file import AlertFile
 from rgt_tui.fleet.guarded import guarded
+from rgt_tui.health.remembered import Memory, asked
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb

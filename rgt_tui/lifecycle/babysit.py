@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 
-from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.facts import (
+    CHECKPOINT_OLD_S,
+    HOPELESS_STALL,
+    LAYER_OLD_S,
+    MEMORY_ERROR_PCT,
+    MEMORY_WARN_PCT,
+    Facts,
+)
+from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.profiles.pace import stall_after
 from rgt_tui.profiles.readings import age, memory_pct, pct, size
 
-LAYER_OLD_S = 120.0
-STALL_FAIL = 10.0
-"""A cell that stands that many times longer than a stall is not coming back by itself."""
 NAN_WINDOW = 50
-CHECKPOINT_WARN_S = 1800.0
-"""Work of that long would be lost on a box that can go away at any time."""
-MEMORY_WARN_PCT = 90.0
-MEMORY_FAIL_PCT = 97.0
 
 
-def four_layers(view: View) -> Verdict:
+def four_layers(view: Facts) -> Verdict:
     """Session, log, curve and cgroup all report: one alone can be fooled."""
-    if not view.running:
+    if not view.marked_running:
         return absent(view, "no cell is running")
     box = view.box
-    moved = [run.progressed_at for _, _, run in view.running if run and run.progressed_at is not None]
+    moved = [run.progressed_at for _, _, run in view.marked_running if run and run.progressed_at is not None]
     logs = [log.at for log in box.logs if log.at is not None]
     alive = any(queue.runner_alive for queue in box.queues) or bool(box.sample and box.sample.procs)
     layers = {
@@ -41,33 +42,33 @@ def four_layers(view: View) -> Verdict:
     return warn(text, oldest) if max(ages.values()) > LAYER_OLD_S else passed(text, oldest)
 
 
-def progress(view: View) -> Verdict:
+def progress(view: Facts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
-    if not view.running:
+    if not view.marked_running:
         return absent(view, "no cell is running")
     moved = [
         (run.progressed_at, cell, run)
-        for _, cell, run in view.running
+        for _, cell, run in view.marked_running
         if run and run.progressed_at is not None
     ]
-    if len(moved) < len(view.running):
+    if len(moved) < len(view.marked_running):
         return waiting("a running cell has logged no step yet", view.box.sample_at)
     at, cell, run = min(moved, key=lambda item: item[0])
     still = view.now - at
     text = f"{cell.name} step {run.step or 0:,} advanced {age(still)} ago"
     limit = stall_after(cell, run)
-    if still > STALL_FAIL * limit:
+    if still > HOPELESS_STALL * limit:
         return failed(text, at)
     return warn(text, at) if still > limit else passed(text, at)
 
 
-def losses_finite(view: View) -> Verdict:
+def losses_finite(view: Facts) -> Verdict:
     """None of the last 50 losses is NaN or infinite."""
-    if not view.running:
+    if not view.marked_running:
         return absent(view, "no cell is running")
     counted = 0
     newest: float | None = None
-    for _, cell, run in view.running:
+    for _, cell, run in view.marked_running:
         loss = run.series.get("loss") if run is not None else None
         if run is None or loss is None or not len(loss):
             continue
@@ -82,11 +83,11 @@ def losses_finite(view: View) -> Verdict:
     return passed(f"the last {counted} are finite", newest) if counted else absent(view, "no loss logged yet")
 
 
-def checkpoint_age(view: View) -> Verdict:
+def checkpoint_age(view: Facts) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
-    if not view.running:
+    if not view.marked_running:
         return absent(view, "no cell is running")
-    names = {cell.name for _, cell, _ in view.running}
+    names = {cell.name for _, cell, _ in view.marked_running}
     points = [(e.run, e.items[-1]) for e in view.box.checkpoints if e.items and e.run in names]
     if not points:
         return absent(view, "the running cell has written none yet")
@@ -94,15 +95,15 @@ def checkpoint_age(view: View) -> Verdict:
     at = view.client(point.at)
     old = view.now - (at or view.now)
     text = f"{run} step {point.step:,}, {size(point.bytes)}, {age(old)} ago"
-    return warn(text, at) if old > CHECKPOINT_WARN_S else passed(text, at)
+    return warn(text, at) if old > CHECKPOINT_OLD_S else passed(text, at)
 
 
-def looked(view: View) -> Verdict:
+def looked(view: Facts) -> Verdict:
     """A figure can be fine while the output is nonsense."""
     return person("you compared two validation samples")
 
 
-def undiagnosed(view: View) -> Verdict:
+def undiagnosed(view: Facts) -> Verdict:
     """Nothing is diagnosed."""
     if view.box.sample is None:
         return waiting("no sample yet")
@@ -118,7 +119,7 @@ def undiagnosed(view: View) -> Verdict:
     return passed(f"no finding in {len(view.box.logs)} logs and the readings", view.box.sample_at)
 
 
-def memory(view: View) -> Verdict:
+def memory(view: Facts) -> Verdict:
     """The container's memory is below its limit, and the kernel killed nothing."""
     if view.box.sample is None:
         return waiting("no sample yet")
@@ -128,6 +129,6 @@ def memory(view: View) -> Verdict:
     text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
     if share is None or mem.oom_kills is None:
         return warn(text, at)
-    if share >= MEMORY_FAIL_PCT:
+    if share >= MEMORY_ERROR_PCT:
         return failed(text, at)
     return warn(text, at) if share >= MEMORY_WARN_PCT or mem.oom_kills else passed(text, at)

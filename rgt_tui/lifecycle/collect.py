@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.facts import METER_OLD_S, Facts
+from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles.readings import age, money
 from rgt_tui.profiles.survival import survival
 
-METER_OLD_S = 120.0
 
-
-def all_done(view: View) -> Verdict:
+def all_done(view: Facts) -> Verdict:
     """Every cell of every queue is done."""
     if not view.cells:
         return absent(view, "no cell yet")
@@ -23,7 +22,7 @@ def all_done(view: View) -> Verdict:
     return passed(text, at) if done == len(view.cells) else waiting(text, at)
 
 
-def all_verified(view: View) -> Verdict:
+def all_verified(view: Facts) -> Verdict:
     """Every finished cell's result was read back from the durable place with equal hashes."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if not done:
@@ -40,7 +39,7 @@ def all_verified(view: View) -> Verdict:
     return waiting(text, at)
 
 
-def durable_survives(view: View) -> Verdict:
+def durable_survives(view: Facts) -> Verdict:
     """The durable place outlives the box, by the profile."""
     path = view.box.spec.durable or view.profile.durable_dir
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
@@ -61,7 +60,7 @@ def durable_survives(view: View) -> Verdict:
     return failed(f"{used} is on {tier.name}, which destroy deletes{unless}")
 
 
-def quiet(view: View) -> Verdict:
+def quiet(view: Facts) -> Verdict:
     """Nothing trains any more."""
     box = view.box
     if box.sample is None:
@@ -71,12 +70,12 @@ def quiet(view: View) -> Verdict:
         return waiting(f"{len(box.sample.procs)} training: pid {first.pid} {first.cmd[:60]}", box.sample_at)
     if box.sample.unseen is not None:
         return warn(f"whether anything trains is unknown: {box.sample.unseen}", box.sample_at)
-    if view.running or any(queue.runner_alive and not queue.done for queue in box.queues):
+    if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
         return waiting("a cell or its runner is alive", box.sample_at)
     return passed("no training process, no cell running", box.sample_at)
 
 
-def meter_read(view: View) -> Verdict:
+def meter_read(view: Facts) -> Verdict:
     """What the box costs now is read from the provider."""
     meter = view.box.meter
     if view.box.spec.provider is None and meter.at is None:
@@ -95,6 +94,6 @@ def meter_read(view: View) -> Verdict:
     return passed(text, meter.at)
 
 
-def opened(view: View) -> Verdict:
+def opened(view: Facts) -> Verdict:
     """A file that has arrived is not yet a result."""
     return person("you opened the pulled results on your own machine")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, waiting, warn
+from rgt_tui.health.facts import CHECKPOINTS_AHEAD, DISK_ERROR_PCT, DISK_WARN_PCT, FILES_PER_CHECKPOINT, Facts
+from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.profiles.readings import disk_of, inode_pct, pct, size
 
-INODES_WARN_PCT = 80.0
-INODES_FAIL_PCT = 95.0
-CHECKPOINTS_AHEAD = 3
-"""Room for that many more: one being written, one kept, one best."""
-FILES_A_CHECKPOINT = 64
 
-
-def profile_known(view: View) -> Verdict:
+def profile_known(view: Facts) -> Verdict:
     """The platform is known, and its worst danger is on the screen."""
     if view.profile.id != view.box.spec.profile:
         return warn(
@@ -21,7 +16,7 @@ def profile_known(view: View) -> Verdict:
     return passed(f"{view.profile.name}: {view.profile.top_danger}")
 
 
-def inodes(view: View) -> Verdict:
+def inodes(view: Facts) -> Verdict:
     """Every mount has inodes to spare. Bytes say nothing about them."""
     sample = view.box.sample
     if sample is None:
@@ -36,14 +31,14 @@ def inodes(view: View) -> Verdict:
         return waiting("no mount with a fixed number of inodes was read", view.box.sample_at)
     worst, mount = max(shares)
     text = f"{mount} {pct(worst)}, the fullest of {len(shares)}"
-    if worst >= INODES_FAIL_PCT:
+    if worst >= DISK_ERROR_PCT:
         return failed(text, view.box.sample_at)
-    if worst >= INODES_WARN_PCT:
+    if worst >= DISK_WARN_PCT:
         return warn(text, view.box.sample_at)
     return passed(text, view.box.sample_at)
 
 
-def memory_limit(view: View) -> Verdict:
+def memory_limit(view: Facts) -> Verdict:
     """The memory that counts is the container's; the host's belongs to all tenants."""
     if view.box.sample is None:
         return waiting("no sample yet")
@@ -56,7 +51,7 @@ def memory_limit(view: View) -> Verdict:
     return warn(f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at)
 
 
-def gpu_seen(view: View) -> Verdict:
+def gpu_seen(view: Facts) -> Verdict:
     """A card answers. A replayed trace is called what it is, and proves nothing."""
     if view.box.sample is None:
         return waiting("no sample yet")
@@ -73,7 +68,7 @@ def gpu_seen(view: View) -> Verdict:
     return passed(f"{names}, by {source}", at)
 
 
-def checkpoint_budget(view: View) -> Verdict:
+def checkpoint_budget(view: Facts) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
     if view.newest is None or view.box.sample is None:
         return absent(view, "no checkpoint yet: its size is not known")
@@ -82,7 +77,7 @@ def checkpoint_budget(view: View) -> Verdict:
     if disk is None or disk.bytes_free is None:
         return waiting(f"the disk of {point.path} is not read")
     need, at = CHECKPOINTS_AHEAD * point.bytes, view.box.sample_at
-    files = CHECKPOINTS_AHEAD * FILES_A_CHECKPOINT
+    files = CHECKPOINTS_AHEAD * FILES_PER_CHECKPOINT
     text = f"{run}: {CHECKPOINTS_AHEAD} × {size(point.bytes)}, {size(disk.bytes_free)} free on {disk.mount}"
     if disk.bytes_free < need:
         return failed(text, at)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Check, View, view
+from rgt_tui.health.facts import Facts, facts
+from rgt_tui.lifecycle.check import Check
 from rgt_tui.lifecycle.table import CHECKS
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckResult, CheckStatus
@@ -21,11 +22,11 @@ def evaluate(box: BoxState, profile: Profile, now: float) -> tuple[CheckResult, 
         profile: Platform of the box.
         now: Client clock.
     """
-    seen = view(box, profile, now)
+    seen = facts(box, now, profile=profile)
     return tuple(_result(check, seen) for check in CHECKS)
 
 
-def _result(check: Check, seen: View) -> CheckResult:
+def _result(check: Check, seen: Facts) -> CheckResult:
     verdict = check.evaluator(seen)
     status, evidence = verdict.status, verdict.evidence
     if check.live and status is CheckStatus.PASSED and not seen.live:

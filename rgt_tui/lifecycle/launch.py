@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 from statistics import median
 
-from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.facts import SKEW_NOTED_S, SKEW_WARN_S, Facts
+from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.model.box import Link
 
-SKEW_WARN_S = 2.0
-SKEW_FAIL_S = 30.0
 SMOKE_POINTS = 20
 
 
-def channel(view: View) -> Verdict:
+def channel(view: Facts) -> Verdict:
     """The channel is live, and so the host key is the known one: another would have been refused."""
     box = view.box
     if box.link is Link.LIVE:
@@ -27,7 +26,7 @@ def channel(view: View) -> Verdict:
     return waiting(box.reason, box.since)
 
 
-def agent(view: View) -> Verdict:
+def agent(view: Facts) -> Verdict:
     """The agent on the box answers, and says what it cannot do there."""
     hello = view.box.hello
     if hello is None:
@@ -38,20 +37,20 @@ def agent(view: View) -> Verdict:
     return passed(text, view.box.sample_at)
 
 
-def clock_skew(view: View) -> Verdict:
+def clock_skew(view: Facts) -> Verdict:
     """The clocks agree: ages, logs and tokens with an expiry depend on it."""
     skew = view.box.clock_skew
     if skew is None:
         return waiting("not measured yet")
     text = f"the box is {abs(skew):.1f} s {'ahead' if skew >= 0 else 'behind'}"
-    if abs(skew) > SKEW_FAIL_S:
+    if abs(skew) >= SKEW_WARN_S:
         return failed(text, view.box.sample_at)
-    if abs(skew) > SKEW_WARN_S:
+    if abs(skew) > SKEW_NOTED_S:
         return warn(text, view.box.sample_at)
     return passed(text, view.box.sample_at)
 
 
-def gapless(view: View) -> Verdict:
+def gapless(view: Facts) -> Verdict:
     """The stream is whole: no sample was lost, none came twice."""
     counters, at = view.box.counters, view.box.sample_at
     if counters.samples == 0:
@@ -63,12 +62,12 @@ def gapless(view: View) -> Verdict:
     return passed(text, at)
 
 
-def credentials(view: View) -> Verdict:
+def credentials(view: Facts) -> Verdict:
     """Where the secrets are cannot be read off a stream, and must not be."""
     return person("no key stands in an argument, a log, or on the durable share")
 
 
-def smoke(view: View) -> Verdict:
+def smoke(view: Facts) -> Verdict:
     """A run wrote a checkpoint and went on from one, or a whole cell is done."""
     done = [cell for cell in view.cells if cell.state == "done"]
     if done:
@@ -85,14 +84,14 @@ def smoke(view: View) -> Verdict:
     return person("run a few steps, stop, start again: does the step go on where it was?")
 
 
-def resume_proved(view: View) -> Verdict:
+def resume_proved(view: Facts) -> Verdict:
     """A run was cut off and went on from its checkpoint."""
     if resumed := _resumed(view):
         return passed(*resumed)
     return absent(view, "no run has been cut off and gone on yet")
 
 
-def _resumed(view: View) -> tuple[str, float | None] | None:
+def _resumed(view: Facts) -> tuple[str, float | None] | None:
     for run in view.box.runs:
         if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
             last = run.resumes[-1]
@@ -100,7 +99,7 @@ def _resumed(view: View) -> tuple[str, float | None] | None:
     return None
 
 
-def loss_falls(view: View) -> Verdict:
+def loss_falls(view: Facts) -> Verdict:
     """The loss is finite and lower than it was at first."""
     for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
         loss = run.series.get("loss")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rgt_tui.lifecycle.check import Verdict, View, absent, failed, passed, waiting, warn
+from rgt_tui.health.facts import Facts
+from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.profiles.survival import survival
 
 
-def queue_read(view: View) -> Verdict:
+def queue_read(view: Facts) -> Verdict:
     """The queue is read, and no two cells share a name: they would write over each other."""
     queues = view.box.queues
     if not queues:
@@ -28,7 +29,7 @@ def queue_read(view: View) -> Verdict:
     )
 
 
-def detached(view: View) -> Verdict:
+def detached(view: Facts) -> Verdict:
     """The runner lives in a session of its own, so that a lost connection ends nothing."""
     box = view.box
     if not box.queues:
@@ -45,23 +46,23 @@ def detached(view: View) -> Verdict:
     return waiting(f"no runner is alive yet{where}", box.sample_at)
 
 
-def first_step(view: View) -> Verdict:
+def first_step(view: Facts) -> Verdict:
     """The cell that runs has logged a step."""
-    if not view.running:
+    if not view.marked_running:
         stepped = [run for run in view.box.runs if run.step is not None]
         if stepped:
             newest = stepped[-1]
             return passed(f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at))
         return absent(view, "no cell is running")
-    for _, cell, run in view.running:
+    for _, cell, run in view.marked_running:
         if run is None or run.step is None:
             return waiting(f"{cell.name} has logged no step yet", view.box.sample_at)
-    _, cell, run = view.running[0]
+    _, cell, run = view.marked_running[0]
     step = run.step if run is not None and run.step is not None else 0
     return passed(f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None)
 
 
-def checkpoints_stay(view: View) -> Verdict:
+def checkpoints_stay(view: Facts) -> Verdict:
     """Checkpoints land on a disk that a stop leaves alone."""
     if view.newest is None:
         return absent(view, "no checkpoint yet")
@@ -78,7 +79,7 @@ def checkpoints_stay(view: View) -> Verdict:
     return warn(f"{text}; whether it survives a stop is not known", at)
 
 
-def durable_named(view: View) -> Verdict:
+def durable_named(view: Facts) -> Verdict:
     """Every cell copies its result to a place that outlives the box."""
     if not view.cells:
         return absent(view, "no cell yet")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rgt_tui.health.facts import PREEMPTED
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Cell, QueueState
 from rgt_tui.triage.crashes import filled, live_reading
 from rgt_tui.triage.handbook import HANDBOOK
 
-PREEMPTED = 75
 KILLED = (137, -9)
 
 

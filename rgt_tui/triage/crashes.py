@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from rgt_tui.health.facts import MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.profiles.readings import memory_pct, pct, size
@@ -52,7 +53,7 @@ def _told_apart(box: BoxState, hit: Hit) -> str:
     if hit.id != "U9" or box.sample is None or _KERNEL_SAYS.search(hit.line):
         return hit.id
     share = memory_pct(box.sample.mem)
-    innocent = box.sample.mem.oom_kills == 0 and (share is None or share < 90)
+    innocent = box.sample.mem.oom_kills == 0 and (share is None or share < MEMORY_WARN_PCT)
     return "U3" if innocent else "U9"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rgt_tui.alerts.rules import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Gpu, Proc

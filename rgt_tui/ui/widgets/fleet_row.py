@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from rgt_tui.alerts import ClockReading
-from rgt_tui.alerts.rules import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
+from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.ui.format import NONE, clean, compact_time, money, number, percent, ratio, thousands

@@ -10,16 +10,14 @@ import msgspec
 import pytest
 from rgt_box.sampling import xid as box_xid
 
-from rgt_tui.alerts import xid
 from rgt_tui.alerts.book import Book, covered, step
 from rgt_tui.alerts.kind import Kind
-from rgt_tui.alerts.memory import Memory, Past, news_of
 from rgt_tui.alerts.rules import BY_ID, KINDS
 from rgt_tui.alerts.rules_found import ended_at
 from rgt_tui.alerts.rules_gpu import SLOWED
 from rgt_tui.alerts.rules_run import spike
-from rgt_tui.alerts.trend import Trend
-from rgt_tui.alerts.view import View, view
+from rgt_tui.health.facts import Facts, facts
+from rgt_tui.health.remembered import Memory, Past, Trend, news_of, xid_level
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
@@ -230,7 +228,7 @@ def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
     texts: list[tuple[str, str]] = []
     for left in range(rounds, -1, -1):
         now = NOW if left == 0 else NOW - 60.0 * left
-        fresh = view(state, NOW)
+        fresh = facts(state, NOW)
         shifted = replace(state, sample_at=now if fresh.live else state.sample_at, since=state.since)
         book = replace(book, memory=replace(book.memory, trends=trends))
         if left and (kind.hold_s == 0 or kind.id in SELF):
@@ -278,7 +276,7 @@ def test_no_kind_says_dead() -> None:
 
 
 def test_xid_classes_are_those_of_the_agent() -> None:
-    assert {number: xid.level_of(number) for number in box_xid.MEANINGS} == {
+    assert {number: xid_level(number) for number in box_xid.MEANINGS} == {
         number: level for number, (level, _) in box_xid.MEANINGS.items()
     }
 
@@ -411,6 +409,6 @@ def test_an_end_that_nobody_saw_has_two_limits() -> None:
 
 def test_a_view_without_anything() -> None:
     bare = BoxState(spec=box().spec)
-    found: View = view(bare, NOW)
+    found: Facts = facts(bare, NOW)
     for kind in KINDS:
         assert not kind.read(found) or kind.id == "stream", kind.id

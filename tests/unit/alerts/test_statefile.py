@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.alerts.memory import Past
 from rgt_tui.alerts.mute import put
 from rgt_tui.alerts.statefile import KEEP_S, Notes, Stored, Told, default_path, load, update
 from rgt_tui.files import own
+from rgt_tui.health.remembered import Past
 from rgt_tui.model.alert import Alert
 
 NOW = 1_790_000_000.0

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rgt_tui.alerts.trend import LEAST, POINTS, Trend
+from rgt_tui.health.remembered import TREND_LEAST, TREND_POINTS, Trend
 
 
 def trend(*values: float) -> Trend:
@@ -17,8 +17,8 @@ def trend(*values: float) -> Trend:
 
 
 def test_too_early_to_tell() -> None:
-    assert trend(*range(LEAST - 1)).slope is None
-    assert trend(*range(LEAST)).slope is not None
+    assert trend(*range(TREND_LEAST - 1)).slope is None
+    assert trend(*range(TREND_LEAST)).slope is not None
 
 
 def test_steady_growth() -> None:
@@ -38,13 +38,13 @@ def test_what_stands_still_or_goes_up_and_down_does_not_grow() -> None:
 
 
 def test_only_the_last_half_hour_counts_and_nothing_grows_without_bound() -> None:
-    made = trend(*(60.0 * i for i in range(100)), *[6000.0] * POINTS)
+    made = trend(*(60.0 * i for i in range(100)), *[6000.0] * TREND_POINTS)
     assert made.slope == 0.0
-    assert len(made.points) == 2 * POINTS
+    assert len(made.points) == 2 * TREND_POINTS
 
 
 def test_an_older_trend_stays_as_it_was() -> None:
-    old = trend(*range(POINTS + 5))
+    old = trend(*range(TREND_POINTS + 5))
     kept = list(old.points)
     old.fed(9e9, 1.0)
     assert list(old.points) == kept

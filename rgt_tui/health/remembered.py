@@ -1,18 +1,72 @@
-"""What a book remembers of a box besides its alerts: growth, and what the machine was doing."""
+"""What is remembered of a box besides its alerts: growth, what the machine was doing, what its events told."""
 
 from __future__ import annotations
 
 import re
+from array import array
+from statistics import median
 
 import msgspec
 
-from rgt_tui.alerts.trend import Trend
-from rgt_tui.alerts.xid import HARDWARE, level_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Event
 
 replace = msgspec.structs.replace
+
+# Xid numbers by class. The agent has the same table with the meanings (``remote/rgt_box/sampling/xid.py``, from
+# https://docs.nvidia.com/deploy/xid-errors/); a test keeps the two equal.
+HARDWARE, SOFTWARE, NOTE = "error", "warn", "info"
+
+_HARDWARE = (32, 38, 46, 48, 54, 61, 62, 64, 74, 79, 94, 95, 109, 110, 119, 120, 140, 143, 149)
+_NOTE = (45,)
+
+
+def xid_level(number: int) -> str:
+    """Return the level of an Xid; an unknown number may be anything, so it is a warning."""
+    if number in _HARDWARE:
+        return HARDWARE
+    return NOTE if number in _NOTE else SOFTWARE
+
+
+TREND_EVERY_S = 60.0
+"""Seconds between two points."""
+TREND_POINTS = 30
+TREND_LEAST = 10
+"""Points before anything is said: a burst of a few minutes is a download or a checkpoint, and ends by itself."""
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """The last half hour of one figure. There are some of them per box, so the points are kept packed."""
+
+    points: array[float] = msgspec.field(default_factory=lambda: array("d"))
+    """Known seconds, value, known seconds, value …, oldest first; never changed."""
+    slope: float | None = None
+    """Growth per second; None = too early to tell."""
+
+    def fed(self, at: float, value: float) -> Trend:
+        """Return the trend with one more point at `at`, known seconds."""
+        points = self.points[-2 * (TREND_POINTS - 1) :]
+        points.extend((at, value))
+        return Trend(points, _slope(points) if len(points) >= 2 * TREND_LEAST else None)
+
+
+def _slope(points: array[float]) -> float:
+    """Return the Theil-Sen estimate, which up to 29 % of wild points cannot move far.
+
+    https://en.wikipedia.org/wiki/Theil%E2%80%93Sen_estimator
+    """
+    times, values = points[::2], points[1::2]
+    if min(values) == max(values):
+        return 0.0  # nearly always
+    slopes = [
+        (values[j] - values[i]) / (times[j] - times[i])
+        for i in range(len(times))
+        for j in range(i + 1, len(times))
+        if times[j] > times[i]
+    ]
+    return median(slopes) if slopes else 0.0
+
 
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
 
@@ -69,7 +123,7 @@ def news_of(events: tuple[Event, ...]) -> News:
             continue
         match = _XID.match(event.text)
         number = int(match.group(2)) if match else None
-        level = level_of(number) if number is not None else event.level
+        level = xid_level(number) if number is not None else event.level
         if level == HARDWARE:
             gpu = match.group(1) if match else "?"
             news = replace(news, hard={**news.hard, gpu: event.text})
