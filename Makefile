@@ -6,7 +6,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready parts frameworks lock demo test torture lint format bench screenshots clean distclean
+.PHONY: help setup ready demo-ready parts frameworks lock demo test torture lint format bench screenshots clean distclean
 
 ARGS ?=
 
@@ -17,10 +17,14 @@ setup: ready ## build .venv and install the system parts that are missing (a no-
 	@echo "setup: ready, try: make demo" >&2
 
 ready:
-	@bash scripts/setup.sh >&2
+	@bash scripts/setup.sh all >&2
+
+# What developers use beside it (the linters, Slurm, compilers) is left to the other targets.
+demo-ready:
+	@bash scripts/setup.sh demo >&2
 
 parts: ## try again to install the system parts that are missing
-	@bash scripts/system_parts.sh install >&2
+	@bash scripts/system_parts.sh install all >&2
 
 frameworks: ready ## build .venv-frameworks: the libraries that some tests of the trainer need
 	@bash scripts/frameworks.sh >&2
@@ -28,7 +32,7 @@ frameworks: ready ## build .venv-frameworks: the libraries that some tests of th
 lock: ready ## resolve requirements/*.in into requirements/*.lock (ARGS="--upgrade" to move everything)
 	@bash scripts/lock.sh $(ARGS) >&2
 
-demo: ready ## watch three boxes really train on this machine (ARGS="--headless --for 45 --json")
+demo: demo-ready ## watch three boxes really train on this machine (ARGS="--headless --for 45 --json")
 	@exec .venv/bin/rgt demo $(ARGS)
 
 test: ready ## run every test; fails when a system part is missing (ARGS="tests/unit -k name")

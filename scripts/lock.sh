@@ -11,6 +11,10 @@ echo "lock: requirements/base.lock" >&2
 .venv/bin/pip-compile "${common[@]}" --generate-hashes "$@" \
     --output-file=requirements/base.lock requirements/base.in
 
+echo "lock: requirements/dev.lock" >&2
+.venv/bin/pip-compile "${common[@]}" --generate-hashes "$@" \
+    --output-file=requirements/dev.lock requirements/dev.in
+
 plain=$(mktemp requirements/.plain.lock.XXXXXX)
 trap 'rm -f -- "$plain"' EXIT
 for name in torch frameworks; do

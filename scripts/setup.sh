@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# Builds .venv from the lock files, installs the project into it, and adds the missing system parts.
+# setup.sh [demo|all]: builds .venv from the lock files, installs the project into it, and adds the missing system parts.
+# demo: only what `make demo` needs; all (the default): the developer's tools and the parts that the tests need, too.
 # Does nothing, in a fraction of a second, when the stamp in .venv says that nothing has changed.
 # PYTHON=/path/to/python3.12 chooses the interpreter. pip's own settings (PIP_INDEX_URL, pip.conf) apply.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 unset PYTHONPATH PYTHONHOME PIP_USER PIP_TARGET PIP_PREFIX
 
+mode=${1:-all}
 venv=.venv
 stamp=$venv/.rgt-setup
 log=$venv/setup.log
@@ -26,34 +28,45 @@ digest() {
     fi
 }
 
-# The stamp's lines. It is written when the packages are complete, so that an interrupted build leaves none.
+# The stamp's lines. It is written when the packages are complete, so that an interrupted build leaves none. Only a
+# set-up of everything writes `tools` and `missing-all`; what is set up for all is set up for the demo.
 line_root() { printf 'root=%s\n' "$PWD"; }
 line_locks() { printf 'locks=%s\n' "$(digest requirements/base.lock requirements/torch.lock requirements/torch.in)"; }
 line_project() { printf 'project=%s\n' "$(digest pyproject.toml scripts/setup.sh)"; }
-line_missing() { printf 'missing=%s\n' "$(bash scripts/system_parts.sh missing | tr '\n' ' ')"; }
+line_tools() { printf 'tools=%s\n' "$(digest requirements/dev.lock)"; }
+line_missing() { printf 'missing-%s=%s\n' "$1" "$(bash scripts/system_parts.sh missing "$1" | tr '\n' ' ')"; }
 
 has_line() { grep -qxF -e "$1" -- "$stamp" 2>/dev/null; }
 
+# write_stamp LINE ...: puts the lines into the stamp, each in place of the one of its key.
 write_stamp() {
-    printf '%s\n' "$root_line" "$locks_line" "python=$python_version" "$missing_line" "$1" >"$stamp.new" ||
+    local line keys=()
+    for line in "$@"; do
+        keys+=(-e "^${line%%=*}=")
+    done
+    { grep -v "${keys[@]}" -- "$stamp" 2>/dev/null || true; printf '%s\n' "$@"; } >"$stamp.new" ||
         fail "cannot write $PWD/$stamp: is the disk full, or read-only?"
     mv -f -- "$stamp.new" "$stamp"
 }
 
-# The packages are those of the locks, for this directory and this interpreter.
+# It was completed, in this directory and with this interpreter.
 venv_is_good() {
     local version
-    [ -f "$stamp" ] && has_line "$root_line" && has_line "$locks_line" || return 1
+    [ -f "$stamp" ] && has_line "$root_line" || return 1
     version=$("$venv/bin/python" -c "$version_of" 2>/dev/null) && has_line "python=$version" || return 1
     if [ -n "${PYTHON-}" ]; then
         [ "$("$PYTHON" -c "$version_of" 2>/dev/null)" = "$version" ] || return 1
     fi
 }
 
-all_is_good() { venv_is_good && has_line "$project_line" && has_line "$missing_line"; }
+tools_are_good() { [ "$mode" = demo ] || has_line "$tools_line"; }
+
+all_is_good() {
+    venv_is_good && has_line "$locks_line" && tools_are_good && has_line "$project_line" && has_line "$missing_line"
+}
 
 report_missing() {
-    local names=${missing_line#missing=}
+    local names=${missing_line#*=}
     if [ -n "$names" ]; then
         say "system parts still missing: ${names% } (make parts tries to install them)"
     fi
@@ -127,7 +140,7 @@ choose_python() {
             fail "PYTHON=$PYTHON is no Python 3.11 or later with the venv and ensurepip modules"
         fi
         # Debian ships ensurepip in a package of its own.
-        bash scripts/system_parts.sh install python3-venv 9<&-
+        bash scripts/system_parts.sh install "$mode" python3-venv 9<&-
         found=$(find_python) ||
             fail "no Python 3.11 or later with venv and ensurepip was found; install one, or set PYTHON=/path/to/it"
     fi
@@ -135,10 +148,10 @@ choose_python() {
     python_path=${found#* }
 }
 
-build_venv() {
+make_venv() {
     if [ -e "$venv" ] || [ -L "$venv" ]; then
         if [ -f "$stamp" ]; then
-            say "the locks, the Python or the directory changed: building $venv again"
+            say "the Python or the directory changed: building $venv again"
         else
             say "$venv is incomplete (an interrupted set-up?): building it again"
         fi
@@ -146,25 +159,34 @@ build_venv() {
     fi
     mkdir -- "$venv" || fail "cannot make $PWD/$venv: is the disk full, or read-only?"
     step "making $venv with Python $python_version" "$python_path" -m venv -- "$venv"
-    local pip=("$venv/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off)
-    step "installing the client and the tools (requirements/base.lock)" \
-        "${pip[@]}" --require-hashes -r requirements/base.lock
+}
+
+# pip leaves alone what is there in the right version: a changed lock does not fetch torch a second time.
+pip_install() { "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --progress-bar off "$@"; }
+
+install_packages() {
+    step "installing the client (requirements/base.lock)" pip_install --require-hashes -r requirements/base.lock
     step "installing what torch needs (requirements/torch.lock)" \
-        "${pip[@]}" --require-hashes -r requirements/torch.lock
+        pip_install --require-hashes -r requirements/torch.lock
     # No hash: its build differs per platform (CPU, CUDA) and index. All that it needs everywhere is there by now.
     step "installing torch for the trainer, the largest part (requirements/torch.in)" \
-        "${pip[@]}" "$(grep '^torch==' requirements/torch.in)"
+        pip_install "$(grep '^torch==' requirements/torch.in)"
+}
+
+install_tools() {
+    step "installing the developer's tools (requirements/dev.lock)" \
+        pip_install --require-hashes -r requirements/dev.lock
 }
 
 install_project() {
-    step "installing rgt itself" "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
-        install --no-deps --no-build-isolation --no-index --progress-bar off -e .
+    step "installing rgt itself" pip_install --no-deps --no-build-isolation --no-index -e .
 }
 
 root_line=$(line_root)
 locks_line=$(line_locks)
+tools_line=$(line_tools)
 project_line=$(line_project)
-missing_line=$(line_missing)
+missing_line=$(line_missing "$mode")
 
 if all_is_good; then
     report_missing
@@ -186,22 +208,29 @@ if command -v flock >/dev/null 2>&1; then
 fi
 
 if [ ! -f "$stamp" ] || ! has_line "$missing_line"; then
-    bash scripts/system_parts.sh install 9<&-
-    missing_line=$(line_missing)
+    bash scripts/system_parts.sh install "$mode" 9<&-
+    missing_line=$(line_missing "$mode")
 fi
 
-if venv_is_good; then
-    python_version=$("$venv/bin/python" -c "$version_of")
-    built_project=$(grep '^project=' -- "$stamp" || true)
-else
+if ! venv_is_good; then
     choose_python
-    build_venv
-    built_project=
+    make_venv
+elif ! has_line "$locks_line"; then
+    say "the locks changed: bringing $venv up to date"
+    python_version=$("$venv/bin/python" -c "$version_of")
+    rm -f -- "$stamp" # an interrupted step must not pass for a finished one
 fi
-# From here on only the project's own metadata can be missing: the packages stay, should this step fail.
-write_stamp "$built_project"
-if [ "$built_project" != "$project_line" ]; then
-    write_stamp ""
+if [ ! -f "$stamp" ]; then
+    install_packages
+    write_stamp "$root_line" "$locks_line" "python=$python_version"
+fi
+write_stamp "$missing_line"
+# From here on only the tools and the project's own metadata can be missing: the packages stay, should a step fail.
+if ! tools_are_good; then
+    install_tools
+    write_stamp "$tools_line"
+fi
+if ! has_line "$project_line"; then
     install_project
     write_stamp "$project_line"
 fi

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # The programs that rgt uses beside Python.
-#   system_parts.sh missing          print the missing commands, one a line
-#   system_parts.sh check            explain what is missing and fail, or say nothing
-#   system_parts.sh install [PKG …]  as root on Debian install what is missing (and the named packages);
-#                                    elsewhere explain what to install, and succeed
+#   system_parts.sh missing demo|all           print the missing commands, one a line
+#   system_parts.sh check                      explain what the tests lack and fail, or say nothing
+#   system_parts.sh install demo|all [PKG …]   as root on Debian install what is missing (and the named packages);
+#                                              elsewhere explain what to install, and succeed
+# demo: what `make demo` uses; all: what the tests use, too.
 set -euo pipefail
 
 # A person's PATH often lacks the directories of the daemons.
@@ -11,26 +12,26 @@ PATH="$PATH:${RGT_SBIN-/usr/local/sbin:/usr/sbin:/sbin}"
 policy=${RGT_POLICY_RC-/usr/sbin/policy-rc.d}
 policy_mark='# written by rgt while it installs packages; safe to remove'
 
-# command (or header of C), Debian package, what does not work without it
+# who uses it, command (or header of C), Debian package, what does not work without it
 parts() {
     cat <<'TABLE'
-ssh openssh-client the tests that compare with the plain ssh client
-sshd openssh-server the tests against a real OpenSSH server
-tmux tmux queues detached in tmux (setsid is used instead)
-rsync rsync transfers with rsync
-sbatch slurm-wlm queues handed to Slurm
-slurmctld slurm-wlm the tests against a real Slurm controller
-slurmd slurm-wlm the tests against a real Slurm node
-munged munge the tests against a real Slurm
-cc gcc the tests with a pretended GPU driver and with clocks that jump
-stdlib.h libc6-dev the same: a bare gcc comes without the headers
-zsh zsh the tests of the completion in zsh
-fish fish the tests of the completion in fish
-setsid util-linux queues detached without tmux
-unshare util-linux the demo boxes' own disks and process lists
-nsenter util-linux the demo boxes' own disks and process lists
-busybox busybox the tests of boxes that have nothing but a small shell
-ip iproute2 the tests with jump hosts in networks of their own
+demo ssh openssh-client logging in on a demo box by hand, and the tests that compare with the plain ssh client
+test sshd openssh-server the tests against a real OpenSSH server
+demo tmux tmux queues detached in tmux (setsid is used instead)
+test rsync rsync transfers with rsync
+test sbatch slurm-wlm queues handed to Slurm
+test slurmctld slurm-wlm the tests against a real Slurm controller
+test slurmd slurm-wlm the tests against a real Slurm node
+test munged munge the tests against a real Slurm
+test cc gcc the tests with a pretended GPU driver and with clocks that jump
+test stdlib.h libc6-dev the same: a bare gcc comes without the headers
+test zsh zsh the tests of the completion in zsh
+test fish fish the tests of the completion in fish
+demo setsid util-linux queues detached without tmux
+demo unshare util-linux the demo boxes' own disks and process lists
+demo nsenter util-linux the demo boxes' own disks and process lists
+test busybox busybox the tests of boxes that have nothing but a small shell
+test ip iproute2 the tests with jump hosts in networks of their own
 TABLE
 }
 
@@ -41,9 +42,11 @@ has() {
     esac
 }
 
+# missing demo|all
 missing() {
-    local command package why
-    while read -r command package why; do
+    local user command package why
+    while read -r user command package why; do
+        [ "$1" = all ] || [ "$user" = demo ] || continue
         has "$command" || printf '%s %s %s\n' "$command" "$package" "$why"
     done < <(parts)
 }
@@ -81,8 +84,9 @@ disable_at_boot() {
 }
 
 install() {
-    local lines wanted=() units=() package
-    lines=$(missing)
+    local mode=$1 lines wanted=() units=() package
+    shift
+    lines=$(missing "$mode")
     if [ -z "$lines" ] && [ "$#" -eq 0 ]; then
         return 0
     fi
@@ -119,16 +123,16 @@ install() {
     if [ "${#units[@]}" -gt 0 ]; then
         disable_at_boot "${units[@]}"
     fi
-    lines=$(missing)
+    lines=$(missing "$mode")
     if [ -n "$lines" ]; then
         explain "$lines"
     fi
 }
 
 case ${1-} in
-    missing) missing | cut -d ' ' -f 1 ;;
+    missing) missing "${2:-all}" | cut -d ' ' -f 1 ;;
     check)
-        lines=$(missing)
+        lines=$(missing all)
         if [ -n "$lines" ]; then
             explain "$lines"
             echo "system parts: the tests need all of them (make parts installs them, as root on Debian)" >&2
@@ -137,10 +141,10 @@ case ${1-} in
         ;;
     install)
         shift
-        install "$@"
+        install "${1:-all}" "${@:2}"
         ;;
     *)
-        echo "usage: $0 missing | check | install [PACKAGE …]" >&2
+        echo "usage: $0 missing [demo|all] | check | install [demo|all] [PACKAGE …]" >&2
         exit 2
         ;;
 esac

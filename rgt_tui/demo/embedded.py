@@ -24,7 +24,7 @@ from rgt_tui.demo.sandbox.tree import TRACES
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.ssh.bundle import remote_root
+from rgt_tui.ssh.bundle import trainer_root
 
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""
@@ -86,7 +86,7 @@ class Embedded:
         """
         check_torch()
         await asyncio.to_thread(modes.check)
-        remote = remote_root()
+        remote = trainer_root()
         await self._make_workspace()
         assert self.workspace is not None
         self._room = Room(self.workspace.path, self.boxes)

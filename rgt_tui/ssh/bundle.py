@@ -45,7 +45,7 @@ class AgentBundle(msgspec.Struct, frozen=True):
 
 
 def remote_root() -> Path:
-    """Return the directory that holds the box side's packages, in a source tree or an installed wheel.
+    """Return the directory that holds the agent's package, in a source tree or an installed wheel.
 
     Raises:
         FileNotFoundError: when the installation lacks it.
@@ -55,6 +55,19 @@ def remote_root() -> Path:
         if (candidate / PACKAGE / "__main__.py").is_file():
             return candidate
     raise FileNotFoundError(f"the agent's source ({PACKAGE}) is missing from this installation")
+
+
+def trainer_root() -> Path:
+    """Return the directory that holds the trainer's package; installed, it is importable as any other.
+
+    Raises:
+        FileNotFoundError: when the installation lacks it.
+    """
+    around = Path(__file__).resolve().parent.parent.parent
+    for candidate in (around / "remote", around):
+        if (candidate / TRAINER / "__main__.py").is_file():
+            return candidate
+    raise FileNotFoundError(f"the trainer's source ({TRAINER}) is missing from this installation")
 
 
 def agent_files(root: Path) -> dict[str, bytes]:
@@ -105,7 +118,7 @@ def build_trainer() -> AgentBundle:
     Raises:
         FileNotFoundError: when the installation lacks the trainer's source.
     """
-    return _bundle("rgt-train", trainer_files(remote_root()))
+    return _bundle("rgt-train", trainer_files(trainer_root()))
 
 
 def _bundle(name: str, files: dict[str, bytes]) -> AgentBundle:

@@ -118,6 +118,7 @@ def pins(lock: Path) -> dict[str, str]:
 
 
 BASE = ROOT / "requirements/base.lock"
+DEV = ROOT / "requirements/dev.lock"
 TORCH = ROOT / "requirements/torch.lock"
 FRAMEWORKS = ROOT / "requirements/frameworks.lock"
 
@@ -129,15 +130,15 @@ def requirements_of(section: str) -> list[str]:
         "dev": tables["dependency-groups"]["dev"],
         "build": tables["build-system"]["requires"],
         "train": tables["project"]["optional-dependencies"]["train"],
-        "apprise": tables["project"]["optional-dependencies"]["apprise"],
     }
     return found[section]
 
 
-@pytest.mark.parametrize("section", ["dependencies", "dev", "build", "train", "apprise"])
+@pytest.mark.parametrize("section", ["dependencies", "dev", "build", "train"])
 def test_the_locks_satisfy_the_project(section: str) -> None:
     # torch itself has no hash that holds everywhere: its version stands in torch.in.
-    locked = pins(TORCH.with_suffix(".in")) | pins(TORCH) if section == "train" else pins(BASE)
+    train = section == "train"
+    locked = pins(TORCH.with_suffix(".in")) | pins(TORCH) if train else pins(DEV) | pins(BASE)
     unmet = [
         text
         for text in requirements_of(section)
@@ -149,17 +150,18 @@ def test_the_locks_satisfy_the_project(section: str) -> None:
 
 
 def test_the_lock_sources_ask_for_what_the_project_asks_for() -> None:
-    lines = (ROOT / "requirements/base.in").read_text(encoding="utf-8").splitlines()
+    files = (BASE.with_suffix(".in"), DEV.with_suffix(".in"))
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
     asked = {str(Requirement(line)) for line in lines if line and not line.startswith(("#", "-"))}
     wanted = {
         str(Requirement(text))
-        for section in ("dependencies", "dev", "build", "apprise")
+        for section in ("dependencies", "dev", "build")
         for text in requirements_of(section)
     }
     assert wanted <= asked
 
 
-@pytest.mark.parametrize("lock", [BASE, TORCH, FRAMEWORKS], ids=lambda lock: lock.stem)
+@pytest.mark.parametrize("lock", [BASE, DEV, TORCH, FRAMEWORKS], ids=lambda lock: lock.stem)
 def test_every_locked_package_has_a_hash(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8")
     entries = re.split(r"^(?=[A-Za-z0-9_.-]+==)", text, flags=re.MULTILINE)[1:]
@@ -167,8 +169,13 @@ def test_every_locked_package_has_a_hash(lock: Path) -> None:
 
 
 def test_the_torch_lock_fits_every_build_and_agrees_with_the_other() -> None:
-    torch, base = pins(TORCH), pins(BASE)
+    torch, base = pins(TORCH), pins(DEV) | pins(BASE)
     assert "torch" not in torch
     assert "torch" not in pins(FRAMEWORKS)
     assert [f"{name}=={version}" for name, version in torch.items() if "+" in version] == []
     assert {name for name in torch.keys() & base.keys() if torch[name] != base[name]} == set()
+
+
+def test_the_two_locks_of_one_environment_agree() -> None:
+    base, dev = pins(BASE), pins(DEV)
+    assert {name for name in base.keys() & dev.keys() if base[name] != dev[name]} == set()

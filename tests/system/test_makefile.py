@@ -42,7 +42,9 @@ esac
 TORCH = next(
     line for line in (ROOT / "requirements/torch.in").read_text().split() if line.startswith("torch==")
 )
-ALL_STEPS = ["venv", "pip requirements/base.lock", "pip requirements/torch.lock", f"pip {TORCH}", "pip ."]
+PACKAGE_STEPS = ["pip requirements/base.lock", "pip requirements/torch.lock", f"pip {TORCH}"]
+TOOLS_STEP = "pip requirements/dev.lock"
+ALL_STEPS = ["venv", *PACKAGE_STEPS, TOOLS_STEP, "pip ."]
 
 
 class Clone:
@@ -115,13 +117,39 @@ def test_setup_builds_once_and_then_does_nothing(clone: Clone) -> None:
     assert first.stdout == second.stdout == ""
 
 
-def test_changed_locks_build_the_environment_anew(clone: Clone) -> None:
+@pytest.mark.parametrize(
+    ("lock", "steps"),
+    [("base.lock", [*PACKAGE_STEPS, TOOLS_STEP, "pip ."]), ("dev.lock", [TOOLS_STEP])],
+)
+def test_a_changed_lock_is_installed_over_what_is_there(clone: Clone, lock: str, steps: list[str]) -> None:
     clone.make("setup")
     clone.steps()
-    with (clone.root / "requirements/torch.lock").open("a") as lock:
-        lock.write("# changed\n")
+    with (clone.root / "requirements" / lock).open("a") as file:
+        file.write("# changed\n")
     assert clone.make("setup").returncode == 0
+    assert clone.steps() == steps
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == []
+
+
+def test_a_changed_lock_that_fails_leaves_nothing_that_passes_for_complete(clone: Clone) -> None:
+    clone.make("setup")
+    with (clone.root / "requirements/base.lock").open("a") as file:
+        file.write("# changed\n")
+    assert clone.make("setup", FAKE_FAIL="requirements/torch.lock", FAKE_SAYS="no").returncode != 0
+    clone.steps()
+    done = clone.make("setup")
+    assert (done.returncode, "incomplete" in done.stderr) == (0, True)
     assert clone.steps() == ALL_STEPS
+
+
+def test_the_demo_needs_no_developers_tools(clone: Clone) -> None:
+    assert clone.make("demo").returncode == 0
+    assert clone.steps() == ["venv", *PACKAGE_STEPS, "pip ."]
+    assert clone.make("setup").returncode == 0
+    assert clone.steps() == [TOOLS_STEP]
+    assert clone.make("demo").returncode == 0
+    assert clone.steps() == []
 
 
 def test_a_changed_project_file_only_installs_the_project_again(clone: Clone) -> None:
@@ -265,15 +293,16 @@ def test_clean_keeps_the_environment_and_distclean_does_not(clone: Clone) -> Non
 # System parts.
 
 
-def parts_table() -> list[tuple[str, str]]:
-    """Return (command, package) of every part that the script knows."""
+def parts_table() -> list[tuple[str, str, str]]:
+    """Return (who uses it, command, package) of every part that the script knows."""
     text = (ROOT / "scripts/system_parts.sh").read_text()
     rows = text.partition("cat <<'TABLE'\n")[2].partition("\nTABLE")[0].splitlines()
-    return [(row.split()[0], row.split()[1]) for row in rows]
+    return [(row.split()[0], row.split()[1], row.split()[2]) for row in rows]
 
 
 PARTS = parts_table()
-PACKAGES = sorted({package for _, package in PARTS})
+PACKAGES = sorted({package for _, _, package in PARTS})
+DEMO_PACKAGES = sorted({package for user, _, package in PARTS if user == "demo"})
 
 TOOLS = (
     *("awk", "bash", "cat", "chmod", "cp", "cut", "dirname", "env", "grep", "head", "make", "mkdir", "mv"),
@@ -310,6 +339,16 @@ def test_without_root_missing_parts_are_told_once_and_setup_goes_on(clone: Clone
     assert len(again.stderr.splitlines()) < len(done.stderr.splitlines())
 
 
+def test_the_demo_asks_for_its_own_parts_alone(clone: Clone) -> None:
+    environment = {"PATH": bare_path(clone, id="#!/usr/bin/env bash\necho 1000\n"), "RGT_SBIN": ""}
+    done = clone.make("demo", **environment)
+    assert done.returncode == 0, done.stderr
+    told = re.search(r"apt-get install ([^\n]*)", done.stderr)
+    assert told is not None
+    assert sorted(told[1].split()) == DEMO_PACKAGES
+    assert {"util-linux"} <= set(DEMO_PACKAGES) < set(PACKAGES)
+
+
 def test_the_tests_do_not_run_without_the_parts(clone: Clone) -> None:
     environment = {"PATH": bare_path(clone, id="#!/usr/bin/env bash\necho 1000\n"), "RGT_SBIN": ""}
     done = clone.make("test", **environment)
@@ -327,7 +366,7 @@ case " $* " in *" install "*)
         chmod +x "$here/$name"
     done ;;
 esac
-""".replace("PART_NAMES", " ".join(command for command, _ in PARTS))
+""".replace("PART_NAMES", " ".join(command for _, command, _ in PARTS))
 
 
 def test_root_on_debian_installs_the_parts_and_starts_no_service(clone: Clone) -> None:

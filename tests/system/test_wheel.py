@@ -28,12 +28,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def shipped() -> dict[str, str]:
     """Where the source files that belong into the wheel stand in it, and where they come from."""
-    places = {"rgt_tui": "rgt_tui", "profiles": "rgt_tui/_data/profiles", "remote": "rgt_tui/_data/remote"}
+    places = {
+        "rgt_tui/": "rgt_tui/",
+        "profiles/": "rgt_tui/_data/profiles/",
+        "remote/rgt_box/": "rgt_tui/_data/remote/rgt_box/",
+        "remote/rgt_train/": "rgt_train/",
+    }
     found = {}
     for path in tracked_files():
-        name = path.relative_to(ROOT)
-        if name.parts[0] in places:
-            found[places[name.parts[0]] + "/" + "/".join(name.parts[1:])] = str(name)
+        name = path.relative_to(ROOT).as_posix()
+        for source, target in places.items():
+            if name.startswith(source):
+                found[target + name.removeprefix(source)] = name
     return found
 
 

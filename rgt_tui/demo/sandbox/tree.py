@@ -20,13 +20,13 @@ def system_links() -> list[tuple[str, str]]:
 
 
 def binds(remote: Path) -> list[tuple[str, str, bool]]:
-    """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer's source."""
+    """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer below `remote`."""
     tops = [f"/{name}" for name in SYSTEM if Path(f"/{name}").is_dir() and not Path(f"/{name}").is_symlink()]
     shown = [(top, top, True) for top in tops]
     for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
         if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
             shown.append((path, path, True))
-    shown.append((str(remote), CODE, True))
+    shown.append((str(remote / "rgt_train"), f"{CODE}/rgt_train", True))
     shown.append((str(Path(__file__).parents[1] / "traces"), TRACES, True))
     shown += [("/dev", "/dev", False), ("/sys", "/sys", False)]
     return shown
