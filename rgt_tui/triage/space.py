@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.model.protocol import Disk
@@ -12,37 +13,17 @@ from rgt_tui.triage.fixes import byte_fixes, inode_fixes
 from rgt_tui.triage.handbook import HANDBOOK
 
 STORAGE_IDS = ("U6", "U7")
-INODES_PCT = 95.0
-BYTES_PCT = 98.0
-CLEAR_MARGIN_PCT = 5.0
-"""A cause that was there counts as gone only this far below its limit."""
-
 TITLES = {
     "inodes": "No inodes left: there is room, but no file can be made",
     "bytes": "The disk is full",
     "quota": "The quota is used up",
     "space": "No space left on a disk",
 }
-
-
-def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | None:
-    """Return what `disk` is short of, ``inodes`` or ``bytes``, or None. Inodes win: bytes then look fine.
-
-    Args:
-        disk: A reading.
-        margin: Percentage points by which the limits are lowered.
-        need: Bytes of one more checkpoint, where known and wanted: less room than that is short, too.
-    """
-    if disk.read_only:
-        return None
-    inodes, used = inode_pct(disk), byte_pct(disk)
-    if inodes is not None and inodes >= INODES_PCT - margin:
-        return "inodes"
-    if used is not None and used >= BYTES_PCT - margin:
-        return "bytes"
-    if need is not None and disk.bytes_free is not None and disk.bytes_free < need:
-        return "bytes"
-    return None
+NEARLY = {
+    "inodes": "Nearly all inodes are used: soon no file can be made",
+    "bytes": "The disk is nearly full",
+}
+"""Titles of what a reading alone says while there is something left."""
 
 
 def reading(disk: Disk, what: str) -> str:
@@ -67,7 +48,7 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
     for disk in box.sample.disks if box.sample is not None else ():
         what = short_of(disk)
         if what is None:
-            lower = short_of(disk, CLEAR_MARGIN_PCT)
+            lower = short_of(disk, DISK_MARGIN_PCT)
             what = lower if f"{lower} of {disk.mount}" in standing else None
         if what is None or f"{what} of {disk.mount}" in named:
             continue
@@ -75,7 +56,7 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
         proof = reading(disk, what)
         yield Finding(
             gotcha=entry.id,
-            title=TITLES[what],
+            title=(NEARLY if _left(disk, what) else TITLES)[what],
             severity=entry.severity,
             resource=f"{what} of {disk.mount}",
             evidence=f"{disk.mount}: {proof}",
@@ -84,3 +65,9 @@ def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...])
             never=entry.never,
             reading=proof,
         )
+
+
+def _left(disk: Disk, what: str) -> bool:
+    """Say whether anything is left of it."""
+    share = inode_pct(disk) if what == "inodes" else byte_pct(disk)
+    return share is not None and share < 100

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import msgspec
 
+from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import disk_of
 from rgt_tui.triage.context import Case
 from rgt_tui.triage.handbook import HANDBOOK
 from rgt_tui.triage.scan import TOGETHER, Hit
-from rgt_tui.triage.space import CLEAR_MARGIN_PCT, STORAGE_IDS, TITLES, fixes, reading, short_of
+from rgt_tui.triage.space import STORAGE_IDS, TITLES, fixes, reading
 
 _PATH = re.compile(r"(?:: |directory |writing )['‘\"](/[^'’\"\n]+)['’\"]|(?:left on|exceeded on) (/[^\s;(]*)")
 _STEP_IN_PATH = re.compile(r"(?:step|tmp)[-_]?0*(\d+)")
@@ -59,7 +60,7 @@ def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...
         what, _, mount = before.resource.partition(" of ")
         disks = case.box.sample.disks if case.box.sample is not None else ()
         disk = next((one for one in disks if one.mount == mount), None)
-        short = short_of(disk, 0.0 if before.cleared else CLEAR_MARGIN_PCT) if disk is not None else None
+        short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT) if disk is not None else None
         # The line is gone from the window, so whatever the window shows came after it.
         if short is None and (case.scan.saved >= 0 or _past_save(case, _start(case, before, -1))):
             continue
@@ -96,7 +97,7 @@ def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
     disks = case.box.sample.disks if case.box.sample is not None else ()
     match = _PATH.search(hit.line)
     path = (match.group(1) or match.group(2)) if match else (case.cell.out if case.cell is not None else None)
-    margin = CLEAR_MARGIN_PCT if before is not None and not before.cleared else 0.0
+    margin = DISK_MARGIN_PCT if before is not None and not before.cleared else 0.0
     need = case.checkpoints[-1].bytes if case.checkpoints else None
     disk = disk_of(disks, path) if path else None
     if disk is None or (match is None and short_of(disk) is None):

@@ -90,6 +90,23 @@ def test_inodes_count_from_95_percent(used: int, ids: list[str]) -> None:
     assert [finding.gotcha for finding in found] == ids
 
 
+@pytest.mark.parametrize(("used", "ids"), [(18_999, []), (19_000, ["U6"])])
+def test_bytes_count_from_95_percent_as_well(used: int, ids: list[str]) -> None:
+    disk = msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used)
+    found = diagnose(sick(STEP, disk=disk), NOW, ())
+    assert [finding.gotcha for finding in found] == ids
+    assert [finding.title for finding in found] == ["The disk is nearly full"] * len(ids)
+
+
+@pytest.mark.parametrize(("used", "held"), [(18_400, True), (18_399, False)])
+def test_a_finding_of_a_reading_clears_where_its_alert_clears(used: int, held: bool) -> None:
+    first = diagnose(
+        sick(STEP, disk=msgspec.structs.replace(DATA, bytes_used=19_100, bytes_free=900)), NOW, ()
+    )
+    later = sick(STEP, disk=msgspec.structs.replace(DATA, bytes_used=used, bytes_free=20_000 - used))
+    assert bool(diagnose(later, NOW + 5, first)) is held
+
+
 def test_a_full_read_only_mount_is_no_trouble() -> None:
     assert diagnose(sick(STEP, disk=msgspec.structs.replace(FULL, read_only=True)), NOW, ()) == ()
 
