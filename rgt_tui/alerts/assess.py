@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rgt_tui.alerts.assessment import Alert, Assessment
 from rgt_tui.alerts.book import instant
-from rgt_tui.health.facts import BUSY_PCT, Facts, facts
+from rgt_tui.health.facts import BUSY_PCT, Facts, facts, trainers
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age
@@ -83,15 +83,14 @@ def _doing(seen: Facts) -> tuple[Health, str, str]:
             return Health.RUNNING, "running", f"{cell.name} runs, no step logged yet"
         moved = "" if seen.progress_age is None else f", advanced {age(seen.progress_age)} ago"
         return Health.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
-    unseen = seen.box.sample.unseen if seen.box.sample is not None else None
-    if unseen is not None and not seen.trains:
-        return Health.UNKNOWN, "unknown", _unseen(seen, unseen)
+    if seen.unseen is not None and not seen.trains:
+        return Health.UNKNOWN, "unknown", _unseen(seen, seen.unseen)
     if seen.queue_done and not seen.trains:
         cells = [cell for queue in seen.box.queues for cell in queue.cells]
         done = sum(cell.state == "done" for cell in cells)
         return Health.FINISHED, "finished", f"{done} of {len(cells)} cells done, the runner wrote QUEUE DONE"
     if seen.trains:
-        procs = seen.box.sample.procs if seen.box.sample else ()
+        procs = trainers(seen.box.sample)
         return (
             Health.RUNNING,
             "running",

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from rgt_tui.gate.evaluate import AHEAD_S, MAX_AGE_S
 from rgt_tui.gate.words import ago, listed, quoted
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, computing, trainers, unseen
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import EvidenceItem
 from rgt_tui.model.protocol import Proc
 from rgt_tui.model.run import RunState
 
-BUSY_PCT = 20.0
-"""GPU utilisation, percent, above which something computes even if no training process is recognised."""
-ADVANCED_S = 10.0
-"""Seconds within which a step that advanced proves a live run, whatever the process list says."""
 FINISHED = frozenset({"done", "failed", "interrupted"})
 
 
@@ -35,8 +32,8 @@ def _blind(state: BoxState, now: float) -> str | None:
     age = now - state.sample_at
     if not -AHEAD_S <= age <= MAX_AGE_S["quiet"]:
         return f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
-    if state.sample.unseen is not None:
-        return f"the box cannot be asked for its processes: {quoted(state.sample.unseen)}"
+    if (why := unseen(state.sample)) is not None:
+        return f"the box cannot be asked for its processes: {quoted(why)}"
     if state.hello is not None:
         lacking = [text for text in state.hello.limited if "process" in text.lower()]
         if lacking:
@@ -45,12 +42,9 @@ def _blind(state: BoxState, now: float) -> str | None:
 
 
 def _busy(state: BoxState, now: float) -> list[str]:
-    sample = state.sample
-    assert sample is not None  # _blind has said so
     cells = {cell.name: cell.state for queue in state.queues for cell in queue.cells}
     running = [name for name, cell in cells.items() if cell == "running"]
-    # A zombie (Z) computes nothing and holds no file: its exit code just has not been fetched.
-    live = [proc for proc in sample.procs if proc.state != "Z"]
+    live = trainers(state.sample)
     reasons = []
     if live:
         reasons.append(_training(live, running, state.runs, now))
@@ -65,18 +59,19 @@ def _busy(state: BoxState, now: float) -> list[str]:
             for run in state.runs
             if cells.get(run.name) not in FINISHED
             and run.progressed_at is not None
-            and now - run.progressed_at < ADVANCED_S
+            and now - run.progressed_at < MOVING_S
         ]
-        busy = [gpu for gpu in sample.gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT]
-        if busy:
+        if busy := computing(state.sample):
             which = listed([f"GPU {gpu.index} {gpu.util:.0f} %" for gpu in busy])
             reasons.append(f"no training process is known, but something computes: {which}")
     return reasons
 
 
-def _training(live: list[Proc], running: list[str], runs: tuple[RunState, ...], now: float) -> str:
+def _training(live: tuple[Proc, ...], running: list[str], runs: tuple[RunState, ...], now: float) -> str:
     pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
-    names = running or [run.name for run in runs if run.progressed_at and now - run.progressed_at < 60]
+    names = running or [
+        run.name for run in runs if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
+    ]
     who = f"{listed(names)} is training" if names else "a training process is alive"
     text = f"{who}: pid {pids}"
     run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)

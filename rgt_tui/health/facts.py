@@ -180,7 +180,7 @@ def facts(
     marked = _marked(box) if box.queues else ()
     why = unseen(box.sample)
     running = marked if why is None else ()
-    trains = bool(box.sample is not None and box.sample.procs)
+    trains = bool(trainers(box.sample))
     beside = _beside(box, running, trains) if why is None else ()
     moved = [run.progressed_at for _, _, run in running if run is not None and run.progressed_at is not None]
     moved += [runs[0].progressed_at or 0.0 for runs in beside]

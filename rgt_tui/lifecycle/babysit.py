@@ -26,7 +26,7 @@ def four_layers(view: Facts) -> Verdict:
     box = view.box
     moved = [run.progressed_at for _, _, run in view.marked_running if run and run.progressed_at is not None]
     logs = [log.at for log in box.logs if log.at is not None]
-    alive = any(queue.runner_alive for queue in box.queues) or bool(box.sample and box.sample.procs)
+    alive = view.trains or any(queue.runner_alive for queue in box.queues)
     layers = {
         "session": box.sample_at if alive else None,
         "log": max(logs, default=None),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.health.facts import METER_OLD_S, Facts
+from rgt_tui.health.facts import METER_OLD_S, Facts, trainers
 from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles.readings import age, money
@@ -65,11 +65,10 @@ def quiet(view: Facts) -> Verdict:
     box = view.box
     if box.sample is None:
         return waiting("no sample yet")
-    if box.sample.procs:
-        first = box.sample.procs[0]
-        return waiting(f"{len(box.sample.procs)} training: pid {first.pid} {first.cmd[:60]}", box.sample_at)
-    if box.sample.unseen is not None:
-        return warn(f"whether anything trains is unknown: {box.sample.unseen}", box.sample_at)
+    if live := trainers(box.sample):
+        return waiting(f"{len(live)} training: pid {live[0].pid} {live[0].cmd[:60]}", box.sample_at)
+    if view.blind:
+        return warn(f"whether anything trains is unknown: {view.unseen}", box.sample_at)
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
         return waiting("a cell or its runner is alive", box.sample_at)
     return passed("no training process, no cell running", box.sample_at)

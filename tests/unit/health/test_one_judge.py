@@ -1,0 +1,55 @@
+"""The gate, the alerts and the checklist answer the same question in the same way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rgt_tui.alerts import assess
+from rgt_tui.gate.quiet import quiet
+from rgt_tui.lifecycle import evaluate
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import CheckStatus
+from rgt_tui.model.protocol import Cell, Proc
+from rgt_tui.profiles import load_profile
+from tests.unit.triage.builders import NOW, box, cell, queue, sample
+
+DONE = (cell("lstm-a", state="done", exit_code=0, durable="verified", ended=NOW - 600),)
+
+
+def proc(state: str) -> Proc:
+    return Proc(pid=2231, started=NOW - 600, cmd="python train.py", state=state)
+
+
+def through(*cells: Cell, **over: Any) -> BoxState:
+    """A box whose queue is through and which still bills."""
+    return box(queues=(queue(*cells, done=True, runner_alive=False),), runs=(), sample=sample(**over))
+
+
+@pytest.mark.parametrize(
+    ("over", "trains"),
+    [
+        ({"procs": ()}, False),
+        ({"procs": (proc("Z"),)}, False),
+        ({"procs": (proc("R"),)}, True),
+        ({"procs": (proc("Z"), proc("S"))}, True),
+        ({"procs": (proc("T"),)}, True),
+    ],
+    ids=["none", "zombie", "runs", "both", "halted"],
+)
+def test_whether_anything_trains(over: dict[str, Any], trains: bool) -> None:
+    state = through(*DONE, **over)
+    assert quiet(state, NOW).ok is not trains
+    alerts = [alert.id for alert in assess(state, NOW).alerts]
+    assert ("done-billing" in alerts) is not trains
+    checks = {result.id: result.status for result in evaluate(state, load_profile("vastai"), NOW)}
+    assert (checks["5.4"] is CheckStatus.PASSED) is not trains
+
+
+def test_nobody_calls_a_box_quiet_that_cannot_be_seen_into() -> None:
+    state = through(*DONE, procs=(), unseen="no /proc")
+    assert not quiet(state, NOW).ok
+    assert [alert.id for alert in assess(state, NOW).alerts] == []
+    checks = {result.id: result.status for result in evaluate(state, load_profile("vastai"), NOW)}
+    assert checks["5.4"] is CheckStatus.WARN
