@@ -15,8 +15,8 @@ _DIR = re.compile(
     re.I,
 )
 _CONTINUED = re.compile(
-    r"-{0,2}(?:auto[-_]?)?(?:resume|continue|restore|load|ckpt|checkpoint|init[-_]from|start[-_](?:epoch|step)"
-    r"|overwrite|local[-_]rank)(?:[-_](?!dir)\w+)*",
+    r"-{0,2}(?:auto[-_]?)?(?:resume|continue|restore|load|ckpt|checkpoint|init[-_]from|overwrite|local[-_]rank"
+    r"|(?:start|begin|initial|first|last|from)[-_]?(?:epoch|step|iter(?:ation)?))(?:[-_](?!dir)\w+)*",
     re.I,
 )
 _NAME = re.compile(r"-{0,2}(?:run|exp(?:eriment)?|wandb|job)?[-_]?(?:name|tag|id)", re.I)

@@ -2,7 +2,7 @@
 
 --to FILE       jsonl, csv or a TensorBoard event file, by its name; nothing without it
 --output_dir D  the same as a jsonl file below D
---first N       the first step
+--first_step N       the first step
 --stop N        end with status 3 after so many steps
 --until FILE    but not before this file is there
 --scale X       multiplies the losses
@@ -84,7 +84,7 @@ def main() -> None:
         parser.add_argument(option, default="")
     for option in ("--ranks", "--workers", "--stop"):
         parser.add_argument(option, type=int, default=0)
-    parser.add_argument("--first", type=int, default=1)
+    parser.add_argument("--first_step", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--closing", action="store_true")
     args, _ = parser.parse_known_args()
@@ -99,8 +99,8 @@ def main() -> None:
     head, row = form(path)
     if path and not os.path.getsize(path):
         file.write(head)
-    step = args.first
-    while not args.stop or step < args.first + args.stop:
+    step = args.first_step
+    while not args.stop or step < args.first_step + args.stop:
         loss = args.scale * (1.0 + 4.0 / step)
         if file.closed:
             file = open(path, "ab", buffering=0)  # noqa: SIM115

@@ -163,8 +163,8 @@ async def test_a_tree_as_torchrun_makes_it_is_one_run(lab: RealSshd, exp: Place)
 
 async def test_two_in_one_directory_do_not_mix(lab: RealSshd, exp: Place) -> None:
     exp.sh("nohup python train.py --to a.jsonl --scale 1 --run_name a > a.log 2>&1 &")
-    exp.sh("nohup python train.py --to b.jsonl --scale 100 --first 5000 --run_name b > b.log 2>&1 &")
-    exp.sh("nohup python train.py --closing --output_dir outs/c --first 9000 > c.log 2>&1 &")
+    exp.sh("nohup python train.py --to b.jsonl --scale 100 --first_step 5000 --run_name b > b.log 2>&1 &")
+    exp.sh("nohup python train.py --closing --output_dir outs/c --first_step 9000 > c.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         runs = await client.shows(3)
         logs = {Path(run.log or "").stem: run.name for run in runs}
@@ -212,10 +212,11 @@ async def test_a_restart_that_resumes_goes_on_under_its_name_also_for_a_new_clie
         (exp.folder / "seen").touch()
         await client.until(lambda: not client.found()[0].alive and client.steps(name)[-1:] == [60], "the end")
     (exp.folder / "seen").unlink()
-    resumed = "--stop 60 --until seen --resume_from x --first 41"
+    resumed = "--stop 60 --until seen --resume_from x --first_step 41"
     exp.sh(f"nohup python train.py --to history.jsonl {resumed} >> run.log 2>&1 &")
     async with watching(lab.spec, exp) as client:
         await client.until(lambda: client.steps(name)[-1:] == [100], "the whole curve")
+        await client.until(lambda: any(run.alive for run in client.found()), "the second life")
         (exp.folder / "seen").touch()
         await client.until(lambda: [run.alive for run in client.found()] == [False], "the second end")
         assert [run.name for run in client.found()] == [name]

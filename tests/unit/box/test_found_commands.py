@@ -106,6 +106,35 @@ def test_names_tell_directory_and_script_and_stay_over_a_restart() -> None:
     assert named("python train.py --lr 1", None, taken, alive) == "train"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--start_step 41",
+        "--start-epoch=3",
+        "--initial_epoch 3",
+        "--begin-epoch 3",
+        "--first_step 41",
+        "--last_epoch 2",
+        "--from-step=41",
+        "--start_iter 41",
+        "--resume",
+    ],
+)
+def test_where_a_training_goes_on_is_no_part_of_what_it_is(words: str) -> None:
+    first = commands.read(["python", "train.py", "--lr", "1"])
+    again = commands.read(f"python train.py --lr 1 {words}".split())
+    assert naming.key(first, "/x") == naming.key(again, "/x")
+
+
+@pytest.mark.parametrize(
+    "words", ["--steps 41", "--max_steps 41", "--epochs 3", "--from_scratch", "--first 41"]
+)
+def test_how_long_it_trains_is_a_part_of_it(words: str) -> None:
+    first = commands.read(["python", "train.py", "--lr", "1"])
+    again = commands.read(f"python train.py --lr 1 {words}".split())
+    assert naming.key(first, "/x") != naming.key(again, "/x")
+
+
 def test_ranks_that_outlive_their_starter_keep_its_name() -> None:
     starter = commands.read(["python", "/v/bin/torchrun", "--nproc_per_node", "2", "train.py", "--lr", "1"])
     rank = commands.read(["/v/bin/python", "-u", "train.py", "--lr", "1", "--local-rank=0"])
