@@ -1,7 +1,7 @@
 """Two lines for trainers of others: they keep their loops and their checkpoints, we write the same metrics.
 
-``RgtCallback`` is for the Trainer of transformers, ``RgtLightningCallback`` for Lightning. Neither library is imported
-before its callback is asked for.
+``RgtCallback`` is for the Trainer of transformers, ``RgtLightningCallback`` for Lightning, `resume` for both. Neither
+library is imported before its callback is asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,25 @@ _HOMES = {
     "RgtLightningCallback": "rgt_train.callbacks.lightning",
 }
 
-__all__ = ["RgtCallback", "RgtLightningCallback"]
+__all__ = ["RgtCallback", "RgtLightningCallback", "resume"]
+
+
+def resume(trainer: Any, *arguments: Any, **named: Any) -> Any:
+    """Train from the newest checkpoint that is whole, or from the start where there is none.
+
+    It calls ``trainer.train`` (transformers) or ``trainer.fit`` (Lightning) with the further arguments, and sets
+    ``resume_from_checkpoint`` or ``ckpt_path`` where they are not given.
+
+    Raises:
+        NotStarted: There are checkpoints and none is good, or the mirror does not answer (exit code 2).
+        UsageError: The trainer has none of our callbacks.
+    """
+    for callback in getattr(trainer, "callback_handler", trainer).callbacks:
+        if type(callback).__name__ in _HOMES and hasattr(callback, "go_on"):
+            return callback.go_on(trainer, *arguments, **named)
+    from rgt_train.exits import UsageError
+
+    raise UsageError(f"resume: {type(trainer).__name__} has none of {', '.join(_HOMES)} among its callbacks")
 
 
 def __getattr__(name: str) -> Any:

@@ -25,26 +25,41 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
     The Trainer has no hook for an exception: it is told when the process ends, or trains again.
 
     Of each checkpoint checksums are noted, SIGTERM saves after the step and ends with exit code 75, and a launch goes
-    on from the newest checkpoint that is whole::
+    on from the newest checkpoint that is whole, here or in the mirror, where `resume` takes the place of
+    ``trainer.train()``: the Trainer asks no callback before it reads what to go on from::
 
-        trainer.train(resume_from_checkpoint=RgtCallback.newest_good(arguments.output_dir))
+        from rgt_train.callbacks import resume
+        resume(trainer)
 
     Args:
         out: The run directory; the Trainer's ``output_dir`` by default.
+        mirror: A place that outlives the machine, for a second copy of each checkpoint: an absolute path, or an fsspec
+            URL such as ``s3://bucket/run``. Empty for none.
+        keep: How many checkpoints stay there, beside the best.
     """
 
-    def __init__(self, out: Optional[StrPath] = None) -> None:
-        self._out = out
+    def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
+        self._out, self._mirror, self._keep = out, mirror, keep
         self._recorder: Optional[Recorder] = None
 
     @staticmethod
-    def newest_good(out: StrPath) -> Optional[str]:
+    def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
         """Return the newest checkpoint of the run directory `out` whose every byte is right; None for a fresh start.
+
+        A newer one in the `mirror` is fetched first.
 
         Raises:
             NotStarted: There are checkpoints, and none is known to be good (exit code 2).
         """
-        return newest_good(out, glob.iglob(os.path.join(glob.escape(os.fspath(out)), "checkpoint-*")))
+        there = glob.iglob(os.path.join(glob.escape(os.fspath(out)), "checkpoint-*"))
+        return newest_good(out, there, mirror)
+
+    def go_on(self, trainer: Any, **arguments: Any) -> Any:
+        """Train from the newest good checkpoint; see `rgt_train.callbacks.resume`."""
+        if arguments.get("resume_from_checkpoint") is None:
+            out = self._out if self._out is not None else trainer.args.output_dir
+            arguments["resume_from_checkpoint"] = self.newest_good(out, self._mirror)
+        return trainer.train(**arguments)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write the start, or that it goes on."""
@@ -62,7 +77,8 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
             "settings": plain(args.to_sanitized_dict()),
         }
         out = self._out if self._out is not None else args.output_dir
-        self._recorder = Recorder(out, int(state.global_step), int(state.max_steps), facts)
+        step, last = int(state.global_step), int(state.max_steps)
+        self._recorder = Recorder(out, step, last, facts, self._mirror, self._keep)
         if world == 1:  # several ranks would not agree on a step to save
             self._recorder.heed_signals()
 
@@ -77,12 +93,15 @@ class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base
         """Tell about the checkpoint."""
         if self._recorder is not None:
             step = int(state.global_step)
-            self._recorder.checkpoint(step, os.path.join(args.output_dir, f"checkpoint-{step}"))
+            path = os.path.join(args.output_dir, f"checkpoint-{step}")
+            self._recorder.checkpoint(step, path, state.best_model_checkpoint)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let the Trainer save and stop, where a signal asks for it."""
-        if self._recorder is not None and self._recorder.asked:
-            control.should_save = control.should_training_stop = True
+        if self._recorder is not None:
+            self._recorder.poll()
+            if self._recorder.asked:
+                control.should_save = control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Tell how it ended.

@@ -29,33 +29,46 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
     Points have what the module logs, the loss of the step and the learning rate, every ``log_every_n_steps``.
 
     Of each checkpoint checksums are noted, SIGTERM saves one more after the step and ends with exit code 75, and a
-    launch goes on from the newest that is whole::
+    launch goes on from the newest that is whole, here or in the mirror, where `resume` takes the place of
+    ``trainer.fit``: Lightning asks no callback before it reads what to go on from::
 
-        trainer.fit(module, ckpt_path=RgtLightningCallback.newest_good(trainer.default_root_dir))
+        from rgt_train.callbacks import resume
+        resume(trainer, module, datamodule=data)
 
     Args:
         out: The run directory; the Trainer's ``default_root_dir`` by default.
+        mirror: A place that outlives the machine, for a second copy of each checkpoint: an absolute path, or an fsspec
+            URL such as ``s3://bucket/run``. Empty for none.
+        keep: How many checkpoints stay there, beside the best.
     """
 
-    def __init__(self, out: Optional[StrPath] = None) -> None:
+    def __init__(self, out: Optional[StrPath] = None, *, mirror: str = "", keep: int = 2) -> None:
         super().__init__()
-        self._out = out
+        self._out, self._mirror, self._keep = out, mirror, keep
         self._recorder: Optional[Recorder] = None
         self._told: Dict[str, Tuple[int, ...]] = {}
         self._seen: Dict[int, Tuple[Any, ...]] = {}
         self._step = -1
 
     @staticmethod
-    def newest_good(out: StrPath) -> Optional[str]:
+    def newest_good(out: StrPath, mirror: str = "") -> Optional[str]:
         """Return the newest checkpoint below the run directory `out` whose every byte is right; None for a fresh start.
+
+        A newer one in the `mirror` is fetched first.
 
         Raises:
             NotStarted: There are checkpoints, and none is known to be good (exit code 2).
         """
         pattern = os.path.join(glob.escape(os.fspath(out)), "**", "*.ckpt")
-        return newest_good(
-            out, (path for path in glob.iglob(pattern, recursive=True) if not os.path.islink(path))
-        )
+        there = (path for path in glob.iglob(pattern, recursive=True) if not os.path.islink(path))
+        return newest_good(out, there, mirror)
+
+    def go_on(self, trainer: Any, *arguments: Any, **named: Any) -> Any:
+        """Fit from the newest good checkpoint; see `rgt_train.callbacks.resume`."""
+        if named.get("ckpt_path") is None:
+            out = self._out if self._out is not None else trainer.default_root_dir
+            named["ckpt_path"] = self.newest_good(out, self._mirror)
+        return trainer.fit(*arguments, **named)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Write the start, or that it goes on."""
@@ -74,7 +87,8 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         self._step = int(trainer.global_step)
         for callback in trainer.checkpoint_callbacks:
             self._told.update(_written(callback))  # those of the launches before
-        self._recorder = Recorder(out, self._step, self._total(trainer), facts)
+        total = self._total(trainer)
+        self._recorder = Recorder(out, self._step, total, facts, self._mirror, self._keep)
         if int(trainer.world_size) == 1:  # several ranks would not agree on a step to save
             self._recorder.heed_signals()
 
@@ -87,6 +101,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
             return
         self._step = step
         self._tell_checkpoints(trainer)
+        self._recorder.poll()
         if self._recorder.asked and step < self._total(trainer):
             self._leave(trainer, self._recorder, self._recorder.asked)
         if step % max(1, int(trainer.log_every_n_steps)):
@@ -123,7 +138,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
         step = int(trainer.global_step)
         path = os.path.join(recorder.out, "stopped", f"step={step}.ckpt")
         trainer.save_checkpoint(path)
-        recorder.checkpoint(step, path)
+        recorder.checkpoint(step, path, getattr(trainer.checkpoint_callback, "best_model_path", "") or None)
         for older in glob.glob(os.path.join(glob.escape(os.path.dirname(path)), "*.ckpt")):
             if older != path:
                 os.unlink(older)
@@ -147,7 +162,7 @@ class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base
                     self._told[path] = stamp
                     # Lightning saves behind this callback, so that it is seen one step later.
                     step = int(getattr(callback, "_last_global_step_saved", 0) or trainer.global_step)
-                    self._recorder.checkpoint(step, path)
+                    self._recorder.checkpoint(step, path, getattr(callback, "best_model_path", "") or None)
 
     @staticmethod
     def _total(trainer: Any) -> int:

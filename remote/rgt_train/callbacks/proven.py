@@ -1,77 +1,116 @@
-"""Which of another trainer's checkpoints are whole: checksums beside them, and the newest that still has them."""
+"""Which of another trainer's checkpoints are whole: checksums beside them, a second copy, and the newest good one."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
-from rgt_train import digest, exits
+from rgt_train import digest, exits, manifest
 from rgt_train.durable import StrPath, fsync_dir, make_dirs, remove, replace_file
+from rgt_train.manifest import Damaged
+from rgt_train.mirror import owner
+from rgt_train.mirror.bringing import bring_logs
+from rgt_train.mirror.opening import open_place
+from rgt_train.mirror.place import MANIFEST, Place, fetch, steps
+from rgt_train.mirror.worker import manifest_of
+from rgt_train.reading import Unreadable
 from rgt_train.report import say
 
-FOLDER = os.path.join(".rgt", "proven")
+FOLDER = owner.PROVEN
 """Where the checksums are, in the run directory: the checkpoints themselves stay as their trainer wrote them."""
+_PLAIN = " =+,@"
+"""Characters that stay as they are in the name of a file in a mirror."""
 
 
-def prove(out: StrPath, step: int, path: StrPath) -> None:
+@dataclass(frozen=True)
+class Proof:
+    """A checkpoint whose checksums are noted.
+
+    Attributes:
+        step: The step it is of.
+        path: Where it is.
+        files: Name in the manifest → path.
+        note: The manifest.
+    """
+
+    step: int
+    path: str
+    files: Mapping[str, str]
+    note: bytes
+
+
+def prove(out: StrPath, step: int, path: StrPath, best: Optional[StrPath] = None, attempt: int = 0) -> Proof:
     """Bring a checkpoint onto the disk and note its checksums; from then on `newest_good` knows it.
 
     Args:
         out: The run directory.
         step: The step it is of.
         path: The checkpoint, a file or a directory.
+        best: The best checkpoint so far, as its trainer says.
+        attempt: Number of this launch.
 
     Raises:
         OSError: It cannot be read, or the note not be written.
     """
     whole = os.path.abspath(path)
-    files: Dict[str, Any] = {}
-    folders = {os.path.dirname(whole)}
-    for name, file in _files(whole):
+    found, folders = dict(_files(whole)), {os.path.dirname(whole)}
+    for file in found.values():
         fd = os.open(file, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
-        files[name] = _facts(file)
         folders.add(os.path.dirname(file))
     for folder in sorted(folders, reverse=True):
         fsync_dir(folder)
-    notes = os.path.join(out, FOLDER)
-    make_dirs(notes)
-    kept = os.path.relpath(whole, os.path.abspath(out))  # a directory that moved is the same run
-    body = {"step": step, "path": kept, "files": files}
-    replace_file(os.path.join(notes, quote(kept, safe="") + ".json"), json.dumps(body).encode())
-    for note, other in _notes(out):
-        if not os.path.lexists(os.path.join(out, other["path"])):
-            remove(note)  # its trainer deleted the checkpoint
+    about = {
+        "path": _below(out, whole),
+        "single": os.path.isfile(whole),
+        "attempt": attempt,
+        "time": time.time(),
+    }
+    if best is not None:
+        about["best"] = _below(out, best)
+    note = manifest.encode(step, {name: _facts(file) for name, file in found.items()}, about)
+    _keep(out, _below(out, whole), note)
+    for other, body in _notes(out):
+        if not os.path.lexists(os.path.join(out, body["path"])):
+            remove(other)  # its trainer deleted the checkpoint
+    return Proof(step, whole, found, note)
+
+
+def attempts(out: StrPath) -> int:
+    """Return the number of the last launch that has noted a checkpoint which is still there; 0 where there is none."""
+    return max((int(body.get("attempt", 0)) for _, body in _notes(out)), default=0)
 
 
 @exits.starts
-def newest_good(out: StrPath, there: Iterator[str]) -> Optional[str]:
+def newest_good(out: StrPath, there: Iterator[str], mirror: str = "") -> Optional[str]:
     """Return the newest checkpoint whose every byte is as it was noted; None where there is none at all.
 
     Args:
         out: The run directory.
         there: All the checkpoints that lie there, whether noted or not.
+        mirror: Where the second copies are: a newer one comes from there. Empty for none.
 
     Raises:
-        NotStarted: There are some, and none of them is good: a run that began at step 0 would write over them.
+        NotStarted: There are some, and none of them is good: a run that began at step 0 would write over them. Or there
+            is none here, and the mirror does not answer.
     """
     told: List[str] = []
-    noted = [(int(body["step"]), os.path.join(out, body["path"]), body) for _, body in _notes(out)]
-    notes = sorted((note for note in noted if os.path.lexists(note[1])), key=lambda note: note[:2])
-    for step, path, body in reversed(notes):
-        complaint = _complaint(path, body["files"])
-        if not complaint:
-            say(f"rgt: going on from {path}, step {step}: every byte is as it was written")
-            return str(path)
-        told.append(f"{path}: {complaint}")
-        say(f"rgt: passed over {told[-1]}")
-    known = {os.path.abspath(path) for _, path, _ in notes}
-    told += [f"{path}: no checksums were noted" for path in there if os.path.abspath(path) not in known]
+    with _alone(out, needed=bool(mirror)):
+        found = _newest(out, there, told)
+        if mirror:
+            found = _newer(out, mirror, found, told)
+    if found is not None:
+        say(f"rgt: going on from {found[1]}, step {found[0]}: every byte is as it was written")
+        return found[1]
     if told:
         raise exits.UsageError(
             f"{os.fspath(out)} has checkpoints, and none is known to be good: {'; '.join(told)}. Name the one "
@@ -80,33 +119,174 @@ def newest_good(out: StrPath, there: Iterator[str]) -> Optional[str]:
     return None
 
 
+def _newest(out: StrPath, there: Iterator[str], told: List[str]) -> Optional[Tuple[int, str]]:
+    noted = [(int(body["step"]), os.path.join(out, body["path"]), body) for _, body in _notes(out)]
+    notes = sorted((note for note in noted if os.path.lexists(note[1])), key=lambda note: note[:2])
+    for step, path, body in reversed(notes):
+        complaint = _complaint(path, body["files"])
+        if not complaint:
+            return step, path
+        told.append(f"{path}: {complaint}")
+        say(f"rgt: passed over {told[-1]}")
+    known = {os.path.abspath(path) for _, path, _ in notes}
+    told += [f"{path}: no checksums were noted" for path in there if os.path.abspath(path) not in known]
+    return None
+
+
+def _newer(
+    out: StrPath, mirror: str, found: Optional[Tuple[int, str]], told: List[str]
+) -> Optional[Tuple[int, str]]:
+    """Fetch what the mirror has and `out` lacks; return the newest of both."""
+    try:
+        place = open_place(mirror)
+        holder = owner.check(place, os.fspath(out), os.urandom(8).hex(), held=False)
+        for item in reversed(steps(place.names())):
+            if found is not None and item.step <= found[0]:
+                break
+            try:
+                found = item.step, _fetch(place, item.name, out)
+            except Unreadable:
+                raise
+            except Damaged as error:
+                told.append(f"{mirror}/{item.name} is damaged: {error}")
+                say(f"rgt: passed over {told[-1]}")
+                continue
+            _fetch_best(place, item.name, out)
+            break
+        logs = bring_logs(place, os.fspath(out))
+        if logs:
+            say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
+        if holder is not None:
+            with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
+                owner.take(place, os.fspath(out), holder)
+    except OSError as error:
+        if found is None:
+            raise exits.UsageError(
+                f"{os.fspath(out)} has no good checkpoint, and the mirror {mirror} does not answer: {error}. Mend it, "
+                "or launch without it to start from step 0"
+            ) from error
+        say(f"rgt: the mirror {mirror} does not answer: {error}; going on with what is here")
+    return found
+
+
+def _fetch(place: Place, name: str, out: StrPath) -> str:
+    """Fetch a checkpoint to where it was in the run directory; return where that is.
+
+    Raises:
+        OSError: The place does not answer, or the local disk refuses.
+        Damaged: It is not whole there, or not what `prove` has noted.
+    """
+    staged = os.path.join(out, ".rgt", "fetched")
+    make_dirs(os.path.dirname(staged))
+    fetch(place, name, staged)
+    body = manifest.read(staged)
+    with open(os.path.join(staged, MANIFEST), "rb") as file:
+        note = file.read()
+    remove(os.path.join(staged, MANIFEST))
+    for flat in body["files"]:
+        _inside(staged, unquote(flat))
+    for flat in body["files"]:
+        if unquote(flat) != flat:
+            os.renames(os.path.join(staged, flat), _inside(staged, unquote(flat)))
+    kept = str(body.get("path", ""))
+    target = _inside(out, kept)
+    if os.path.lexists(target):  # it was looked at, and is damaged
+        aside = os.path.join(out, ".rgt", "damaged")
+        remove(aside)
+        os.rename(target, aside)
+    make_dirs(os.path.dirname(target))
+    _keep(out, kept, note)
+    os.rename(os.path.join(staged, os.path.basename(target)) if body.get("single") else staged, target)
+    fsync_dir(os.path.dirname(target))
+    remove(staged)
+    say(f"rgt: fetched {name} from the mirror {place.url} to {target}")
+    return target
+
+
+def _fetch_best(place: Place, name: str, out: StrPath) -> None:
+    """Fetch the checkpoint that was the best when `name` was saved, where it is not here."""
+    best = manifest_of(place, name).get("best")
+    if best is None or os.path.lexists(os.path.join(out, best)):
+        return
+    for item in reversed(steps(place.names())):
+        try:
+            if manifest_of(place, item.name).get("path") == best:
+                _fetch(place, item.name, out)
+                return
+        except Damaged as error:
+            say(f"rgt: the best checkpoint {item.name} is damaged in the mirror: {error}")
+
+
+def _inside(folder: StrPath, name: str) -> str:
+    """Return the path `name` below `folder`.
+
+    Raises:
+        Damaged: It is not below it.
+    """
+    if not name or os.path.isabs(name) or ".." in name.split("/"):
+        raise Damaged(f"{name!r} is not below the run directory")
+    return os.path.join(folder, name)
+
+
+@contextmanager
+def _alone(out: StrPath, *, needed: bool) -> Iterator[None]:
+    """Let one rank of a machine fetch, the others find what it has fetched."""
+    if not needed:
+        yield
+        return
+    make_dirs(os.path.join(out, ".rgt"))
+    fd = os.open(os.path.join(out, ".rgt", "lock"), os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _below(out: StrPath, path: StrPath) -> str:
+    return os.path.relpath(path, os.path.abspath(out))  # a directory that moved is the same run
+
+
+def _keep(out: StrPath, kept: str, note: bytes) -> None:
+    notes = os.path.join(out, FOLDER)
+    make_dirs(notes)
+    replace_file(os.path.join(notes, quote(kept, safe="") + ".json"), note)
+
+
 def _complaint(path: str, files: Mapping[str, Any]) -> str:
     try:
         found = dict(_files(path))
         if set(found) != set(files):
-            return f"other files than were written: {', '.join(sorted(set(found) ^ set(files)))}"
+            return (
+                f"other files than were written: {', '.join(map(unquote, sorted(set(found) ^ set(files))))}"
+            )
         for name, facts in files.items():
-            if _facts(found[name]) != facts:
-                return f"{name} is not what was written"
+            if _facts(found[name], facts["chunk"]) != facts:
+                return f"{unquote(name)} is not what was written"
     except OSError as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
 
-def _facts(file: str) -> Dict[str, Any]:
+def _facts(file: str, chunk: int = digest.CHUNK) -> Dict[str, Any]:
     size = os.path.getsize(file)
-    found, done = digest.crc32_in(file, 0, size)
-    return {"bytes": done, "crc32": found}
+    sums = [digest.crc32_in(file, begin, min(chunk, size - begin))[0] for begin in range(0, size, chunk)]
+    return {"size": size, "crc32": sums, "chunk": chunk}
 
 
 def _files(path: str) -> Iterator[Tuple[str, str]]:
-    """Yield the files of a checkpoint: name below it (its own where it is a file) and path."""
+    """Yield the files of a checkpoint: name in its manifest and path."""
     if os.path.isfile(path):
-        yield os.path.basename(path), path
+        yield _flat(os.path.basename(path)), path
     for folder, _, names in os.walk(path):
         for name in names:
             file = os.path.join(folder, name)
-            yield os.path.relpath(file, path), file
+            yield _flat(os.path.relpath(file, path)), file
+
+
+def _flat(name: str) -> str:
+    """Return the name of a file without folders, as `unquote` reads it back; none is that of the manifest."""
+    return "%6Danifest.json" if name == MANIFEST else quote(name, safe=_PLAIN)
 
 
 def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
@@ -117,13 +297,22 @@ def _notes(out: StrPath) -> Iterator[Tuple[str, Dict[str, Any]]]:
         return
     for name in names:
         try:
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                body = json.load(file)
-            if (
-                isinstance(body["step"], int)
-                and isinstance(body["path"], str)
-                and isinstance(body["files"], dict)
-            ):
-                yield os.path.join(folder, name), body
-        except (OSError, ValueError, KeyError, TypeError):
+            with open(os.path.join(folder, name), "rb") as file:
+                yield os.path.join(folder, name), _body(file.read())
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, Damaged, exits.UsageError):
             continue  # a note that is cut off proves nothing
+
+
+def _body(raw: bytes) -> Dict[str, Any]:
+    body: Dict[str, Any] = json.loads(raw)
+    if "digest" in body:
+        return manifest.parse(raw, FOLDER)
+    files = {  # as the first versions noted it: one checksum a file
+        _flat(name): {
+            "size": int(f["bytes"]),
+            "crc32": [f["crc32"]] if f["bytes"] else [],
+            "chunk": int(f["bytes"]) or 1,
+        }
+        for name, f in body["files"].items()
+    }
+    return {"step": int(body["step"]), "path": str(body["path"]), "files": files}

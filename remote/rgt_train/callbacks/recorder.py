@@ -6,17 +6,23 @@ import atexit
 import math
 import os
 import sys
+import time
 from typing import Any, Dict, Mapping, Optional
 
 from rgt_train import record
-from rgt_train.callbacks.proven import prove
+from rgt_train.callbacks.proven import attempts, prove
 from rgt_train.durable import StrPath
 from rgt_train.exits import UsageError
+from rgt_train.mirror.client import Mirror
 from rgt_train.report import Report, last_seen, say
+from rgt_train.retention import Policy
 from rgt_train.signals import StopRequest
+from rgt_train.store import Store
 
 NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
 """Their names of numbers → ours."""
+MIRROR_GRACE_S, MIRROR_LIMIT_S = 20.0, 1800.0
+"""Seconds for which a launch waits until its last checkpoint is in the mirror: after a signal, and at its end."""
 _SECRET = ("token", "key", "secret", "password")
 
 
@@ -31,13 +37,23 @@ class Recorder:
         step: The step that the other trainer goes on from.
         total_steps: Its last step.
         facts: Keyword arguments of `rgt_train.record.facts` beside attempt and step.
+        mirror: Where a second copy of each checkpoint goes: an absolute path or an fsspec URL; empty for none.
+        keep: How many checkpoints stay there, beside the best.
 
     Attributes:
         stop: Signals; None where they are not heeded.
     """
 
-    def __init__(self, out: StrPath, step: int, total_steps: int, facts: Mapping[str, Any]) -> None:
-        self.out = os.fspath(out)
+    def __init__(
+        self,
+        out: StrPath,
+        step: int,
+        total_steps: int,
+        facts: Mapping[str, Any],
+        mirror: str = "",
+        keep: int = 2,
+    ) -> None:
+        self.out = os.path.abspath(out)
         try:
             os.makedirs(self.out, exist_ok=True)
         except OSError as error:
@@ -48,7 +64,13 @@ class Recorder:
         self._last, self._total, self._process = step, total_steps, os.getpid()
         atexit.register(self.left)
         self.stop: Optional[StopRequest] = None
-        attempt = record.attempts(self.out) + 1
+        attempt = max(record.attempts(self.out), attempts(self.out)) + 1
+        self._attempt, self._mirrored = attempt, -1
+        self._best: Dict[str, int] = {}
+        self._mirror: Optional[Mirror] = None
+        if mirror:
+            store = Store(self.out, attempt, Policy(keep))
+            self._mirror = Mirror(mirror, store, self._report, lambda pid: None)
         complaint = record.write(self.out, record.facts(**facts, attempt=attempt, step=step))
         if complaint:
             say(f"rgt: {complaint}")
@@ -81,10 +103,29 @@ class Recorder:
             self._bad += 1
             self._report.event("nonfinite", step, loss=loss, grad_norm=norm, row=self._bad, total=self._bad)
 
-    def checkpoint(self, step: int, path: str) -> None:
-        """Put a checkpoint of the other trainer onto the disk for sure, note its checksums, and tell about it."""
+    def poll(self) -> None:
+        """Let the copy to the mirror go on; called after each step."""
+        if self._mirror is not None:
+            self._mirror.poll()
+
+    def checkpoint(self, step: int, path: str, best: Optional[str] = None) -> None:
+        """Put a checkpoint of the other trainer onto the disk for sure, note its checksums, and tell about it.
+
+        One of each step goes to the mirror.
+
+        Args:
+            step: The step it is of.
+            path: The checkpoint, a file or a directory.
+            best: The best one so far, as its trainer says.
+        """
         try:
-            prove(self.out, step, path)
+            proof = prove(self.out, step, path, best, self._attempt)
+            self._best[proof.path] = step
+            if self._mirror is not None and step > self._mirrored:
+                self._mirrored = step
+                name = f"step-{step:08d}-a{self._attempt}"
+                keep = [self._best[at] for at in [os.path.abspath(best or "")] if at in self._best]
+                self._mirror.offer_files(step, name, proof.files, proof.note, keep)
         except (OSError, UsageError) as error:
             say(f"rgt: {path} does not count as good: {type(error).__name__}: {error}")
         self._report.event("checkpoint", step, path=os.path.abspath(path), bytes=size_of(path))
@@ -94,10 +135,15 @@ class Recorder:
         atexit.unregister(self.left)
         if self.stop is not None:
             self.stop.close()
-        if reason is None and step >= total_steps:
+        done = reason is None and step >= total_steps
+        if done:
             self._report.event("done", step)
         else:
             self._report.event("stop", step, reason=reason or "left early")
+        if self._mirror is not None:
+            self._mirror.offer_logs(step)
+            self._mirror.finish(MIRROR_LIMIT_S if done else MIRROR_GRACE_S, _pause)
+            self._mirror.close()
         self._report.close()
 
     def left(self) -> None:
@@ -105,6 +151,11 @@ class Recorder:
         if os.getpid() == self._process:  # not in a forked data worker
             error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
             self.end(self._last, self._total, "left early" if error is None else describe(error))
+
+
+def _pause(seconds: float) -> bool:
+    time.sleep(seconds)
+    return False
 
 
 def describe(error: BaseException) -> str:

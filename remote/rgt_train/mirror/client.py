@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import select
 import time
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rgt_train import manifest, space, wire
 from rgt_train.exits import UsageError
@@ -26,6 +26,7 @@ class _Errand:
     path: str
     name: str
     step: int
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mirror:
@@ -106,6 +107,25 @@ class Mirror:
         self._waiting[kind] = _Errand(saved.path, name, saved.step)
         self.poll()
 
+    def offer_files(
+        self, step: int, name: str, files: Mapping[str, str], note: bytes, keep: Sequence[int]
+    ) -> None:
+        """Copy a checkpoint of another trainer when its turn comes.
+
+        Args:
+            step: The step it is of.
+            name: What it is called there.
+            files: Name in the manifest → path.
+            note: Its manifest.
+            keep: Steps that stay there beside what the policy keeps.
+        """
+        more = {"files": dict(files), "manifest": note.decode(), "keep": list(keep)}
+        waiting = self._waiting.get("step")
+        if waiting is not None and waiting.step in keep:  # the best has not had its turn yet
+            self._waiting["best"] = waiting
+        self._waiting["step"] = _Errand("", name, step, more)
+        self.poll()
+
     def offer_all(self, loaded: Optional[Checkpoint]) -> None:
         """Copy what a dead incarnation may not have got to: the checkpoint it left, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
@@ -177,7 +197,7 @@ class Mirror:
             policy = self._store.policy
             paths = {"path": errand.path, "name": errand.name}
             do = "logs" if kind == "logs" else "copy"
-            self._send({"do": do, **paths, "last": policy.last, "hours": policy.hours})
+            self._send({"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more})
             self._current = (kind, errand)
         except OSError as error:
             self._failed(kind, errand, f"{type(error).__name__}: {error}")

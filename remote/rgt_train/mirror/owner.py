@@ -22,6 +22,8 @@ from rgt_train.mirror.place import OWNER, Place
 from rgt_train.store import Store
 
 ID_FILE = "run-id"
+PROVEN = os.path.join(".rgt", "proven")
+"""Where the checksums of another trainer's checkpoints are, in the run directory."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def _own_id(out: str) -> str:
 
 def _has_checkpoints(out: str) -> bool:
     store = Store(out, 0)
-    return bool(store.items()) or reading.is_dir(store.best)
+    return bool(store.items()) or reading.is_dir(store.best) or reading.is_dir(os.path.join(out, PROVEN))
 
 
 def _decode(raw: bytes, where: str) -> Optional[Owner]:

@@ -6,12 +6,14 @@ object store neither draw the training's random numbers nor start threads beside
 
 from __future__ import annotations
 
+import io
 import os
 import socket
 import sys
 import time
 from contextlib import ExitStack, suppress
-from typing import Any, BinaryIO, Dict, List, Mapping, Optional
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Dict, List, Mapping, Optional, Sequence
 
 from rgt_train import manifest, wire
 from rgt_train.exits import UsageError
@@ -86,7 +88,8 @@ class Errands:
         if not self._swept:
             self._place.sweep()
             self._swept = True
-        done = copy(self._place, fields["path"], name, policy, says)
+        foreign = Foreign(fields["files"], fields["manifest"], fields["keep"]) if "files" in fields else None
+        done = copy(self._place, fields["path"], name, policy, says, foreign)
         try:
             keep_logs(self._place, self._out)
             self._logs_failed = False
@@ -119,8 +122,28 @@ class Errands:
         return {}
 
 
+@dataclass(frozen=True)
+class Foreign:
+    """A checkpoint of another trainer, whose manifest is not among its files.
+
+    Attributes:
+        files: Name in the manifest → path.
+        manifest: The manifest.
+        keep: Steps that stay in the mirror beside what the policy keeps.
+    """
+
+    files: Mapping[str, str]
+    manifest: str
+    keep: Sequence[int] = ()
+
+
 def copy(
-    place: Place, path: str, name: str, policy: Policy, says: Optional[List[str]] = None
+    place: Place,
+    path: str,
+    name: str,
+    policy: Policy,
+    says: Optional[List[str]] = None,
+    foreign: Optional[Foreign] = None,
 ) -> Dict[str, Any]:
     """Copy the checkpoint at `path` and compare every byte; then delete what the policy does not keep.
 
@@ -130,25 +153,32 @@ def copy(
         name: What it is called there.
         policy: What stays there; what is copied now stays in any case.
         says: Gets a line for each that was given up for want of room.
+        foreign: What it is made of where another trainer wrote it; `path` says nothing then.
 
     Raises:
         OSError: The place, or the local disk, failed.
         Damaged: What was read back is not what was copied.
     """
-    begun = time.monotonic()
+    begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
     with ExitStack() as stack:
         files: Dict[str, BinaryIO] = {}
         try:
-            body = manifest.read(path)
-            for file in [*body["files"], MANIFEST]:
+            if foreign is None:
+                body = manifest.read(path)
+                paths = {file: os.path.join(path, file) for file in [*body["files"], MANIFEST]}
+            else:
+                body, paths = manifest.parse(foreign.manifest.encode(), name), dict(foreign.files)
+                files[MANIFEST] = io.BytesIO(foreign.manifest.encode())
+            for file, source in paths.items():
                 # Opened all at once: it may be pruned here while it is being copied.
-                files[file] = stack.enter_context(open(os.path.join(path, file), "rb", buffering=0))
+                files[file] = stack.enter_context(open(source, "rb", buffering=0))
         except (Damaged, FileNotFoundError):
             return {"gone": True}
         if name not in place.names() or not _is_whole(place, name, body):
-            with_room(place, policy, name, [] if says is None else says, lambda: _put(place, name, files))
+            told = [] if says is None else says
+            with_room(place, policy, name, told, lambda: _put(place, name, files), keep)
             compare(place, name, body)
-    prune(place, policy, name)
+    prune(place, policy, name, keep)
     size = sum(facts["size"] for facts in body["files"].values())
     return {"bytes": size, "seconds": time.monotonic() - begun}
 

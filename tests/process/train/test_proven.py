@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shutil
+import zlib
 from pathlib import Path
 
 import pytest
+from rgt_train import manifest
 from rgt_train.callbacks.proven import FOLDER, newest_good, prove
 
 from tests.process.train import frameworks
@@ -48,6 +53,13 @@ trainer = L.Trainer(max_epochs=1, default_root_dir="run", log_every_n_steps=1, l
     callbacks=[Signal(), ModelCheckpoint("run/kept", every_n_train_steps=3, save_top_k=-1), RgtLightningCallback()],
     enable_progress_bar=False, enable_model_summary=False)
 trainer.fit(Net(), loader, ckpt_path=RgtLightningCallback.newest_good("run"))
+"""
+
+
+MIRRORED_FIRST = """
+        import time
+        while state.global_step == 10 and not os.path.isdir("mirror/step-00000003-a1"):
+            trainer.callback_handler.callbacks[-1]._recorder.poll(); time.sleep(0.01)
 """
 
 
@@ -146,3 +158,109 @@ def test_notes_go_with_their_checkpoints_and_a_torn_one_proves_nothing(tmp_path:
     note.write_bytes(note.read_bytes()[:-9])
     with pytest.raises(SystemExit):
         newest_good(tmp_path, iter([str(second)]))
+
+
+def test_hugging_face_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) -> None:
+    """Killed, the run directory deleted, launched again by the same command: the bits of the uninterrupted run."""
+    script = with_mirror(HF, "RgtCallback(", "trainer.train(", 'torch.save(model.state_dict(), "final.pt")')
+    plain, place = tmp_path / "plain", tmp_path / "killed"
+    for folder in (plain, place):
+        folder.mkdir()
+    assert launch(script, plain)[0] == 0
+    killed = script.replace(
+        "        if state.global_step == int", MIRRORED_FIRST + "        if state.global_step == int"
+    )
+    code, text = launch(killed, place, "SIGKILL", 11)
+    assert code == -9, text
+    mirrored = {path.name for path in (place / "mirror").glob("step-*")}
+    shutil.rmtree(place / "run")
+    code, text = launch(script, place)
+    assert code == 0, text
+    (fetched,) = (int(step) for step in re.findall(r"fetched step-(\d+)-a1 from the mirror", text))
+    assert fetched in (3, 6, 9) and f"step-{fetched:08d}-a1" in mirrored
+    assert f"going on from run/checkpoint-{fetched}, step {fetched}" in text
+    assert [event["step"] for event in events(place / "run", "resume")] == [fetched]
+    assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
+    kept = sorted(path.name for path in (place / "mirror").iterdir() if path.is_dir())
+    assert len(kept) == 2 and kept[1] == "step-00000012-a2", "as many as were asked for"
+    damaged = place / "mirror" / kept[1] / "model.safetensors"
+    spoil(damaged)
+    shutil.rmtree(place / "run")
+    code, text = launch(script, place)
+    assert code == 0, text
+    assert f"passed over {place}/mirror/{kept[1]} is damaged" in text
+    assert f"going on from run/checkpoint-{int(kept[0][5:13])}, step" in text
+    assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
+
+
+def test_lightning_comes_back_from_the_mirror_of_a_wiped_disk(tmp_path: Path) -> None:
+    final = 'torch.save(module.state_dict(), "final.pt")'
+    script = with_mirror(LIGHTNING, "RgtLightningCallback(", "trainer.fit(", final)
+    script = script.replace("trainer, Net()", "trainer, module := Net()").replace(
+        "every_n_train_steps=3, save_top_k=-1", 'monitor="loss", mode="max", every_n_epochs=1, save_top_k=1'
+    )
+    script = script.replace("max_epochs=1", "max_epochs=4").replace("randn(48", "randn(12")
+    script = script.replace(
+        "return (self.net(batch) ** 2).mean()",
+        'loss = (self.net(batch) ** 2).mean(); self.log("loss", loss, on_epoch=True); return loss',
+    )
+    plain, place = tmp_path / "plain", tmp_path / "killed"
+    for folder in (plain, place):
+        folder.mkdir()
+    assert launch(script, plain)[0] == 0
+    code, text = launch(script, place, "SIGTERM", 6)
+    assert code == 75, text
+    shutil.rmtree(place / "run")
+    code, text = launch(script, place)
+    assert code == 0, text
+    assert "fetched step-00000006-a1 from the mirror" in text
+    assert "going on from run/stopped/step=6.ckpt, step 6" in text
+    assert re.search(r"fetched step-00000003-a1 from the mirror .*kept/epoch=0-step=3\.ckpt", text), (
+        "the best, too"
+    )
+    assert [event["step"] for event in events(place / "run", "resume")] == [6]
+    assert (place / "final.pt").read_bytes() == (plain / "final.pt").read_bytes()
+
+
+def with_mirror(script: str, callback: str, start: str, final: str) -> str:
+    """Return a script that trains into a mirror, waits for it before it is killed, and goes on by `resume`."""
+    lines = (
+        script.replace(callback + ")", callback + 'mirror=os.path.abspath("mirror"))').strip().splitlines()
+    )
+    lines[-1] = re.sub(r", (ckpt_path|resume_from_checkpoint)=.*|resume_from_checkpoint=.*", ")", lines[-1])
+    lines[-1] = lines[-1].replace(start, "resume(trainer, ").replace("(trainer, )", "(trainer)")
+    return "\n".join(["from rgt_train.callbacks import resume", *lines, final])
+
+
+def test_what_a_mirror_says_is_not_believed(tmp_path: Path) -> None:
+    """A path that leaves the run directory, and a mirror that does not answer."""
+    out, mirror = tmp_path / "out", tmp_path / "mirror"
+    assert newest_good(out, iter(()), str(mirror)) is None
+    (mirror / "step-00000003-a1").mkdir()
+    (mirror / "step-00000003-a1" / "weights").write_bytes(b"x" * 10)
+    facts = {"size": 10, "crc32": [f"{zlib.crc32(b'x' * 10):08x}"], "chunk": 16 << 20}
+    note = manifest.encode(3, {"weights": facts}, {"path": "../elsewhere", "single": False})
+    (mirror / "step-00000003-a1" / manifest.NAME).write_bytes(note)
+    with pytest.raises(SystemExit, match=r"'\.\./elsewhere' is not below the run directory"):
+        newest_good(out, iter(()), str(mirror))
+    assert not (tmp_path / "elsewhere").exists()
+    note = manifest.encode(3, {"weights": facts}, {"path": "checkpoint-3", "single": False})
+    (mirror / "step-00000003-a1" / manifest.NAME).write_bytes(note)
+    assert newest_good(out, iter(()), str(mirror)) == str(out / "checkpoint-3")
+    shutil.rmtree(mirror)
+    mirror.touch()
+    assert newest_good(out, iter(()), "/nowhere/at/all") == str(out / "checkpoint-3"), "with what is here"
+    with pytest.raises(SystemExit, match="does not answer"):
+        newest_good(tmp_path / "new", iter(()), "/nowhere/at/all")
+
+
+def test_a_note_of_the_first_version_is_read(tmp_path: Path) -> None:
+    path = checkpoint(tmp_path, 3)
+    facts = {"bytes": 1000, "crc32": f"{zlib.crc32(bytes([3]) * 1000):08x}"}
+    (tmp_path / FOLDER).mkdir(parents=True)
+    body = {"step": 3, "path": "checkpoint-3", "files": {"inner/weights": facts}}
+    (tmp_path / FOLDER / "checkpoint-3.json").write_text(json.dumps(body))
+    assert newest_good(tmp_path, iter([str(path)])) == str(path)
+    spoil(path / "inner" / "weights")
+    with pytest.raises(SystemExit, match="inner/weights is not what was written"):
+        newest_good(tmp_path, iter([str(path)]))

@@ -85,8 +85,11 @@ def until_finished(
     """Launch, kill and repair until the final weights are there; from `kills` kills in `score` on it is left alone."""
     highest = 0
     while not (out / "final").exists():
+        kept = bool(checkpoints(out))
         process = start()
         if score.kills < kills:
+            while not checkpoints(out) and process.wait_more_lines(1):
+                pass  # a kill before the first save has nothing to lose
             limit = draw.randint(1, MOST_LINES)
             while len(steps_of(process.lines)) < limit and process.wait_more_lines(1):
                 pass
@@ -97,7 +100,7 @@ def until_finished(
         made = steps_of(process.lines)
         if made:
             score.redone += max(0, highest - made[0] + 1)
-            score.restarted += made[0] == 1 and highest > 1
+            score.restarted += made[0] == 1 and kept
             highest = max(highest, *made)
         if code == -signal.SIGKILL:
             score.kills += 1
@@ -136,9 +139,15 @@ def row(name: str, score: Score) -> str:
     return f"| {NAMES[name]} | {' | '.join(map(str, counts))} | {result} |"
 
 
+def checkpoints(out: Path) -> list[Path]:
+    """Return the checkpoints of a contender, under whatever name."""
+    ours = out.glob("checkpoints/step-*")
+    return [*out.glob("checkpoint.pt"), *out.glob("hf/checkpoint-*"), *out.glob("pl/*.ckpt"), *ours]
+
+
 def repair(out: Path) -> bool:
     """Remove the newest checkpoint by hand; False where there is none."""
-    found = [*out.glob("checkpoint.pt"), *out.glob("hf/checkpoint-*"), *out.glob("pl/*.ckpt")]
+    found = checkpoints(out)
     if not found:
         return False
     newest = max(found, key=lambda path: path.stat().st_mtime)
