@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.opening import complain
     from rgt_tui.fleet.config.write import box_table
     from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.ssh.config.errors import ConfigError
+    from rgt_tui.ssh.errors import ConfigError
 
     try:
         taken = _taken(arguments)
@@ -87,14 +88,24 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
     from rgt_tui.cli.adding import guess_profile
     from rgt_tui.cli.opening import complain
     from rgt_tui.fleet.config.checks import BOX, NAME
-    from rgt_tui.ssh.config.aliases import aliases
-    from rgt_tui.ssh.config.errors import ConfigError
-    from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
+    from rgt_tui.ssh.errors import ConfigError
+    from rgt_tui.ssh.resolve import Wanted, resolve
+    from rgt_tui.ssh.ssh_config import scan, surroundings
 
     config = str(Path(arguments.config).expanduser().absolute()) if arguments.config else None
     around = surroundings(config)
     found: dict[str, dict[str, Any]] = {}
-    for alias in aliases(around):
+
+    def host_of(alias: str) -> str:
+        try:
+            return resolve(Wanted(alias), around).host
+        except ConfigError:
+            return alias  # the box then says what is wrong with its entry
+
+    names = scan(around).aliases
+    with ThreadPoolExecutor() as threads:
+        hosts = dict(zip(names, threads.map(host_of, names), strict=True))
+    for alias in names:
         wanted = [pattern for pattern in arguments.patterns if fnmatchcase(alias, pattern)]
         name = alias if NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
         if (
@@ -108,11 +119,7 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
         if (wrong := BOX["host"](alias)) is not None:
             complain(f"{alias!r} is left out: {wrong}; give that host a plain name in ssh_config")
             continue
-        try:
-            host = resolve(Wanted(alias), around).host
-        except ConfigError:
-            host = alias  # the box then says what is wrong with its entry
-        if host in GIT_HOSTS and alias not in arguments.patterns:
+        if (host := hosts[alias]) in GIT_HOSTS and alias not in arguments.patterns:
             continue
         values: dict[str, Any] = {"host": alias}
         if config is not None:

@@ -53,8 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.fleet.pushing import push_trainer
     from rgt_tui.model.plain import clean
-    from rgt_tui.ssh.config.errors import ConfigError
-    from rgt_tui.ssh.errors import BoxError, CommandFailed, DeployFailed, NoCommands, NoPython
+    from rgt_tui.ssh.errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 

@@ -14,10 +14,10 @@ from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.cat import CatFailed, FileBegins, Place, cat
-from rgt_tui.ssh.config.errors import ConfigError
 from rgt_tui.ssh.errors import (
     AuthFailed,
     BoxError,
+    ConfigError,
     DeployFailed,
     HostKeyRefused,
     NoCommands,

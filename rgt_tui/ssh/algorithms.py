@@ -21,9 +21,8 @@ from asyncssh.public_key import (
     get_public_key_algs,
 )
 
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.host import Host
-from rgt_tui.ssh.config.patterns import matches
+from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.resolve import Host
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"
 KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
@@ -58,31 +57,17 @@ def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool)
     # A certificate that no known authority signed could not be verified, so none is asked for.
     certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
     possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
-    default = [*certificates, *[name for name in known if name in plain], *plain]
-    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host)
-    return list(
-        dict.fromkeys(_apply(said, default, [name.decode() for name in possible]) if said else default)
-    )
+    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [*certificates, *plain]
+    signed = [name for name in said if name in certificates]
+    return list(dict.fromkeys([*signed, *[name for name in known if name in said], *said]))
 
 
-def _apply(said: str, default: list[str], possible: list[str]) -> list[str]:
-    prefix = said[0] if said[0] in "^+-" else ""
-    wanted = [
-        name for pattern in said.lstrip("^+-").split(",") for name in possible if matches(pattern, name)
-    ]
-    tables = {"": wanted, "^": wanted + default, "+": default + wanted}
-    return tables.get(prefix, [name for name in default if name not in wanted])
-
-
-def _said(option: str, value: str | None, possible: Sequence[bytes], host: Host) -> str | None:
+def _said(option: str, value: str | None, possible: Sequence[bytes], host: Host) -> list[str] | None:
     """Return a list of ssh_config without the names that asyncssh does not know; None = nothing is said."""
     if value is None:
         return None
-    prefix = value[0] if value[0] in "^+-" else ""
-    names = [name.decode() for name in possible]
-    kept = [p for p in value[len(prefix) :].split(",") if any(matches(p, name) for name in names)]
+    known = {name.decode() for name in possible}
+    kept = [name for name in value.split(",") if name in known]
     if not kept:
-        if prefix:
-            return None
         raise ConfigError(f"ssh_config, for {host.alias}: {option} {value}: rgt knows none of them")
-    return prefix + ",".join(kept)
+    return kept

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.config.host import Host, place
-from rgt_tui.ssh.config.resolve import NO_FILE, Surroundings
+from rgt_tui.ssh.resolve import Host, place
+from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings
 
 
 def arguments(

@@ -12,23 +12,19 @@ import msgspec
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.by_hand import arguments
-from rgt_tui.ssh.config.aliases import aliases
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.host import Host, check_host, check_user
-from rgt_tui.ssh.config.resolve import Surroundings, Wanted, surroundings
-from rgt_tui.ssh.config.route import route
-from rgt_tui.ssh.config.tokens import path
-from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.errors import ConfigError, Unreachable
 from rgt_tui.ssh.hop import Opener
 from rgt_tui.ssh.hop_words import Step
 from rgt_tui.ssh.hostkeys.judge import Moved
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.resolve import Host, Wanted, check_host, check_user, route
+from rgt_tui.ssh.ssh_config import Surroundings, expand, scan, surroundings
 
 replace = msgspec.structs.replace
 
-_AT_ONCE = 2
-"""Few threads: each that has worked once keeps memory of its own, and the work is Python's, one at a time anyway."""
+_AT_ONCE = 4
+"""Few threads: each that has worked once keeps memory of its own. They wait for ``ssh -G``, some 20 ms each."""
 _turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -65,7 +61,7 @@ def hops(
     if spec.user is not None:
         with _blamed(spec, "user"):
             check_user(spec.user)
-    if spec.untrusted and spec.host not in aliases(around):
+    if spec.untrusted and spec.host not in scan(around).aliases:
         raise ConfigError(
             f"{spec.name} is not connected to: nobody has trusted the fleet file (rgt trust), and your own ssh_config "
             f"has no Host {spec.host}"
@@ -75,11 +71,11 @@ def hops(
     table = {"%": "%", "d": around.home}
     if spec.identity is not None:
         with _blamed(spec, "identity"):
-            only = (path(spec.identity, table, around.env),)
+            only = (expand(spec.identity, table, around.env),)
         last = replace(last, identities=only, identities_given=True, identities_only=True)
     if spec.known_hosts is not None:
         with _blamed(spec, "known_hosts"):
-            file = (path(spec.known_hosts, table, around.env),)
+            file = (expand(spec.known_hosts, table, around.env),)
         last = replace(last, user_known_hosts=file, global_known_hosts=())
     moved = None
     if elsewhere is not None and (elsewhere.host, elsewhere.port) != (last.host, last.port):
@@ -104,7 +100,8 @@ def hops(
 
 def _around(spec: BoxSpec) -> Surroundings:
     with _blamed(spec, "ssh_config"):
-        return surroundings(spec.ssh_config)
+        # A file that nobody trusts may not name one that runs commands.
+        return surroundings(None if spec.untrusted else spec.ssh_config)
 
 
 @contextlib.contextmanager
@@ -144,7 +141,7 @@ async def connect(
         Unreachable: everything else; refused and timed out are told apart, and the hop is named.
     """
     around = _around(spec)
-    # In a thread: it reads files, and may run commands of `Match exec`.
+    # In a thread: it reads files and runs `ssh -G`, which may run commands of `Match exec`.
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(_AT_ONCE)):
         steps = await asyncio.to_thread(hops, spec, default_user, elsewhere, around)
     opener = Opener(person or Person(spec.name), policy, dict(around.env))

@@ -7,6 +7,10 @@ class BoxError(Exception):
     """Something on the way to a box failed."""
 
 
+class ConfigError(BoxError):
+    """ssh_config, or what the fleet file says of SSH, cannot be used; the message names file and line, or the key."""
+
+
 class Unreachable(BoxError):
     """No SSH connection: refused, timed out, lost. It says nothing about the machine itself."""
 

@@ -12,10 +12,8 @@ import msgspec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import algorithms
 from rgt_tui.ssh import hop_words as words
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.deadline import Deadline
-from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, Unreachable
+from rgt_tui.ssh.errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.hop_words import Step
 from rgt_tui.ssh.hostkeys.entries import Entry
 from rgt_tui.ssh.hostkeys.judge import Offered, judge
@@ -24,6 +22,7 @@ from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.login.client import Login
 from rgt_tui.ssh.login.person import Person
 from rgt_tui.ssh.proxy import Proxy, open_proxy
+from rgt_tui.ssh.resolve import Host
 
 CONNECT_SECONDS = 10.0
 LOGIN_SECONDS = 20.0

@@ -9,10 +9,10 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.hostkeys.judge import Moved
 from rgt_tui.ssh.login.client import Login
 from rgt_tui.ssh.proxy import Proxy
+from rgt_tui.ssh.resolve import Host
 
 
 class Step(msgspec.Struct, frozen=True):

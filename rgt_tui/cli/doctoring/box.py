@@ -20,7 +20,6 @@ from rgt_tui.model.protocol import Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.command import run
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.connect import Elsewhere, connect, hops
 from rgt_tui.ssh.deploy import Deployed, deploy
 from rgt_tui.ssh.errors import (
@@ -34,6 +33,7 @@ from rgt_tui.ssh.errors import (
 )
 from rgt_tui.ssh.hostkeys.policy import Policy
 from rgt_tui.ssh.noise import record
+from rgt_tui.ssh.resolve import Host
 
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0

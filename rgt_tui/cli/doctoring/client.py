@@ -10,9 +10,9 @@ import sys
 import asyncssh
 
 from rgt_tui.cli.doctoring.finding import Finding, Status
-from rgt_tui.ssh.config.aliases import aliases
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
+from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.resolve import Wanted, resolve
+from rgt_tui.ssh.ssh_config import NO_SSH, scan, surroundings
 
 AGENT_SECONDS = 5.0
 NOBODY = "rgt-check"
@@ -72,17 +72,20 @@ async def ssh_agent() -> Finding:
 
 
 def ssh_config() -> Finding:
-    """The user's ssh_config: every line of it is read, as for a host that no block names. It runs ``Match exec``."""
+    """The user's ssh_config: ssh reads every line of it, as for a host that no block names. It runs ``Match exec``."""
     name = "client.ssh-config"
     try:
         around = surroundings()
-        found = aliases(around)
-        resolve(Wanted(NOBODY), around)
+        found = scan(around).aliases
+        notes = resolve(Wanted(NOBODY), around).notes
     except ConfigError as error:
         return Finding(
             name, Status.FAIL, str(error), "correct that line; `ssh -G HOST` shows what OpenSSH makes of it"
         )
-    return Finding(name, Status.OK, f"{len(found)} host{'' if len(found) == 1 else 's'} named")
+    text = "; ".join((f"{len(found)} host{'' if len(found) == 1 else 's'} named", *notes))
+    if NO_SSH in notes:
+        return Finding(name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client")
+    return Finding(name, Status.OK, text)
 
 
 async def check() -> list[Finding]:

@@ -13,9 +13,8 @@ from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config.secrets import usual_name
 from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.config import tokens
-from rgt_tui.ssh.config.resolve import NO_FILE, surroundings
 from rgt_tui.ssh.login.files import load
+from rgt_tui.ssh.ssh_config import NO_FILE, expand, surroundings
 
 
 def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
@@ -101,7 +100,7 @@ def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | Non
     """Judge a key file as logging in does: its public half is enough where the SSH agent holds the private one."""
     try:
         home = surroundings(NO_FILE, env).home
-        found = load(tokens.path(value, {"%": "%", "d": home}, env))
+        found = load(expand(value, {"%": "%", "d": home}, env))
     except ValueError as error:
         return Status.FAIL, str(error)
     if found.missing:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rgt_tui.fleet.config import secrets
-from rgt_tui.ssh.config import tokens
-from rgt_tui.ssh.config.host import check_host, check_user
+from rgt_tui.ssh.resolve import check_host, check_user
+from rgt_tui.ssh.ssh_config import percent
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 FASTEST_S, SLOWEST_S = 0.05, 3600.0
@@ -41,7 +41,7 @@ def _user(value: str | None) -> str | None:
 def _path_here(value: str | None) -> str | None:
     """Check a path on this machine: `~` and ``${NAME}`` are expanded when the box is connected to."""
     try:
-        tokens.percent(value or "", {"%": "%", "d": ""})
+        percent(value or "", {"%": "%", "d": ""})
     except ValueError as error:
         return f"cannot be expanded: {error}"
     return None

@@ -21,8 +21,7 @@ from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
 from rgt_tui.model.alert import AlertSettings, SinkSettings
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.config import tokens
-from rgt_tui.ssh.config.resolve import NO_FILE
+from rgt_tui.ssh.ssh_config import NO_FILE, expand
 
 replace = msgspec.structs.replace
 
@@ -255,7 +254,7 @@ def _named(source: Source, config: FleetConfig, env: Mapping[str, str]) -> list[
     found: dict[Path, None] = {}
     for path in said:
         try:
-            full = Path(tokens.path(path or "", {"%": "%", "d": str(home)}, env))
+            full = Path(expand(path or "", {"%": "%", "d": str(home)}, env))
             # As it is named, and where it leads: a link of the tree can be turned to another file.
             inside = full.is_absolute() and (
                 full.is_relative_to(root) or full.parent.resolve().is_relative_to(root)

@@ -10,7 +10,7 @@ import secrets
 
 import msgspec
 
-from rgt_tui.ssh.config.patterns import in_list
+from rgt_tui.ssh.patterns import in_list
 
 CA, REVOKED = "cert-authority", "revoked"
 

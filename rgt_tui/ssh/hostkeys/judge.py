@@ -9,13 +9,13 @@ import shlex
 import msgspec
 
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.errors import HostKeyRefused
 from rgt_tui.ssh.hostkeys import fingerprint, write
 from rgt_tui.ssh.hostkeys.entries import Entry
 from rgt_tui.ssh.hostkeys.known import Known, elsewhere
 from rgt_tui.ssh.hostkeys.policy import Policy, effective
 from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.resolve import Host
 
 
 class Offered(msgspec.Struct, frozen=True):

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.errors import HostKeyRefused
 from rgt_tui.ssh.hostkeys.entries import CA, REVOKED, Entry, parse
+from rgt_tui.ssh.resolve import Host
 
 
 class Known(msgspec.Struct, frozen=True):

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator
 import asyncssh
 
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.login.files import Loaded, load, read_certificate
 from rgt_tui.ssh.login.patience import Patience
 from rgt_tui.ssh.login.person import Person
 from rgt_tui.ssh.login.sealed import SealedKey
+from rgt_tui.ssh.resolve import Host
 
 AGENT_SECONDS = 5.0
 """An agent that has not told its keys by then hangs: the login goes on without it."""

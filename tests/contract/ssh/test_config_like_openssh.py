@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.host import DEFAULT_IDENTITIES, Host
-from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
+from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.resolve import DEFAULT_IDENTITIES, Host, Wanted, resolve
+from rgt_tui.ssh.ssh_config import surroundings
 
 HOSTS = (
     "alpha",

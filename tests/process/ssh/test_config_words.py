@@ -1,39 +1,26 @@
-"""Lines, patterns, tokens and jumps of ssh_config."""
+"""What rgt makes of ssh_config around ``ssh -G``: names, tokens, jumps, limits, and what is remembered."""
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
+import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.ssh.config import patterns, tokens, words
-from rgt_tui.ssh.config.errors import ConfigError
-from rgt_tui.ssh.config.host import Jump, check_host, check_user
-from rgt_tui.ssh.config.jumps import parse_jumps
-from rgt_tui.ssh.config.resolve import Wanted, resolve, surroundings
-from rgt_tui.ssh.config.route import route
+from rgt_tui.cli.doctoring.client import ssh_config
+from rgt_tui.cli.doctoring.finding import Status
+from rgt_tui.ssh import patterns
+from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.resolve import Jump, Wanted, check_host, check_user, parse_jumps, resolve, route
+from rgt_tui.ssh.ssh_config import NO_SSH, environment, expand, percent, scan, surroundings
 
 PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
-
-
-@given(st.lists(st.text("abc 'x#=\\", min_size=1, max_size=6), min_size=1, max_size=4))
-def test_quoted_words_come_back_as_they_are(given_words: list[str]) -> None:
-    line = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"' for word in given_words)
-    assert words.arguments(line + "  # and a comment") == given_words
-
-
-@given(st.text(max_size=60))
-def test_no_line_breaks_the_reader(line: str) -> None:
-    name, rest = words.keyword(line)
-    assert name == name.lower()
-    try:
-        words.arguments(rest)
-    except ValueError as error:
-        assert "quote" in str(error)
 
 
 @given(PLAIN, st.text("ab.-1", max_size=8))
@@ -84,12 +71,12 @@ def test_names_that_a_shell_could_take_for_more_are_refused(host: str) -> None:
 
 def test_tokens_and_paths() -> None:
     table = {"%": "%", "d": "/home/me", "h": "box", "p": "22"}
-    assert tokens.percent("%h:%p %% %%h", table) == "box:22 % %h"
-    assert tokens.path("~/.ssh/${KEY}", table, {"KEY": "id"}) == "/home/me/.ssh/id"
+    assert percent("%h:%p %% %%h", table) == "box:22 % %h"
+    assert expand("~/.ssh/${KEY}", table, {"KEY": "id"}) == "/home/me/.ssh/id"
     with pytest.raises(ValueError, match="%x"):
-        tokens.percent("%x", table)
+        percent("%x", table)
     with pytest.raises(ValueError, match="NO_SUCH"):
-        tokens.environment("${NO_SUCH}", {})
+        environment("${NO_SUCH}", {})
 
 
 def config(folder: Path, text: str) -> Path:
@@ -102,46 +89,67 @@ def test_a_private_file_that_others_may_write_to_is_refused(tmp_path: Path) -> N
     (tmp_path / ".ssh").mkdir()
     path = tmp_path / ".ssh/config"
     path.write_text("Port 1\n")
-    env = {"HOME": str(tmp_path), "USER": "me"}
+    env = {**os.environ, "HOME": str(tmp_path), "USER": "me"}
     assert resolve(Wanted("a"), surroundings(env=env)).port == 1
     path.chmod(0o666)
     with pytest.raises(ConfigError, match=f"chmod go-w {path}"):
         resolve(Wanted("a"), surroundings(env=env))
 
 
+def test_so_is_one_that_a_private_file_includes(tmp_path: Path) -> None:
+    (tmp_path / ".ssh").mkdir()
+    part = config(tmp_path, "Port 1\n")
+    part.chmod(0o666)
+    (tmp_path / ".ssh/config").write_text(f"Include {part}\n")
+    with pytest.raises(ConfigError, match=f"chmod go-w {part}"):
+        resolve(Wanted("a"), surroundings(env={**os.environ, "HOME": str(tmp_path)}))
+
+
 def test_files_that_include_each_other_end(tmp_path: Path) -> None:
     path = config(tmp_path, f"Include {tmp_path}/config\n")
-    with pytest.raises(ConfigError, match="include each other"):
+    with pytest.raises(ConfigError, match="recursive"):
         resolve(Wanted("a"), surroundings(str(path)))
 
 
 def test_a_command_of_match_exec_that_hangs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rgt_tui.ssh.config.conditions.EXEC_SECONDS", 0.2)
-    path = config(tmp_path, 'Match exec "exec sleep 60"\n  Port 1\n')
-    with pytest.raises(ConfigError, match=rf"{path}:1: match: .*did not end"):
+    monkeypatch.setattr("rgt_tui.ssh.ssh_config.SECONDS", 0.2)
+    path = config(tmp_path, f'Match exec "echo $$ > {tmp_path}/pid; exec sleep 600"\n  Port 1\n')
+    with pytest.raises(ConfigError, match=r"for a: .*did not end.*Match exec"):
         resolve(Wanted("a"), surroundings(str(path)))
+    started = tmp_path / "pid"
+    if started.exists() and started.read_text().strip():  # it is ended with the ssh that started it
+        assert not Path("/proc", started.read_text().strip(), "cmdline").exists() or (
+            "sleep" not in Path("/proc", started.read_text().strip(), "cmdline").read_text()
+        )
 
 
 def test_what_is_not_honoured_is_noted_where_it_applies(tmp_path: Path) -> None:
-    text = "Host a\n  PKCS11Provider x\n  GSSAPIAuthentication no\nHost b\n  ProxyUseFdpass yes\n"
+    text = "Host a\n  PKCS11Provider /x\n  GSSAPIAuthentication no\nHost b\n  ProxyUseFdpass yes\n"
     path = config(tmp_path, text)
-    for host, expected in (("a", "2: pkcs11provider"), ("b", "5: proxyusefdpass")):
+    for host, expected in (("a", "pkcs11provider /x"), ("b", "proxyusefdpass yes")):
         (note,) = resolve(Wanted(host), surroundings(str(path))).notes
-        assert note == f"{path}:{expected} is not honoured by rgt"
+        assert note == f"{expected} of ssh_config is not honoured by rgt"
 
 
 def test_a_port_that_is_neither_a_number_nor_a_service_is_named(tmp_path: Path) -> None:
     for text in ("no-such-service", "0", "65536", "-1"):
         path = config(tmp_path, f"Host a\n  Port {text}\n")
-        with pytest.raises(ConfigError, match=rf"{path}:2: port: '{text}' is no port"):
+        with pytest.raises(ConfigError, match=rf"for a: {path} line 2: Bad"):
             resolve(Wanted("a"), surroundings(str(path)))
 
 
-def test_the_profile_s_user_counts_behind_the_file_s(tmp_path: Path) -> None:
-    path = config(tmp_path, "Host a\n  User file\n")
-    around = surroundings(str(path), env={"HOME": str(tmp_path), "USER": "local"})
-    for host, default, user in (("a", "root", "file"), ("b", "root", "root"), ("b", None, "local")):
+@pytest.mark.parametrize("named", ["file", "local"])
+def test_the_profile_s_user_counts_behind_the_file_s(tmp_path: Path, named: str) -> None:
+    path = config(tmp_path, f"Host a\n  User {named}\n")
+    around = surroundings(str(path), env={**os.environ, "HOME": str(tmp_path), "LOGNAME": "local"})
+    for host, default, user in (("a", "root", named), ("b", "root", "root"), ("b", "ubuntu", "ubuntu")):
         assert resolve(Wanted(host, default_user=default), around).user == user
+
+
+def test_a_user_that_the_file_names_counts_even_where_it_is_the_local_one(tmp_path: Path) -> None:
+    me = resolve(Wanted("b"), surroundings(str(config(tmp_path, "Port 1\n")))).user
+    around = surroundings(str(config(tmp_path, f"Host a\n  User {me}\n")))
+    assert resolve(Wanted("a", default_user="ubuntu"), around).user == me
 
 
 def test_only_the_first_jump_s_own_way_counts(tmp_path: Path) -> None:
@@ -153,6 +161,130 @@ def test_only_the_first_jump_s_own_way_counts(tmp_path: Path) -> None:
 
 
 def test_a_circle_ends_with_its_members(tmp_path: Path) -> None:
-    around = surroundings(str(config(tmp_path, "Host *\n ProxyJump gate\n")))
-    with pytest.raises(ConfigError, match="box → gate → gate"):
+    text = "Host box\n ProxyJump a\nHost a\n ProxyJump b\nHost b\n ProxyJump a\n"
+    around = surroundings(str(config(tmp_path, text)))
+    with pytest.raises(ConfigError, match="box → a → b → a; give"):
         route(Wanted("box"), around)
+    around = surroundings(str(config(tmp_path, "Host *\n ProxyJump gate\n")))
+    with pytest.raises(ConfigError, match=r"gate.*(gate → gate|loop via gate); give .*ProxyJump none"):
+        route(Wanted("box"), around)
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "-F/dev/null", "--"])
+def test_no_name_of_a_host_becomes_an_option_of_ssh(tmp_path: Path, host: str) -> None:
+    around = surroundings(str(config(tmp_path, "Port 1\n")))
+    with pytest.raises(ConfigError, match="is no host name"):
+        resolve(Wanted(host), around)
+
+
+def test_where_no_file_is_wanted_nothing_is_run(tmp_path: Path) -> None:
+    around = surroundings("none", env={"PATH": str(tmp_path), "HOME": str(tmp_path), "USER": "me"})
+    host = resolve(Wanted("Box", port=2222, default_user="root"), around)
+    assert (host.host, host.port, host.user, host.notes) == ("box", 2222, "root", ())
+
+
+def test_a_blank_in_a_known_hosts_file_s_name_is_part_of_it(tmp_path: Path) -> None:
+    text = 'UserKnownHostsFile "/with blank/a" "~/two blanks here"\n'
+    around = surroundings(str(config(tmp_path, text)))
+    first, second = resolve(Wanted("a"), around).user_known_hosts
+    assert first == "/with blank/a"
+    assert second.endswith("/two blanks here")
+
+
+def counting(folder: Path) -> dict[str, str]:
+    """Return an environment in which ``ssh`` writes down that it was run."""
+    real = shutil.which("ssh")
+    script = folder / "ssh"
+    script.write_text(f'#!/bin/sh\necho . >> {folder}/runs\nexec {real} "$@"\n')
+    script.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def runs(folder: Path) -> int:
+    path = folder / "runs"
+    return len(path.read_text().split()) if path.exists() else 0
+
+
+def test_an_answer_is_remembered_as_long_as_no_file_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = counting(tmp_path)
+    monkeypatch.setenv("PATH", env["PATH"])
+    part = tmp_path / "part"
+    part.write_text("Port 1\n")
+    around = surroundings(str(config(tmp_path, f"Include {part}\n")), env)
+    assert [resolve(Wanted("a"), around).port for _ in range(5)] == [1] * 5
+    asked = runs(tmp_path)
+    part.write_text("Port 12\n")
+    assert resolve(Wanted("a"), around).port == 12
+    assert runs(tmp_path) == asked + 1
+    part.unlink()
+    assert resolve(Wanted("a"), around).port == 22
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Match exec "test -e {folder}/there"',
+        "match host a exec true",
+        "Match localnetwork 10.0.0.0/8",
+        "CanonicalizeHostname yes",
+        "IdentityFile ${HOME}/x",
+        "Include {folder}/part*",
+    ],
+)
+def test_what_may_change_without_a_file_is_asked_each_time(
+    tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    env = counting(tmp_path)
+    monkeypatch.setenv("PATH", env["PATH"])
+    around = surroundings(str(config(tmp_path, line.replace("{folder}", str(tmp_path)) + "\n")), env)
+    assert scan(around).changing
+    for _ in range(2):
+        try:
+            resolve(Wanted("a"), around)
+        except ConfigError as error:
+            assert "localnetwork" in str(error)  # an ssh that does not know it
+    before = runs(tmp_path)
+    with contextlib.suppress(ConfigError):
+        resolve(Wanted("a"), around)
+    assert runs(tmp_path) == before + 1
+
+
+def test_what_cannot_change_is_told_from_it(tmp_path: Path) -> None:
+    text = "# Match exec x ${HOME}\nCanonicalizeHostname no\nMatch host exec,b\n  Port 1\n"
+    assert scan(
+        surroundings(str(config(tmp_path, text)))
+    ).changing  # a host called exec: asked once too often
+    text = text.replace("exec,b", "b")
+    assert not scan(surroundings(str(config(tmp_path, text)))).changing
+
+
+def test_without_ssh_asyncssh_reads_the_file_and_says_so(tmp_path: Path) -> None:
+    text = (
+        "Host a\n  HostName 10.0.0.7\n  User carol\n  ProxyJump gate\n  IdentityFile ~/.ssh/one\n  Port 7\n"
+    )
+    env = {"PATH": str(tmp_path), "HOME": str(tmp_path), "USER": "me"}
+    around = surroundings(str(config(tmp_path, text)), env)
+    host = resolve(Wanted("a", default_user="root"), around)
+    assert (host.host, host.user, host.port, host.jumps) == ("10.0.0.7", "carol", 7, (Jump("gate"),))
+    assert host.identities[0].endswith("/.ssh/one")
+    assert host.notes == (NO_SSH,)
+    other = resolve(Wanted("b", default_user="root"), around)
+    assert (other.host, other.user, other.port, other.identities_given) == ("b", "root", 22, False)
+    with pytest.raises(ConfigError, match="Port"):
+        resolve(Wanted("a"), surroundings(str(config(tmp_path, "Port x\n")), env))
+
+
+def test_doctor_says_who_read_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".ssh").mkdir()
+    (tmp_path / ".ssh/config").write_text("Host a b\n  ProxyUseFdpass yes\nHost *\n  ProxyUseFdpass yes\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = ssh_config()
+    assert found.status is Status.OK
+    assert "2 hosts named" in found.text
+    assert "proxyusefdpass yes of ssh_config is not honoured by rgt" in found.text
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = ssh_config()
+    assert found.status is Status.WARN
+    assert "read by asyncssh" in found.text

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.config.host import Host
 from rgt_tui.ssh.errors import HostKeyRefused
 from rgt_tui.ssh.hostkeys import write
 from rgt_tui.ssh.hostkeys.known import lookup
+from rgt_tui.ssh.resolve import Host
 from tests.contract.ssh.conftest import keygen
 
 

@@ -1,0 +1,336 @@
+"""From an alias to the way to its box: every hop that is logged in on, every value worked out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.ssh_config import (
+    NO_FILE,
+    NO_KEY,
+    NOTES,
+    OF_ITS_OWN,
+    SYSTEM,
+    Answer,
+    Surroundings,
+    ask,
+    environment,
+    expand,
+    percent,
+)
+
+DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
+"""Below ``~/.ssh``, in the order in which OpenSSH tries them."""
+NOT_HONOURED = (
+    "bindinterface", "gssapiauthentication", "hostbasedauthentication", "knownhostscommand", "pkcs11provider",
+    "proxyusefdpass", "requiredrsasize", "verifyhostkeydns",
+)  # fmt: skip
+"""Options that could change whether or how one gets in, and that rgt leaves out; see docs/ssh.md."""
+
+
+class Jump(msgspec.Struct, frozen=True):
+    """One element of ProxyJump."""
+
+    host: str
+    user: str | None = None
+    port: int | None = None
+
+
+class Host(msgspec.Struct, frozen=True):
+    """How to reach one SSH server: one hop of a route. Paths are expanded, times are seconds."""
+
+    alias: str
+    """As the person wrote it: what error messages name."""
+    host: str
+    port: int
+    user: str
+    identities: tuple[str, ...] = ()
+    identities_given: bool = False
+    """The files were named; otherwise they are the default ones, of which most do not exist."""
+    certificates: tuple[str, ...] = ()
+    identities_only: bool = False
+    agent: str | None = None
+    """Socket of the SSH agent; None = do not ask one."""
+    jumps: tuple[Jump, ...] = ()
+    proxy_command: str | None = None
+    alive_interval: float | None = None
+    """None or 0 = not set."""
+    alive_count: int | None = None
+    connect_timeout: float | None = None
+    user_known_hosts: tuple[str, ...] = ()
+    """Files that are read; the first is written to."""
+    global_known_hosts: tuple[str, ...] = ()
+    host_key_alias: str | None = None
+    hash_known_hosts: bool = False
+    strict: str = "ask"
+    """yes, no, ask or accept-new; what rgt makes of it, see `rgt_tui.ssh.hostkeys.policy`."""
+    revoked_host_keys: str | None = None
+    batch: bool = False
+    """Never ask a person."""
+    public_key_auth: bool = True
+    password_auth: bool = True
+    kbdint_auth: bool = True
+    preferred_auth: tuple[str, ...] = ()
+    ciphers: str | None = None
+    macs: str | None = None
+    kex: str | None = None
+    host_key_algorithms: str | None = None
+    family: str = "any"
+    bind_address: str | None = None
+    compression: bool = False
+    notes: tuple[str, ...] = ()
+    """What rgt does not do as ssh would for this host."""
+
+    @property
+    def where(self) -> str:
+        """``user@host:port``, as messages name it."""
+        return f"{self.user}@{place(self.host, self.port)}"
+
+    @property
+    def known_as(self) -> str:
+        """The name by which known_hosts knows the server."""
+        return known_name(self.host, self.port, self.host_key_alias)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What is asked for. The explicit values win over every file, as on ssh's command line."""
+
+    host: str
+    port: int | None = None
+    user: str | None = None
+    default_user: str | None = None
+    """Counts where no file names a user; None = the local user."""
+    proxied: bool = False
+    """The way there is settled: ProxyJump and ProxyCommand of the files do not count."""
+
+
+def check_host(host: str) -> None:
+    """Refuse a host name that a shell or an option parser could take for something else.
+
+    Raises:
+        ValueError: it is such a name.
+    """
+    if not host or host.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]", host):
+        raise ValueError(f"{host!r} is no host name")
+
+
+def check_user(user: str) -> None:
+    """Refuse a user name of that kind.
+
+    Raises:
+        ValueError: it is such a name.
+    """
+    if not user or user.startswith("-") or re.search(r"[\x00-\x1f\x7f'`\";&<>|(){}]|\s-|\\$", user):
+        raise ValueError(f"{user!r} is no user name")
+
+
+def place(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def known_name(host: str, port: int, alias: str | None = None) -> str:
+    """Return the name under which known_hosts lists a server: ``host``, ``[host]:port``, or its alias."""
+    if alias is not None:
+        return alias
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+_JUMP = re.compile(
+    r"(?:ssh://)?(?:(?P<user>[^@]+(?:@[^@]+)*)@)?(?:\[(?P<literal>[^\]]+)\]|(?P<host>[^\[\]:/@]+))(?::(?P<port>\d+))?/?"
+)
+
+
+def parse_jumps(text: str) -> tuple[Jump, ...]:
+    """Parse ``[user@]host[:port]`` or ``ssh://…``, with commas between several.
+
+    Raises:
+        ValueError: an element is wrong.
+    """
+    return tuple(_jump(part.strip()) for part in text.split(","))
+
+
+def _jump(text: str) -> Jump:
+    found = _JUMP.fullmatch(text)
+    host = (found["literal"] or found["host"]) if found is not None else ""
+    if found is None or text.startswith("-") or host.startswith("-"):
+        raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
+    port = int(found["port"]) if found["port"] else None
+    if port is not None and not 0 < port < 65536:
+        raise ValueError(f"ProxyJump: {port} is no port")
+    return Jump(host, found["user"], port)
+
+
+def route(wanted: Wanted, around: Surroundings) -> tuple[Host, ...]:
+    """Return the hops; the last one is the box. It may run commands of ``Match exec``: call it in a thread.
+
+    A chain ``ProxyJump a,b`` is what ``ssh -J a,b`` does: `a` is reached as its own entry says (its own ProxyJump or
+    ProxyCommand included), `b` through `a` and in no other way, whatever the entry of `b` says.
+
+    Raises:
+        ConfigError: a file is wrong, or the chain leads in a circle.
+    """
+    return _route(wanted, around, ())
+
+
+def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tuple[Host, ...]:
+    host = resolve(wanted, around)
+    if any((host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above):
+        circle = " → ".join(hop.alias for hop in (*above, host))
+        raise ConfigError(f"ssh_config: ProxyJump leads in a circle: {circle}{OF_ITS_OWN}")
+    if not host.jumps:
+        return (host,)
+    first, *others = host.jumps
+    hops = _route(Wanted(first.host, first.port, first.user), around, (*above, host))
+    through = (Wanted(jump.host, jump.port, jump.user, proxied=True) for jump in others)
+    return (*hops, *(resolve(hop, around) for hop in through), host)
+
+
+def resolve(wanted: Wanted, around: Surroundings) -> Host:
+    """Work out how to reach a host. It may run the commands of ``Match exec``: call it in a thread.
+
+    Raises:
+        ConfigError: a file is wrong, or the host or user is no name.
+    """
+    options = (
+        *(("-p", str(wanted.port)) if wanted.port is not None else ()),
+        *(("-l", wanted.user) if wanted.user is not None else ()),
+    )
+    try:
+        return _Reading(wanted, ask(wanted.host, options, wanted.default_user, around), around).host()
+    except ValueError as error:
+        raise ConfigError(f"ssh_config, for {wanted.host}: {error}") from error
+
+
+class _Reading:
+    """One answer of ``ssh -G`` as a `Host`."""
+
+    def __init__(self, wanted: Wanted, answer: Answer, around: Surroundings) -> None:
+        self._wanted, self._answer, self._around = wanted, answer, around
+        alias = wanted.host
+        self._name = self._one("hostname") or (alias if "%" in alias else alias.lower())
+        self._port = int(self._one("port") or wanted.port or 22)
+        user = self._one("user") or wanted.user or wanted.default_user or around.local_user
+        self._user = environment(user, around.env)
+        self._key_alias = self._one("hostkeyalias").lower() or None
+        jump = self._one("proxyjump")
+        self._jump = "" if jump.lower() == NO_FILE else jump
+        self._table = self._tokens()
+
+    def host(self) -> Host:
+        try:
+            check_host(self._name)
+        except ValueError as error:
+            if self._name.lower() != self._wanted.host.lower():
+                raise
+            # What was asked for is at fault, not a file.
+            raise ConfigError(f"{error}, and ssh_config has no HostName for it") from error
+        check_user(self._user)
+        around, wanted = self._around, self._wanted
+        named = [path for path in self._answer.get("identityfile", ()) if path != NO_KEY]
+        identities = named or [str(around.ssh / name) for name in DEFAULT_IDENTITIES]
+        command, revoked = self._one("proxycommand"), self._one("revokedhostkeys")
+        timeout = self._one("connecttimeout")
+        strict = self._one("stricthostkeychecking")
+        return Host(
+            alias=wanted.host,
+            host=self._name,
+            port=self._port,
+            user=self._user,
+            identities=self._paths(identities),
+            identities_given=bool(named),
+            certificates=self._paths(self._answer.get("certificatefile", ())),
+            identities_only=self._yes("identitiesonly"),
+            agent=self._agent(self._one("identityagent")),
+            jumps=parse_jumps(percent(self._jump, self._table)) if self._jump and not wanted.proxied else (),
+            proxy_command=percent(command, self._table) if _named(command) and not wanted.proxied else None,
+            alive_interval=float(self._one("serveraliveinterval") or 0) or None,
+            alive_count=int(self._one("serveralivecountmax") or 3),
+            connect_timeout=float(timeout) if _named(timeout) else None,
+            user_known_hosts=self._known("userknownhostsfile", around.ssh, "known_hosts"),
+            global_known_hosts=self._known("globalknownhostsfile", SYSTEM, "ssh_known_hosts"),
+            host_key_alias=self._key_alias,
+            hash_known_hosts=self._yes("hashknownhosts"),
+            strict={"true": "yes", "false": "no", "off": "no"}.get(strict, strict) or "ask",
+            revoked_host_keys=expand(revoked, self._table, around.env) if _named(revoked) else None,
+            batch=self._yes("batchmode"),
+            public_key_auth=self._one("pubkeyauthentication") not in ("no", "false"),
+            password_auth=self._yes("passwordauthentication", otherwise=True),
+            kbdint_auth=self._yes("kbdinteractiveauthentication", otherwise=True),
+            preferred_auth=tuple(filter(None, self._one("preferredauthentications").split(","))),
+            ciphers=self._one("ciphers") or None,
+            macs=self._one("macs") or None,
+            kex=self._one("kexalgorithms") or None,
+            host_key_algorithms=self._one("hostkeyalgorithms") or None,
+            family=self._one("addressfamily") or "any",
+            bind_address=self._one("bindaddress") or None,
+            compression=self._yes("compression"),
+            notes=self._notes(),
+        )
+
+    def _one(self, key: str) -> str:
+        return self._answer.get(key, ("",))[0]
+
+    def _yes(self, key: str, *, otherwise: bool = False) -> bool:
+        value = self._one(key)
+        return value in ("yes", "true") if value else otherwise
+
+    def _paths(self, values: Sequence[str]) -> tuple[str, ...]:
+        return tuple(expand(value, self._table, self._around.env) for value in values if _named(value))
+
+    def _known(self, key: str, folder: Path, name: str) -> tuple[str, ...]:
+        values = self._answer.get(key)
+        if values is None:
+            return (str(folder / name), str(folder / f"{name}2"))
+        # ssh puts blanks between the files and no quotes around them: where a path begins, one does.
+        parts = re.split(r" (?=[/~])", values[0]) if len(values) == 1 else values
+        # It has expanded their tokens; a % in them is one.
+        return tuple(re.sub("^~(?=/)", self._around.home, part) for part in parts if _named(part))
+
+    def _agent(self, value: str) -> str | None:
+        env = self._around.env
+        if value in ("", "SSH_AUTH_SOCK"):
+            return env.get("SSH_AUTH_SOCK") or None
+        if not _named(value):
+            return None
+        if value.startswith("$") and not value.startswith("${"):
+            return env.get(value[1:]) or None
+        return expand(value, self._table, env)
+
+    def _notes(self) -> tuple[str, ...]:
+        said = [
+            f"{key} {value} of ssh_config is not honoured by rgt"
+            for key in NOT_HONOURED
+            if (value := self._one(key)) not in ("", "no", "none", "false")
+        ]
+        return (*self._answer.get(NOTES, ()), *said)
+
+    def _tokens(self) -> Mapping[str, str]:
+        local, around = socket.gethostname(), self._around
+        digest = hashlib.sha1(f"{local}{self._name}{self._port}{self._user}{self._jump}".encode())
+        return {
+            "%": "%",
+            "C": digest.hexdigest(),
+            "d": around.home,
+            "h": self._name,
+            "i": str(os.getuid()),
+            "j": self._jump,
+            "k": self._key_alias or self._wanted.host,
+            "L": local.partition(".")[0],
+            "l": local,
+            "n": self._wanted.host,
+            "p": str(self._port),
+            "r": self._user,
+            "u": around.local_user,
+        }
+
+
+def _named(value: str) -> bool:
+    return value.lower() not in ("", NO_FILE)
