@@ -17,8 +17,7 @@ from rgt_tui.gate import audit
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.store.history import History
-from rgt_tui.store.place import history_path
+from rgt_tui.store import History, history_path
 
 NOISY = ("asyncssh", "httpx", "httpcore")
 """What these write would come between the lines that were asked for."""
@@ -91,9 +90,7 @@ def make_kept_fleet(
     log = audit.default_path(os.environ)
     path = history_path(os.environ) if history and _is_trusted(specs) else None
     known_by = "" if fleet_file is None else str(fleet_file.absolute())
-    memory = (
-        None if path is None else Memory(History(path, clock=clock, audit=log, fleet=known_by), clock=clock)
-    )
+    memory = None if path is None else Memory(History(path, clock=clock, fleet=known_by), clock=clock)
     return Fleet(
         specs,
         audit=log,

@@ -14,7 +14,7 @@ from rgt_tui.fleet.memory import Memory
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
-from rgt_tui.store.history import History
+from rgt_tui.store import History
 
 METER_SECONDS = 5.0
 log = logging.getLogger("rgt.demo")

@@ -10,13 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from rgt_tui.fleet.guarded import Faults, guarded
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
-from rgt_tui.store.batch import Batch
-from rgt_tui.store.errors import HistoryError
-from rgt_tui.store.history import History
-from rgt_tui.store.means import Means
-from rgt_tui.store.metering import Metering
+from rgt_tui.store import Batch, History, HistoryError, Mean, Means, Metering, Told
 
-BATCH_SECONDS = 5.0
+BATCH_SECONDS = 4.0
+"""Between two batches. With each, the boxes whose writer has ended are taken over."""
 STATE_SECONDS = 60.0
 """A box's last values are saved this often at most, and so are its curves: what came since, the box tells again."""
 
@@ -121,14 +118,25 @@ class Memory:
         for name in due:
             del self._changed[name]
         states = {name: self._newest[name] for name in (self._newest if now is None else due)}
-        events, self._events = tuple(self._events), []
-        return Batch(
-            boxes={name: box for name, box in states.items() if box.remembered_at is None},
-            runs={name: box for name, box in states.items() if box.runs},
-            means=self._means.closed(now),
-            minutes=self._metering.taken(),
-            events=events,
-        )
+        means: dict[str, list[Mean]] = {}
+        for mean in self._means.closed(now):
+            means.setdefault(mean.box, []).append(mean)
+        events: dict[str, list[FleetEvent]] = {}
+        for event in self._events:
+            events.setdefault(event.box, []).append(event)
+        self._events = []
+        costs, sums = self._metering.taken()
+        return {
+            name: Told(
+                state=states[name] if name in states and states[name].remembered_at is None else None,
+                runs=states[name] if name in states and states[name].runs else None,
+                means=tuple(means.get(name, ())),
+                costs=costs.get(name, ()),
+                sums=sums.get(name, ()),
+                events=tuple(events.get(name, ())),
+            )
+            for name in {*states, *means, *events, *costs, *sums}
+        }
 
 
 def _is_due(name: str, since: float, now: float) -> bool:

@@ -32,6 +32,8 @@ class Spend(msgspec.Struct, frozen=True):
     """From the local midnight before to the last one."""
     month: tuple[tuple[str, float], ...] = ()
     """Since the first of this month, local time; today included."""
+    at_least: tuple[str, ...] = ()
+    """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: the history of some hours is lost."""
 
 
 class FleetState(msgspec.Struct, frozen=True):

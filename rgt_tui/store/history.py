@@ -1,25 +1,43 @@
-"""The history as the event loop uses it: nothing here waits for the disk."""
+"""The history as the event loop uses it: a thread reads and writes the file, and nothing here waits for the disk."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
 
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, Spend
-from rgt_tui.store.batch import Batch
-from rgt_tui.store.events import AuditRow
-from rgt_tui.store.file import HistoryFile
-from rgt_tui.store.room import MAX_BYTES
-from rgt_tui.store.worker import Worker
+from rgt_tui.store.database import Damaged, HistoryError, Refused, Trouble
+from rgt_tui.store.history_file import MAX_BYTES, Batch, HistoryFile, joined
+from rgt_tui.store.saved_states import clock as clock_time
 
 CLOSE_SECONDS = 5.0
+RETRY_SECONDS = 30.0
+SPEND_SECONDS = 20.0
+OFF = ("off", "none", "0", "")
+ENV = "RGT_HISTORY"
 
 T = TypeVar("T")
+
+
+def history_path(env: Mapping[str, str], named: str | None = None) -> Path | None:
+    """Return the history's file; None when none is wanted.
+
+    Args:
+        env: The environment; ``RGT_HISTORY`` names a file, or says ``off``.
+        named: The file that the command line names.
+    """
+    said = named if named is not None else env.get(ENV)
+    if said is not None:
+        return None if said.lower() in OFF else Path(said).expanduser()
+    state = Path(env.get("XDG_STATE_HOME", ""))
+    return (state if state.is_absolute() else Path.home() / ".local" / "state") / "rgt" / "history.db"
 
 
 class History:
@@ -29,8 +47,9 @@ class History:
         path: The file; its directory is made.
         clock: Epoch seconds.
         max_bytes: What the file may grow to; then the oldest goes.
-        audit: The log of billing actions to keep an index of.
         fleet: By what the fleet is known, such as its file: its spend is that of the boxes it has, or had.
+        retry_seconds: Between two tries where the disk refuses.
+        spend_seconds: How old `spend` may grow.
     """
 
     def __init__(
@@ -39,28 +58,43 @@ class History:
         *,
         clock: Callable[[], float] = time.time,
         max_bytes: int = MAX_BYTES,
-        audit: Path | None = None,
         fleet: str = "",
+        retry_seconds: float = RETRY_SECONDS,
+        spend_seconds: float = SPEND_SECONDS,
     ) -> None:
         self.path = path
-        self._clock = clock
-        self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, audit=audit, fleet=fleet)
-        self._worker: Worker | None = None
-        self._lock = threading.Lock()
-        self._said: list[FleetEvent] = []
-
-    @property
-    def spend(self) -> Spend | None:
+        self.spend: Spend | None = None
         """What the boxes cost since local midnight, as of a few seconds ago; None until that is known."""
-        return self._worker.spend if self._worker is not None else None
+        self._clock = clock
+        self._file = HistoryFile(path, clock=clock, max_bytes=max_bytes, fleet=fleet)
+        self._retry_seconds = retry_seconds
+        self._spend_seconds = spend_seconds
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._inbox: Batch = {}
+        self._said: list[FleetEvent] = []
+        self._thread: threading.Thread | None = None
+        # What follows is the thread's own.
+        self._pending: Batch = {}
+        self._retry_at = 0.0
+        self._spend_at = 0.0
+        self._trouble = ""
+        self._left_out: set[tuple[str, str]] = set()
+        """Boxes and what of them fitted no history: it was said."""
+        self._no_backup = ""
+        self._over = False
 
     def adopt(self, specs: Sequence[BoxSpec]) -> None:
         """Say which boxes there are; what is put of others is not kept."""
-        self._open().ask(lambda file: file.adopt(specs))
+        self._ask(lambda file: file.adopt(specs))
 
     def put(self, batch: Batch) -> None:
-        """Write a batch soon."""
-        self._open().put(batch)
+        """Write a batch as soon as possible. A disk that hangs does not make a heap of them."""
+        with self._lock:
+            waiting = bool(self._inbox)
+            self._inbox = joined((self._inbox, batch))
+        if not waiting:
+            self._do(self._write)
 
     async def recall(self, specs: Sequence[BoxSpec]) -> dict[str, BoxState]:
         """Adopt boxes and return what is known of them.
@@ -73,9 +107,7 @@ class History:
             file.adopt(specs)
             return file.recall()
 
-        found = await self._ask(question)
-        self._open().prove()
-        return found
+        return await asyncio.wrap_future(self._ask(question))
 
     async def events(self, count: int) -> tuple[FleetEvent, ...]:
         """Return the last events of the boxes, oldest first.
@@ -83,15 +115,7 @@ class History:
         Raises:
             HistoryError: nothing can be read.
         """
-        return await self._ask(lambda file: file.events(count))
-
-    async def audit(self, count: int) -> tuple[AuditRow, ...]:
-        """Return the last billing actions, oldest first.
-
-        Raises:
-            HistoryError: nothing can be read.
-        """
-        return await self._ask(lambda file: file.audit(count))
+        return await asyncio.wrap_future(self._ask(lambda file: file.events(count)))
 
     def news(self) -> tuple[FleetEvent, ...]:
         """Return, once, what a person should know of the history."""
@@ -101,18 +125,127 @@ class History:
 
     async def close(self) -> None:
         """Write what is pending and close the file; a disk that does not answer is left to itself."""
-        worker, self._worker = self._worker, None
-        if worker is not None:
-            await asyncio.to_thread(worker.close, CLOSE_SECONDS)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            await asyncio.to_thread(thread.join, CLOSE_SECONDS)
 
-    async def _ask(self, question: Callable[[HistoryFile], T]) -> T:
-        return await asyncio.wrap_future(self._open().ask(question))
+    def _ask(self, question: Callable[[HistoryFile], T]) -> Future[T]:
+        answer: Future[T] = Future()
 
-    def _open(self) -> Worker:
-        if self._worker is None:
-            self._worker = Worker(self._file, self._say)
-        return self._worker
+        def job() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(self._guarded(lambda: question(self._file)))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._do(job)
+        return answer
+
+    def _do(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rgt-history", daemon=True)
+            self._thread.start()
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                job()
+            except HistoryError:
+                pass  # it was said
+            except Exception as error:  # a fault of ours must not end the thread and fill the queue
+                self._complain(f"history: {type(error).__name__}: {error}")
+        self._retry_at = 0.0
+        try:
+            self._write()
+        finally:
+            self._file.close()
+
+    def _write(self) -> None:
+        with self._lock:
+            inbox, self._inbox = self._inbox, {}
+        if self._over:
+            return
+        self._pending = joined((self._pending, inbox))
+        if time.monotonic() < self._retry_at:
+            return
+        try:
+            self._commit()
+            if self._trouble:
+                self._trouble = ""
+                self._say("the history is being kept again", "info")
+            no_backup = self._guarded(self._file.upkeep) or ""
+            if no_backup and no_backup != self._no_backup:
+                self._say(no_backup, "warn")
+            self._no_backup = no_backup or self._no_backup
+            if time.monotonic() >= self._spend_at:
+                self._spend_at = time.monotonic() + self._spend_seconds
+                self.spend = self._guarded(self._file.spend)
+        except HistoryError:
+            pass  # it was said; what is pending is tried again
+
+    def _commit(self) -> None:
+        try:
+            left_out = self._guarded(lambda: self._file.commit(self._pending))
+        except HistoryError:
+            raise
+        except Exception:
+            self._pending = {}  # it would fail again, and nothing behind it be written
+            raise
+        self._pending = {}
+        for each in left_out:
+            if (each.box, each.part) not in self._left_out:
+                self._left_out.add((each.box, each.part))
+                self._say(
+                    f"of what {each.box} told, its {each.part} fit no history and are left out: {each.why}",
+                    "warn",
+                )
+
+    def _guarded(self, work: Callable[[], T]) -> T:
+        """Do some work on the file; when that finds it damaged, go on with its backup and try once more."""
+        try:
+            try:
+                return work()
+            except Damaged as error:
+                self._restore(error)
+                return work()
+        except Refused as error:
+            self._over = True
+            self._pending = {}
+            self._complain(str(error))
+            raise
+        except (Trouble, Damaged) as error:
+            self._retry_at = time.monotonic() + self._retry_seconds
+            self._complain(f"no history is kept for now: {error}")
+            raise
+
+    def _restore(self, error: Damaged) -> None:
+        restored = self._file.restore()
+        if restored is None:
+            return
+        now = self._clock()
+        if restored.backup_at is None:
+            what = (
+                "there is no backup of it yet, a new one begins, and what was spent before is not in its sums"
+            )
+        else:
+            hours = max(0.0, now - restored.backup_at) / 3600
+            what = (
+                f"the backup of {clock_time(restored.backup_at, now)} took its place; the {hours:.1f} h since "
+                "then are lost, and what they cost is a lower bound"
+            )
+        self._say(f"the history was damaged ({error}); it lies in {restored.aside.name}; {what}", "warn")
 
     def _say(self, text: str, level: str) -> None:
         with self._lock:
             self._said.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
+
+    def _complain(self, text: str) -> None:
+        if text != self._trouble:
+            self._trouble = text
+            self._say(text, "warn")

@@ -39,13 +39,14 @@ def spend_parts(state: FleetState) -> Parts:
     if spend is None:
         spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
         return [(4, line(dim("spent "), Span(spent)))]
-    parts: Parts = [(4, line(dim("today "), Span(_sum(spend.today))))]
+    least = dict.fromkeys(spend.at_least, "at least ")
+    parts: Parts = [(4, line(dim("today "), Span(least.get("today", "") + _sum(spend.today))))]
     if any(amount > 0 for _, amount in spend.idle_today):
         parts.append((5, line(dim("idle "), Span(_sum(spend.idle_today)))))
     if any(amount > 0 for _, amount in spend.yesterday):
-        parts.append((6, line(dim("yesterday "), Span(_sum(spend.yesterday)))))
+        parts.append((6, line(dim("yesterday "), Span(least.get("yesterday", "") + _sum(spend.yesterday)))))
     if spend.month and spend.month != spend.today:
-        parts.append((7, line(dim("month "), Span(_sum(spend.month)))))
+        parts.append((7, line(dim("month "), Span(least.get("month", "") + _sum(spend.month)))))
     return parts
 
 

@@ -84,3 +84,18 @@ def test_yesterday_and_the_month_stand_behind_today_where_there_is_room() -> Non
     first = Spend(today=(("USD", 2.98),), yesterday=(("USD", 0.0),), month=(("USD", 2.98),))
     parts = spend_parts(msgspec.structs.replace(demo_state(), spend=first))
     assert [text_of(made) for _, made in parts] == ["today $2.98"]  # on the first of a month, and a first day
+
+
+def test_sums_that_lack_lost_hours_are_lower_bounds() -> None:
+    spend = Spend(
+        today=(("USD", 2.98),),
+        yesterday=(("USD", 12.4),),
+        month=(("USD", 61.2),),
+        at_least=("yesterday", "month"),
+    )
+    parts = spend_parts(msgspec.structs.replace(demo_state(), spend=spend))
+    assert [text_of(made) for _, made in parts] == [
+        "today $2.98",
+        "yesterday at least $12.40",
+        "month at least $61.20",
+    ]

@@ -11,9 +11,9 @@ import pytest
 
 from rgt_tui.model.protocol import Cursor
 from rgt_tui.model.run import RunState
-from rgt_tui.store import curves, runs
-from rgt_tui.store.connect import connect, transaction
-from rgt_tui.store.runs import Book
+from rgt_tui.store import saved_curves as curves
+from rgt_tui.store.database import connect, transaction
+from rgt_tui.store.saved_curves import Kept
 from tests.contract.store.curve_world import Stream
 
 FILE, FOUND = "/out/metrics.jsonl", "/out#loss"
@@ -29,16 +29,12 @@ class Disk:
 
     def restart(self) -> dict[str, RunState]:
         self.con = connect(self.path)
-        self.books: dict[str, Book] = {}
-        found = runs.recall(self.con, 1)
-        self.books = {run.name: book for run, book in found}
-        return {run.name: run for run, _ in found}
+        self.kept: dict[str, Kept] = {kept.run.name: kept for kept in curves.recall(self.con, 1)}
+        return {name: kept.run for name, kept in self.kept.items()}
 
     def save(self, run: RunState) -> None:
         with transaction(self.con):
-            book = runs.save(self.con, 1, run, self.books.get(run.name), self.now)
-        assert book is not None
-        self.books[run.name] = book
+            self.kept[run.name] = curves.save(self.con, 1, run, self.kept.get(run.name), self.now)
 
 
 @pytest.fixture
@@ -96,9 +92,9 @@ def test_whatever_happens_to_a_run_a_restart_has_it_and_goes_on_exactly(
 def disk_view(disk: Disk) -> RunState:
     """What a restart would show now."""
     con = connect(disk.path)
-    ((run, _),) = runs.recall(con, 1)
+    (kept,) = curves.recall(con, 1)
     con.close()
-    return run
+    return kept.run
 
 
 @pytest.mark.parametrize("source", [FILE, FOUND])
@@ -149,21 +145,14 @@ def test_only_what_is_new_is_written(disk: Disk) -> None:
     assert disk.con.total_changes - before <= 4  # one chunk and the run, each replaced
 
 
-def test_a_run_that_another_process_writes_is_left_to_it_until_it_stops(disk: Disk) -> None:
+def test_a_run_that_was_dropped_to_make_room_is_written_anew_as_a_whole(disk: Disk) -> None:
     stream = Stream("r", FILE, random.Random(3))
     stream.grow(100)
     disk.save(stream.run)
-    other = connect(disk.path)
-    with transaction(other):
-        assert runs.save(other, 1, stream.run, None, disk.now + 1) is None
+    disk.con.execute("DELETE FROM curves")
+    disk.con.execute("DELETE FROM runs")
     stream.grow(100)
-    with transaction(other):
-        book = runs.save(other, 1, stream.run, None, disk.now + runs.FOREIGN_SECONDS)
-    assert book is not None
-    with transaction(disk.con):  # and now it is this one that keeps its hands off
-        assert (
-            runs.save(disk.con, 1, stream.run, disk.books["r"], disk.now + runs.FOREIGN_SECONDS + 1) is None
-        )
+    disk.save(stream.run)
     assert same(disk_view(disk), stream.run)
 
 

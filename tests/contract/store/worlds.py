@@ -10,9 +10,8 @@ from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.protocol import Cursor, Disk, Gpu, Memory, Sample
 from rgt_tui.model.run import RunState, Series
-from rgt_tui.store.batch import Batch
-from rgt_tui.store.means import Mean
-from rgt_tui.store.spend import MINUTE, Minute
+from rgt_tui.store import Batch, Cost, Mean, Told
+from rgt_tui.store.spending import day_of
 
 
 def spec(name: str) -> BoxSpec:
@@ -51,15 +50,14 @@ def run(name: str, points: int) -> RunState:
 def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batch:
     """Everything that a few seconds of boxes bring, all of it new with each `number`."""
     at = time.time() if at is None else at
-    minute = int(at // MINUTE) - number
-    states = {name: state(name, at=at + number, points=10 * (number + 1)) for name in names}
-    return Batch(
-        boxes=states,
-        runs=states,
-        means=tuple(Mean(name, minute, 60, {"util": 50.0, "disk:/": 12.5}) for name in names),
-        minutes=tuple(
-            (name, Minute(minute, "USD", rate=2.0, covered=(1 << 60) - 1, busy=(1 << 60) - 1))
-            for name in names
-        ),
-        events=tuple(FleetEvent(at=at + number, box=name, text=f"event {number}") for name in names),
-    )
+    found = {}
+    for name in names:
+        newest = state(name, at=at + number, points=10 * (number + 1))
+        found[name] = Told(
+            state=newest,
+            runs=newest,
+            means=(Mean(name, int(at // 60) - number, 60, {"util": 50.0, "disk:/": 12.5}),),
+            costs=(Cost(day_of(at), "USD", billed=2.0 / 60, seconds=60.0),),
+            events=(FleetEvent(at=at + number, box=name, text=f"event {number}"),),
+        )
+    return found

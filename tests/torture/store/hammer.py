@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from rgt_tui.store.errors import Trouble
-from rgt_tui.store.file import HistoryFile
+from rgt_tui.store.database import Trouble
+from rgt_tui.store.history_file import HistoryFile
 from tests.contract.store.worlds import batch, spec
 
 START = 1_790_000_000.0

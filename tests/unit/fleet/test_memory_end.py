@@ -9,7 +9,7 @@ from rgt_tui.fleet.reduce import apply
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ssh.channel import FrameReader
-from rgt_tui.store.history import History
+from rgt_tui.store import History
 
 
 async def test_a_fleet_that_is_stopped_twice_leaves_no_new_file(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Proc
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.limited.command_lines import BY_NAME
-from rgt_tui.store.metering import alive
+from rgt_tui.store.spending import alive
 from rgt_tui.ui.widgets.box_vitals import process_lines
 from rgt_tui.ui.widgets.spans import text_of
 from tests.unit.triage.builders import NOW, box, sample

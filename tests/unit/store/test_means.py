@@ -9,8 +9,9 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec, BoxState, ProviderRef
 from rgt_tui.model.protocol import Disk, Gpu, Memory, Sample
-from rgt_tui.store.means import LONGEST_MOUNT, Means
-from rgt_tui.store.place import history_path, place_of
+from rgt_tui.store import Means, history_path
+from rgt_tui.store.minute_means import LONGEST_MOUNT
+from rgt_tui.store.saved_states import place_of
 
 replace = msgspec.structs.replace
 

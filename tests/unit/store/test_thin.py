@@ -7,7 +7,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rgt_tui.store.thin import thin
+from rgt_tui.store.saved_curves import thin
 
 values = st.floats(allow_nan=True, allow_infinity=True)
 curves = st.lists(st.tuples(st.integers(-5, 400), values), min_size=1, max_size=400)

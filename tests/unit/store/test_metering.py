@@ -1,67 +1,17 @@
-"""What a box costs: no second twice, none that nobody can vouch for."""
+"""From states to costs: which seconds were charged, at which price, and whether a run was alive."""
 
 from __future__ import annotations
 
-import itertools
-
 import msgspec
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.protocol import Cell, Proc, QueueState, Sample
-from rgt_tui.store.metering import AWAKE_SECONDS, VALID_SECONDS, Metering, alive
-from rgt_tui.store.spend import MINUTE, Minute, gap_share, masks, merged
+from rgt_tui.store import Metering
+from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive
 
-NOON = 1_790_000_040.0 // MINUTE * MINUTE
+NOON = 1_790_000_040.0
 replace = msgspec.structs.replace
-
-
-def test_masks_cover_each_second_once() -> None:
-    for start, stop in ((0.0, 0.0), (3.2, 3.9), (59.5, 61.5), (10.0, 200.0)):
-        seconds = [m * 60 + bit for m, mask in masks(start, stop) for bit in range(60) if mask >> bit & 1]
-        assert seconds == list(range(int(start), int(stop)))
-
-
-stretches = st.lists(st.tuples(st.integers(0, 59), st.integers(1, 30)), max_size=4)
-
-
-@settings(max_examples=100)
-@given(st.lists(stretches, min_size=1, max_size=3))
-def test_what_several_watchers_saw_is_the_union_of_it_in_any_order(
-    watchers: list[list[tuple[int, int]]],
-) -> None:
-    def seen(stretches: list[tuple[int, int]]) -> Minute:
-        found = Minute(0, "USD", rate=3600.0)
-        for start, length in stretches:
-            for minute, mask in masks(start, min(60, start + length)):
-                assert minute == 0
-                found = merged(found, Minute(0, "USD", rate=3600.0, covered=mask))
-        return found
-
-    union = {s for w in watchers for start, length in w for s in range(start, min(60, start + length))}
-    totals = set()
-    for order in itertools.permutations(watchers):
-        together: Minute | None = None
-        for watcher in (*order, order[0]):  # and the first one tells it twice
-            together = merged(together, seen(watcher))
-        assert together is not None
-        totals.add(together.billed)
-    assert totals == {float(len(union))}
-
-
-def test_busy_overrules_idle() -> None:
-    minute = Minute(0, "USD", rate=3600.0, covered=0b111, idle=0b110, busy=0b100)
-    assert (minute.billed, minute.idle_billed) == (3.0, 1.0)
-
-
-def test_a_gap_is_shared_by_time() -> None:
-    assert gap_share(10.0, 100.0, 200.0, 150.0, 1000.0) == 5.0
-    assert gap_share(10.0, 100.0, 200.0, 300.0, 1000.0) == 0.0
-
-
-# From states to minutes.
 
 
 def box(**changes: object) -> BoxState:
@@ -76,8 +26,10 @@ def cost(*looks: tuple[BoxState, float]) -> tuple[float, float]:
     metering = Metering()
     for state, at in looks:
         metering.look((state,), NOON + at)
-    found = [minute for _, minute in metering.taken()]
-    return sum(m.billed for m in found), sum(m.idle_billed for m in found)
+    costs, _ = metering.taken()
+    found = [cost for each in costs.values() for cost in each]
+    assert sum(cost.seconds for cost in found) == sum(cost.billed for cost in found)
+    return sum(cost.billed for cost in found), sum(cost.idle for cost in found)
 
 
 def test_time_counts_while_somebody_looks() -> None:
@@ -129,7 +81,7 @@ def test_a_reading_of_the_provider_s_sum_is_kept_once() -> None:
     metering = Metering()
     metering.look((state,), NOON)
     metering.look((state,), NOON + 1)
-    found = [minute for _, minute in metering.taken()]
-    assert [(m.spent, m.at) for m in found] == [(12.0, NOON)]
+    _, sums = metering.taken()
+    assert [(each.spent, each.at) for each in sums["a"]] == [(12.0, NOON)]
     metering.look((state,), NOON + 2)
-    assert all(minute.spent is None for _, minute in metering.taken())
+    assert metering.taken()[1] == {}

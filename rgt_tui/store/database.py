@@ -1,0 +1,459 @@
+"""The history's SQLite file: opened, checked, set aside when it is damaged, and restored from its daily backup."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import sqlite3
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rgt_tui.files.lock import take
+from rgt_tui.store import older_versions
+
+APPLICATION_ID = 0x72677468
+VERSION = 4
+BUSY_SECONDS = 10.0
+WAL_BYTES = 4 << 20
+NETWORK = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph", "lustre", "afs")
+"""On these the shared memory that WAL needs is not shared (https://sqlite.org/wal.html)."""
+BACKUP_SECONDS = 86400.0
+KEPT_DAMAGED = 3
+
+TABLES = (
+    "CREATE TABLE boxes (id INTEGER PRIMARY KEY, place TEXT NOT NULL UNIQUE, name TEXT NOT NULL)",
+    """CREATE TABLE fleets (fleet TEXT NOT NULL, name TEXT NOT NULL, box INTEGER NOT NULL,
+       PRIMARY KEY (fleet, name, box)) WITHOUT ROWID""",
+    "CREATE TABLE states (box INTEGER PRIMARY KEY, at REAL NOT NULL, body BLOB NOT NULL)",
+    """CREATE TABLE samples (box INTEGER NOT NULL, width INTEGER NOT NULL, chunk INTEGER NOT NULL,
+       body BLOB NOT NULL, PRIMARY KEY (box, width, chunk)) WITHOUT ROWID""",
+    """CREATE TABLE runs (box INTEGER NOT NULL, run TEXT NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
+       PRIMARY KEY (box, run))""",
+    """CREATE TABLE curves (box INTEGER NOT NULL, run TEXT NOT NULL, metric TEXT NOT NULL, chunk INTEGER NOT NULL,
+       body BLOB NOT NULL, PRIMARY KEY (box, run, metric, chunk))""",
+    """CREATE TABLE days (box INTEGER NOT NULL, day TEXT NOT NULL, currency TEXT NOT NULL, billed REAL NOT NULL,
+       idle REAL NOT NULL, seconds REAL NOT NULL, PRIMARY KEY (box, day, currency)) WITHOUT ROWID""",
+    """CREATE TABLE sums (box INTEGER NOT NULL, currency TEXT NOT NULL, since REAL NOT NULL, at REAL NOT NULL,
+       spent REAL NOT NULL, billed REAL NOT NULL, seconds REAL NOT NULL,
+       PRIMARY KEY (box, currency, since)) WITHOUT ROWID""",
+    "CREATE TABLE losses (start REAL NOT NULL, stop REAL NOT NULL)",
+    """CREATE TABLE events (at REAL NOT NULL, box INTEGER NOT NULL, text TEXT NOT NULL, level TEXT NOT NULL,
+       PRIMARY KEY (at, box, text)) WITHOUT ROWID""",
+)
+
+
+class HistoryError(Exception):
+    """The history cannot be used now. rgt goes on without it and says so."""
+
+
+class Refused(HistoryError):
+    """The file is left alone: it is a newer rgt's, or somebody else's."""
+
+
+class Trouble(HistoryError):
+    """It does not work at the moment (disk full, read-only, locked); it is tried again."""
+
+
+class Damaged(HistoryError):
+    """The file is not what was written. It is set aside and its backup takes its place."""
+
+
+_PASSING = frozenset(
+    (
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_NOLFS,
+    )
+)
+"""Primary result codes (https://sqlite.org/rescode.html) that say nothing about what is in the file."""
+_VALUES = (OverflowError, ValueError, TypeError, struct.error, sqlite3.DataError, sqlite3.InterfaceError)
+
+
+def judged(error: sqlite3.Error | OSError, path: object) -> HistoryError:
+    """Return what an error of SQLite or the system means for the file at `path`."""
+    if isinstance(error, OSError):
+        return Trouble(f"{path}: {error.strerror or error}")
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None and code & 0xFF in _PASSING:
+        return Trouble(f"{path}: {error}")
+    # Our statements fit our tables: whatever else is said of them, the tables are not what we made.
+    return Damaged(f"{path}: {error}")
+
+
+def is_unfit(error: Exception) -> bool:
+    """Tell whether an error, met while something was written, is of the values that were to be written.
+
+    Numbers beyond 64 bits, text that is no text, a NaN (which SQLite takes for NULL).
+    """
+    if isinstance(error, _VALUES):
+        return True
+    # A value of a type that SQLite does not know is a ProgrammingError without a code of the library.
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(error, sqlite3.ProgrammingError):
+        return code is None
+    return isinstance(error, sqlite3.IntegrityError) and code == sqlite3.SQLITE_CONSTRAINT_NOTNULL
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock under which a history is made, migrated, replaced or backed up.
+
+    Raises:
+        Trouble: another process holds it for too long.
+        OSError: it cannot be made.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = path.with_name(path.name + ".lock")
+    fd = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        try:
+            take(fd, BUSY_SECONDS)
+        except TimeoutError:
+            raise Trouble(f"another rgt has held {lock} for {BUSY_SECONDS:.0f} s") from None
+        yield
+    finally:
+        os.close(fd)
+
+
+class Writers:
+    """Says of which boxes this process is the one that writes: one lock a box, which the kernel frees at its end.
+
+    Args:
+        path: The history.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(path.name + ".writers")
+        self._fd: int | None = None
+        self._mine: set[str] = set()
+
+    def take(self, place: str) -> bool:
+        """Become, or stay, the writer of a box; False while another process is.
+
+        Raises:
+            OSError: the file system has no locks, or they fail.
+        """
+        if place in self._mine:
+            return True
+        if self._fd is None:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        byte = int.from_bytes(hashlib.blake2b(place.encode(), digest_size=6).digest())
+        try:
+            # Not flock: that is of the whole file, and 200 boxes would need 200 of them.
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, byte)
+        except (BlockingIOError, PermissionError):
+            return False
+        self._mine.add(place)
+        return True
+
+    def release(self) -> None:
+        """Leave all boxes to others."""
+        fd, self._fd = self._fd, None
+        self._mine.clear()
+        if fd is not None:
+            os.close(fd)
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Open the history at `path`, checked; made or migrated where need be.
+
+    Raises:
+        Refused: it is a newer rgt's, or no history of rgt at all. It is left as it is.
+        Trouble: it cannot be opened now.
+        Damaged: it is no sound database any more.
+    """
+    try:
+        with locked(path):
+            # SQLite gives its -wal and -shm the rights of this file.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            con = _opened(path)
+            try:
+                version = _version(con, path)
+                if 0 < version < VERSION:
+                    con.close()
+                    con = _migrated(path, version)
+                elif not version:
+                    _make(con)
+                _settings(con, path)
+                check(con, path)
+            except BaseException:
+                con.close()
+                raise
+            return con
+    except (sqlite3.Error, OSError) as error:
+        raise judged(error, path) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
+
+
+def _version(con: sqlite3.Connection, path: Path) -> int:
+    """Return the version of the file, 0 when it is empty."""
+    if pragma(con, "page_count") == 0:
+        if path.stat().st_size:
+            raise Damaged(f"{path} is cut off: too short for a database")
+        return 0
+    if pragma(con, "application_id") != APPLICATION_ID:
+        raise Refused(f"{path} is not a history of rgt; name another file by RGT_HISTORY")
+    version = pragma(con, "user_version")
+    if version > VERSION:
+        raise Refused(
+            f"{path} was written by a newer rgt (version {version}, this one knows {VERSION}); "
+            "it is left as it is. Update rgt, or name another file by RGT_HISTORY"
+        )
+    return version
+
+
+def _settings(con: sqlite3.Connection, path: Path) -> None:
+    con.execute(f"PRAGMA journal_mode = {'TRUNCATE' if on_network(path) else 'WAL'}")
+    con.execute("PRAGMA synchronous = NORMAL")
+    con.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+    con.execute("PRAGMA temp_store = MEMORY")
+    con.execute("PRAGMA cache_size = -4096")
+
+
+def _make(con: sqlite3.Connection) -> None:
+    con.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    con.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    with transaction(con):
+        for table in TABLES:
+            con.execute(table)
+        con.execute(f"PRAGMA user_version = {VERSION}")
+
+
+def _migrated(path: Path, version: int) -> sqlite3.Connection:
+    """Put a file of this version in the place of an older one, which stays beside it.
+
+    A new file, because an older rgt that has this one open sees that it was replaced, and leaves it alone.
+    """
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    con = _opened(new)
+    try:
+        _make(con)
+        older_versions.copy(path, con)
+    except (ValueError, TypeError) as error:
+        raise Damaged(f"{path}: {error}") from error
+    finally:
+        con.close()
+    _move(path, path.with_name(f"{path.name}.version-{version}"))
+    new.rename(path)
+    return _opened(path)
+
+
+@contextlib.contextmanager
+def transaction(con: sqlite3.Connection) -> Iterator[None]:
+    """Write in one transaction. It waits for another writer first, so that nothing in it can find a lock later."""
+    con.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        con.execute("COMMIT")
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):
+            con.execute("ROLLBACK")
+        raise
+
+
+@contextlib.contextmanager
+def savepoint(con: sqlite3.Connection) -> Iterator[None]:
+    """Write a part of a transaction that may be given up alone."""
+    con.execute("SAVEPOINT part")
+    try:
+        yield
+    except Exception:
+        with contextlib.suppress(sqlite3.Error):  # a full disk has ended the whole transaction by then
+            con.execute("ROLLBACK TO part")
+            con.execute("RELEASE part")
+        raise
+    con.execute("RELEASE part")
+
+
+def check(con: sqlite3.Connection, path: Path) -> None:
+    """Let SQLite read the structure of the whole file.
+
+    Raises:
+        Damaged: it is not sound.
+        sqlite3.Error: it cannot be read.
+    """
+    found = [str(row[0]) for row in con.execute("PRAGMA quick_check(1)")]
+    if found != ["ok"]:
+        raise Damaged(f"{path}: {'; '.join(found)[:200]}")
+
+
+def pragma(con: sqlite3.Connection, name: str) -> int:
+    """Return one of SQLite's numbers about the file."""
+    return int(con.execute(f"PRAGMA {name}").fetchone()[0])
+
+
+def on_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> bool:
+    """Tell whether `path` lies on a network file system; False where the system does not say."""
+    try:
+        lines = mounts.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    target = os.path.realpath(path)
+    best, kind = -1, ""
+    for line in lines:
+        words = line.split()
+        if len(words) > 2:
+            point = words[1].replace("\\040", " ").rstrip("/")
+            if target.startswith(point + "/") and len(point) >= best:
+                best, kind = len(point), words[2]
+    return kind in NETWORK
+
+
+def inode_of(path: Path) -> int | None:
+    """Return the inode that stands at `path`; None when nothing does."""
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
+
+
+# Backup and restoring.
+
+
+def back_up(con: sqlite3.Connection, path: Path, now: float) -> bool:
+    """Write the daily backup beside the history, if it is time; tell whether it was.
+
+    Raises:
+        Damaged: the history is not sound; the backup of before stays.
+        sqlite3.Error, OSError: it cannot be written.
+    """
+    backup = backup_of(path)
+    if _is_fresh(backup, now):
+        return False
+    with locked(path):
+        if _is_fresh(backup, now):
+            return False
+        check(con, path)
+        new = backup.with_name(backup.name + ".new")
+        new.unlink(missing_ok=True)
+        os.close(os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            con.execute("VACUUM INTO ?", (str(new),))
+            _durable(new, now)
+            new.rename(backup)
+        finally:
+            new.unlink(missing_ok=True)
+    return True
+
+
+def backup_of(path: Path) -> Path:
+    """Return where the backup of a history lies. Its modification time says when it was made."""
+    return path.with_name(path.name + ".backup")
+
+
+def _is_fresh(backup: Path, now: float) -> bool:
+    try:
+        return 0 <= now - backup.stat().st_mtime < BACKUP_SECONDS
+    except OSError:
+        return False
+
+
+class Restored(NamedTuple):
+    """What was done about a damaged history."""
+
+    aside: Path
+    """Where it lies now."""
+    backup_at: float | None
+    """When the backup that took its place was made; None = there is none, and a new history begins."""
+
+
+def restore(path: Path, inode: int | None, now: float) -> Restored | None:
+    """Set a damaged history aside and put its backup there; None when another process already did.
+
+    Args:
+        path: The history.
+        inode: Of the file that was found damaged; None = whatever stands there.
+        now: Epoch seconds.
+
+    Raises:
+        HistoryError: it cannot be done now.
+    """
+    try:
+        with locked(path):
+            if inode is not None and inode_of(path) != inode:
+                return None
+            stamp = time.strftime("%Y%m%dT%H%M%S", time.localtime(now))
+            aside = path.with_name(f"{path.name}.damaged-{stamp}")
+            number = 1
+            while aside.exists():
+                number += 1
+                aside = path.with_name(f"{path.name}.damaged-{stamp}.{number}")
+            backup, new = backup_of(path), path.with_name(path.name + ".new")
+            at = backup.stat().st_mtime if _is_sound(backup) else None
+            if at is not None:
+                shutil.copyfile(backup, new)
+                new.chmod(0o600)
+                _durable(new, at)
+            _move(path, aside)
+            if at is not None:
+                new.rename(path)
+        con = connect(path)
+        try:
+            # Without a backup nobody knows since when there was something to lose.
+            con.execute("INSERT INTO losses VALUES (?, ?)", (at or 0.0, now))
+        finally:
+            con.close()
+        _drop_old_damaged(path)
+        return Restored(aside, at)
+    except (OSError, sqlite3.Error) as error:
+        raise judged(error, path) from error
+
+
+def _is_sound(path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        con = _opened(path)
+        try:
+            check(con, path)
+            return _version(con, path) > 0
+        finally:
+            con.close()
+    except (sqlite3.Error, HistoryError):
+        return False
+
+
+def _durable(path: Path, at: float) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        os.utime(fd, (at, at))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _move(path: Path, target: Path) -> None:
+    # The file first: SQLite throws away a log that it finds beside an empty new file.
+    path.rename(target)
+    for tail in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"{path}{tail}").rename(f"{target}{tail}")
+
+
+def _drop_old_damaged(path: Path) -> None:
+    aside = sorted(path.parent.glob(f"{path.name}.damaged-*"))
+    mains = [each for each in aside if not each.name.endswith(("-wal", "-shm"))]
+    for main in mains[:-KEPT_DAMAGED]:
+        for tail in ("", "-wal", "-shm"):
+            Path(f"{main}{tail}").unlink(missing_ok=True)

@@ -1,0 +1,157 @@
+"""Boxes in the file: by what they are known, which fleet calls them what, their last values, and what happened."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+
+import msgspec
+
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.money import Meter
+from rgt_tui.model.protocol import Checkpoints, QueueState, Sample
+
+MOST_EVENTS = 20_000
+
+
+class Saved(msgspec.Struct, frozen=True):
+    """The body of a row of ``states``: what a row of the fleet screen shows."""
+
+    sample: Sample | None = None
+    sample_at: float | None = None
+    clock_skew: float | None = None
+    queues: tuple[QueueState, ...] = ()
+    checkpoints: tuple[Checkpoints, ...] = ()
+    meter: Meter = Meter()
+    limited: tuple[str, ...] = ()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Saved).decode
+
+
+def place_of(spec: BoxSpec) -> str:
+    """Return what a box is known by, so that it never inherits a stranger's past.
+
+    A provider never gives an instance id twice: such a box keeps its past when it is renamed, and a new rental under
+    the old name begins with none. An address says less (rentals hand them on), so without a provider the name and the
+    whole address must be the same.
+    """
+    ref = spec.provider
+    if ref is not None:
+        known: list[object] = [ref.kind, ref.instance]
+        if ref.base_url is not None:
+            known.append(ref.base_url)
+    else:
+        known = ["ssh", spec.name, spec.user, spec.host, spec.port]
+    return msgspec.json.encode(known).decode()
+
+
+def number(con: sqlite3.Connection, fleet: str, spec: BoxSpec) -> int:
+    """Return the number of a box, in a transaction that may be the first to know it, or by what its fleet calls it.
+
+    Args:
+        con: In a transaction.
+        fleet: By what the fleet is known, such as its file.
+        spec: The box.
+    """
+    box = known(con, spec)
+    if box is None:
+        con.execute("INSERT INTO boxes (place, name) VALUES (?, ?)", (place_of(spec), spec.name))
+        box = int(con.execute("SELECT last_insert_rowid()").fetchone()[0])
+    con.execute("UPDATE boxes SET name = ? WHERE id = ? AND name <> ?", (spec.name, box, spec.name))
+    con.execute("INSERT OR IGNORE INTO fleets VALUES (?, ?, ?)", (fleet, spec.name, box))
+    return box
+
+
+def known(con: sqlite3.Connection, spec: BoxSpec) -> int | None:
+    """Return the number of a box; None when nothing was ever written of it."""
+    row = con.execute("SELECT id FROM boxes WHERE place = ?", (place_of(spec),)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def of_name(con: sqlite3.Connection, fleet: str, name: str) -> list[int]:
+    """Return the numbers of all boxes that a fleet ever called `name`: yesterday it may have been another machine."""
+    return [
+        int(row[0])
+        for row in con.execute("SELECT box FROM fleets WHERE fleet = ? AND name = ?", (fleet, name))
+    ]
+
+
+def save(con: sqlite3.Connection, box: int, state: BoxState, now: float) -> None:
+    """Write the last values of a box."""
+    at = max(filter(None, (state.sample_at, state.meter.at)), default=now)
+    saved = Saved(
+        state.sample,
+        state.sample_at,
+        state.clock_skew,
+        state.queues,
+        state.checkpoints,
+        state.meter,
+        state.limited,
+    )
+    con.execute("INSERT OR REPLACE INTO states VALUES (?, ?, ?)", (box, float(at), _encode(saved)))
+
+
+def recall(con: sqlite3.Connection, box: int, spec: BoxSpec, now: float) -> BoxState | None:
+    """Return the last values of a box as those of an earlier rgt; None when there are none, or none we understand."""
+    row = con.execute("SELECT at, body FROM states WHERE box = ?", (box,)).fetchone()
+    if row is None:
+        return None
+    at, body = row
+    try:
+        saved = _decode(body)
+    except msgspec.MsgspecError:
+        return None  # another version's idea of a sample; the box will tell it anew
+    return BoxState(
+        spec=spec,
+        link=Link.CONNECTING,
+        reason=f"not connected yet; values of {clock(at, now)} by an earlier rgt",
+        since=now,
+        sample=saved.sample,
+        sample_at=saved.sample_at,
+        clock_skew=saved.clock_skew,
+        queues=saved.queues,
+        checkpoints=saved.checkpoints,
+        meter=saved.meter,
+        limited=saved.limited,
+        remembered_at=at,
+    )
+
+
+def clock(at: float, now: float) -> str:
+    """Return a time as a person says it: ``14:02``, or with its date when that is another day."""
+    then, today = time.localtime(at), time.localtime(now)
+    return time.strftime("%H:%M" if then[:3] == today[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def write_event(con: sqlite3.Connection, box: int, event: FleetEvent) -> None:
+    """Write an event, once."""
+    con.execute("INSERT OR IGNORE INTO events VALUES (?, ?, ?, ?)", (event.at, box, event.text, event.level))
+
+
+def newest_events(con: sqlite3.Connection, names: dict[int, str], count: int) -> tuple[FleetEvent, ...]:
+    """Return the last events of boxes, oldest first.
+
+    Args:
+        con: The file.
+        names: Number of a box → its name.
+        count: How many.
+    """
+    marks = ", ".join("?" * len(names))
+    rows = con.execute(
+        f"SELECT at, box, text, level FROM events WHERE box IN ({marks}) ORDER BY at DESC LIMIT ?",
+        (*names, count),
+    ).fetchall()
+    return tuple(
+        FleetEvent(at=at, box=names[box], text=text, level=level) for at, box, text, level in reversed(rows)
+    )
+
+
+def trim_events(con: sqlite3.Connection) -> None:
+    """Drop the oldest events beyond the bound."""
+    con.execute(
+        "DELETE FROM events WHERE at < (SELECT at FROM events ORDER BY at DESC LIMIT 1 OFFSET ?)",
+        (MOST_EVENTS,),
+    )

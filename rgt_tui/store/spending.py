@@ -1,0 +1,294 @@
+"""What the boxes cost, by the day: the seconds that rgt watched at their price, and what the provider's own sums add.
+
+Time that nobody watched counts only where the provider's sum before and after it says what it cost. One process writes
+a box at a time, so nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+
+import msgspec
+
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.fleet import Spend
+from rgt_tui.model.money import MeterKind
+from rgt_tui.profiles.readings import stale_after
+
+VALID_SECONDS = 600.0
+"""A provider's price is believed for this long after it was read."""
+AWAKE_SECONDS = 60.0
+"""A longer pause between two looks was no looking: the computer slept."""
+DAY = 86400.0
+GAP_SECONDS = 90.0
+"""Less unwatched time than this between two readings of the provider's sum is not looked into."""
+SAME_SECONDS = 1.0
+"""Two readings belong to one sum when they begin at the same time, as near as this."""
+LONGEST_DAYS = 1000
+"""An unwatched stretch that is said to be longer is counted from this many days before its end."""
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What was seen of one box's bill, to be added to a day."""
+
+    day: str
+    """Local date."""
+    currency: str
+    billed: float = 0.0
+    idle: float = 0.0
+    """Of `billed`: while no run was alive."""
+    seconds: float = 0.0
+    """Watched while a price was known to be charged."""
+
+
+class ProviderSum(msgspec.Struct, frozen=True):
+    """A reading of what the provider says a box has cost."""
+
+    currency: str
+    since: float
+    at: float
+    spent: float
+
+
+# From states to costs.
+
+
+def price(box: BoxState, now: float) -> tuple[float, str] | None:
+    """Return what an hour of `box` costs at `now`, and the currency; None where nobody can say."""
+    meter, spec = box.meter, box.spec
+    if meter.at is None and spec.provider is None and spec.per_hour is not None:
+        # A price that a person wrote down counts while the box answers: then, at least, it is there.
+        return (spec.per_hour, spec.currency) if box.link is Link.LIVE and _sane(spec.per_hour) else None
+    if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
+        return None
+    fresh = -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS
+    return (meter.per_hour, meter.currency) if fresh and _sane(meter.per_hour) else None
+
+
+def _sane(amount: float) -> bool:
+    return math.isfinite(amount) and amount >= 0
+
+
+def alive(box: BoxState, now: float) -> bool | None:
+    """Tell whether a run is alive on `box`; None where nobody can say."""
+    if box.link is not Link.LIVE or box.sample is None or box.sample_at is None:
+        return None
+    if now - box.sample_at > stale_after(box):
+        return None
+    if box.sample.unseen is not None:
+        return True if box.sample.procs else None
+    cells = (cell for queue in box.queues if queue.runner_alive for cell in queue.cells)
+    return (
+        bool(box.sample.procs)
+        or any(cell.state == "running" for cell in cells)
+        or any(run.alive for run in box.found)
+    )
+
+
+class Metering:
+    """Turns the time that passes into costs."""
+
+    def __init__(self) -> None:
+        self._looked: float | None = None
+        self._costs: dict[str, list[Cost]] = {}
+        self._sums: dict[str, list[ProviderSum]] = {}
+        self._read: dict[str, float] = {}
+
+    def look(self, boxes: tuple[BoxState, ...], now: float) -> tuple[tuple[str, Exception], ...]:
+        """Count the time since the last look, by what the boxes are now.
+
+        Returns:
+            The boxes that could not be counted, and why; the others were.
+        """
+        last, self._looked = self._looked, now
+        seconds = 0.0 if last is None or not 0 < now - last <= AWAKE_SECONDS else now - last
+        failed = []
+        for box in boxes:
+            try:
+                if seconds:
+                    self._watched(box, seconds, now)
+                self._sum(box)
+            except Exception as error:
+                failed.append((box.spec.name, error))
+        return tuple(failed)
+
+    def _watched(self, box: BoxState, seconds: float, now: float) -> None:
+        found = price(box, now)
+        if found is not None:
+            billed = float(found[0]) * seconds / 3600.0
+            idle = billed if alive(box, now) is False else 0.0
+            self._costs.setdefault(box.spec.name, []).append(
+                Cost(day_of(now - seconds), found[1], billed, idle, seconds)
+            )
+
+    def _sum(self, box: BoxState) -> None:
+        meter, name = box.meter, box.spec.name
+        if meter.at is None or meter.spent is None or meter.spent_since is None or not _sane(meter.spent):
+            return
+        if self._read.get(name) != meter.at:
+            self._read[name] = meter.at
+            self._sums.setdefault(name, []).append(
+                ProviderSum(meter.currency, float(meter.spent_since), float(meter.at), float(meter.spent))
+            )
+
+    def taken(self) -> tuple[dict[str, tuple[Cost, ...]], dict[str, tuple[ProviderSum, ...]]]:
+        """Return, once, what came since: costs by box, the provider's sums by box."""
+        costs = {box: joined(each) for box, each in self._costs.items()}
+        sums = {box: tuple(each) for box, each in self._sums.items()}
+        self._costs, self._sums = {}, {}
+        return costs, sums
+
+
+def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
+    """Return costs added up, one for each day and currency."""
+    found: dict[tuple[str, str], Cost] = {}
+    for each in costs:
+        key = (each.day, each.currency)
+        before = found.get(key, Cost(*key))
+        found[key] = Cost(
+            *key, before.billed + each.billed, before.idle + each.idle, before.seconds + each.seconds
+        )
+    return tuple(found.values())
+
+
+# In the file.
+
+
+def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
+    """Add a cost to its day."""
+    con.execute(
+        """INSERT INTO days VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (box, day, currency) DO UPDATE SET
+           billed = billed + excluded.billed, idle = idle + excluded.idle, seconds = seconds + excluded.seconds""",
+        (box, cost.day, cost.currency, cost.billed, cost.idle, cost.seconds),
+    )
+
+
+def spread(
+    con: sqlite3.Connection, box: int, currency: str, amount: float, start: float, stop: float
+) -> None:
+    """Add what unwatched time cost to its days, as if it had cost the same all along."""
+    for day, begin, end in _days(start, stop):
+        add(con, box, Cost(day, currency, amount * (end - begin) / (stop - start)))
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A sum as it was last read, and what the days of the box held then."""
+
+    since: float
+    at: float
+    spent: float
+    billed: float
+    seconds: float
+
+
+def take_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
+    """Take in a reading of the provider's sum: what it says of time that nobody watched is added to its days.
+
+    A provider may have two sums, such as its books, and an estimate while they do not answer; what one has told is not
+    told by the other again.
+    """
+    known = [
+        _Known(*row)
+        for row in con.execute(
+            "SELECT since, at, spent, billed, seconds FROM sums WHERE box = ? AND currency = ?",
+            (box, new.currency),
+        )
+    ]
+    last = max(known, key=lambda each: each.at, default=None)
+    near = [each for each in known if abs(each.since - new.since) <= SAME_SECONDS]
+    same = max(near, key=lambda each: each.at, default=None)
+    if same is not None and same.at >= new.at:
+        return
+    billed, seconds = _counted(con, box, new.currency)
+    nothing = _Known(new.since, new.since, 0.0, 0.0, 0.0)
+    base = same
+    if same is None and (last is None or last.at <= new.since):  # of a machine that was made anew
+        base = nothing if last is None else msgspec.structs.replace(last, at=new.since, spent=0.0)
+    if base is not None:
+        newest = base if same is None else last or base
+        amount = new.spent - base.spent - (billed - base.billed)
+        unwatched = new.at - newest.at - (seconds - newest.seconds)
+        if unwatched >= GAP_SECONDS and amount > 0:
+            spread(con, box, new.currency, amount, newest.at, new.at)
+    remember_sum(con, box, new)
+
+
+def remember_sum(con: sqlite3.Connection, box: int, new: ProviderSum) -> None:
+    """Note a reading, with what the days hold now."""
+    con.execute(
+        "DELETE FROM sums WHERE box = ? AND currency = ? AND since BETWEEN ? AND ?",
+        (box, new.currency, new.since - SAME_SECONDS, new.since + SAME_SECONDS),
+    )
+    counted = _counted(con, box, new.currency)
+    con.execute(
+        "INSERT INTO sums VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (box, new.currency, new.since, new.at, new.spent, *counted),
+    )
+
+
+def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, float]:
+    row = con.execute(
+        "SELECT total(billed), total(seconds) FROM days WHERE box = ? AND currency = ?", (box, currency)
+    ).fetchone()
+    return float(row[0]), float(row[1])
+
+
+def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
+    """Return what boxes cost today, yesterday, and in this month so far."""
+    today = midnight(now)
+    yesterday, tomorrow = midnight(today - DAY / 2), midnight(today + 1.5 * DAY)
+    month = datetime.fromtimestamp(today).replace(day=1).astimezone().timestamp()
+    days = [day_of(each) for each in (month, yesterday, today, tomorrow)]
+    found: dict[str, dict[str, list[float]]] = {"today": {}, "yesterday": {}, "month": {}}
+    for box in boxes:
+        for day, currency, billed, idle in con.execute(
+            "SELECT day, currency, billed, idle FROM days WHERE box = ? AND day >= ? AND day < ?",
+            (box, min(days), days[3]),
+        ):
+            for name, first, end in (
+                ("today", days[2], days[3]),
+                ("yesterday", days[1], days[2]),
+                ("month", days[0], days[3]),
+            ):
+                if first <= day < end:
+                    amounts = found[name].setdefault(currency, [0.0, 0.0])
+                    amounts[0] += billed
+                    amounts[1] += idle
+    lost = con.execute("SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)).fetchall()
+    spans = {"today": (today, tomorrow), "yesterday": (yesterday, today), "month": (month, tomorrow)}
+    return Spend(
+        today=_amounts(found["today"], 0),
+        idle_today=_amounts(found["today"], 1),
+        yesterday=_amounts(found["yesterday"], 0),
+        month=_amounts(found["month"], 0),
+        at_least=tuple(
+            name for name, (first, end) in spans.items() if any(a < end and b > first for a, b in lost)
+        ),
+    )
+
+
+def _amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str, float], ...]:
+    return tuple((currency, amounts[which]) for currency, amounts in sorted(totals.items()))
+
+
+def _days(start: float, stop: float) -> Iterator[tuple[str, float, float]]:
+    """Yield the local days between two times: date, and from when to when."""
+    at = max(start, stop - LONGEST_DAYS * DAY)
+    while at < stop:
+        end = min(stop, midnight(midnight(at) + 1.5 * DAY))
+        yield day_of(at), at, end
+        at = end
+
+
+def day_of(at: float) -> str:
+    """Return the local date of a time."""
+    return datetime.fromtimestamp(at).astimezone().date().isoformat()
+
+
+def midnight(at: float) -> float:
+    """Return the local midnight before a time."""
+    day = datetime.fromtimestamp(at).astimezone().date()
+    return datetime(day.year, day.month, day.day).astimezone().timestamp()

@@ -1,0 +1,221 @@
+"""What boxes cost, in a real file."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.model.fleet import Spend
+from rgt_tui.store.database import connect, transaction
+from rgt_tui.store.spending import DAY, Cost, ProviderSum, add, day_of, midnight, spent, take_sum
+
+HOUR = 3600.0
+DAY0 = midnight(1_790_000_000.0)
+LONG_AGO = DAY0 - 9 * DAY
+
+
+@pytest.fixture
+def con(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    con = connect(tmp_path / "history.db")
+    yield con
+    con.close()
+
+
+def watch(
+    con: sqlite3.Connection, start: float, stop: float, rate: float = 2.0, currency: str = "USD"
+) -> None:
+    """As a writer does, every few seconds."""
+    with transaction(con):
+        at = start
+        while at < stop:
+            seconds = min(30.0, stop - at)
+            add(con, 1, Cost(day_of(at), currency, rate * seconds / 3600, 0.0, seconds))
+            at += seconds
+
+
+def read(con: sqlite3.Connection, at: float, amount: float, since: float = LONG_AGO) -> None:
+    with transaction(con):
+        take_sum(con, 1, ProviderSum("USD", since, at, amount))
+
+
+def cost(con: sqlite3.Connection, start: float = DAY0, stop: float = DAY0 + DAY) -> float:
+    row = con.execute(
+        "SELECT total(billed) FROM days WHERE day >= ? AND day < ?", (day_of(start), day_of(stop))
+    ).fetchone()
+    return float(row[0])
+
+
+def everything(con: sqlite3.Connection) -> float:
+    return cost(con, DAY0 - 2000 * DAY, DAY0 + 100 * DAY)
+
+
+def test_watched_time_counts(con: sqlite3.Connection) -> None:
+    watch(con, DAY0, DAY0 + 1.5 * HOUR)
+    assert cost(con) == pytest.approx(3.0)
+
+
+def test_currencies_are_never_added_up(con: sqlite3.Connection) -> None:
+    watch(con, DAY0, DAY0 + HOUR)
+    watch(con, DAY0, DAY0 + HOUR, rate=7.0, currency="CNY")
+    found = {name: round(amount, 6) for name, amount in spent(con, (1,), DAY0 + 2 * HOUR).today}
+    assert found == {"USD": 2.0, "CNY": 7.0}
+
+
+def test_an_unwatched_night_counts_by_the_provider_s_sum_alone(con: sqlite3.Connection) -> None:
+    evening, morning = DAY0 + 22 * HOUR, DAY0 + DAY + 8 * HOUR
+    watch(con, evening - HOUR, evening)
+    read(con, evening, 100.0)
+    assert cost(con, DAY0 + DAY, DAY0 + 2 * DAY) == 0.0
+    before = cost(con)
+    read(con, morning, 120.0)
+    watch(con, morning, morning + HOUR)
+    assert cost(con, DAY0 + DAY, DAY0 + 2 * DAY) == pytest.approx(20.0 * 8 / 10 + 2.0)
+    assert cost(con) == pytest.approx(before + 20.0 * 2 / 10)
+
+
+def test_the_first_sum_of_a_provider_tells_what_it_cost_since_it_was_made(con: sqlite3.Connection) -> None:
+    watch(con, DAY0, DAY0 + HOUR)
+    read(con, DAY0 + HOUR, 100.0)
+    assert everything(con) == pytest.approx(100.0)
+    assert cost(con, LONG_AGO, LONG_AGO + DAY) == pytest.approx(98.0 / (9 + 1 / 24))
+
+
+def test_watched_time_between_two_readings_is_not_counted_again(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    watch(con, DAY0 + HOUR, DAY0 + 2 * HOUR)
+    read(con, DAY0 + 2 * HOUR, 4.0, since=DAY0)
+    assert cost(con) == pytest.approx(4.0)
+    read(con, DAY0 + 4 * HOUR, 8.0, since=DAY0)
+    assert cost(con) == pytest.approx(8.0)
+
+
+def test_a_reading_that_is_told_twice_counts_once(con: sqlite3.Connection) -> None:
+    for _ in range(3):
+        read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    assert cost(con) == pytest.approx(2.0)
+
+
+def test_a_minute_that_nobody_watched_is_not_looked_into(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    read(con, DAY0 + HOUR + 60, 5.0, since=DAY0)
+    assert cost(con) == pytest.approx(2.0)
+
+
+def test_a_provider_with_two_sums_is_not_counted_by_both(con: sqlite3.Connection) -> None:
+    """Its books since the machine was made, and an estimate since it was started while they do not answer."""
+    read(con, DAY0 + 10 * HOUR, 20.0, since=DAY0)
+    read(con, DAY0 + 10.5 * HOUR, 5.0, since=DAY0 + 8 * HOUR)
+    read(con, DAY0 + 11 * HOUR, 22.0, since=DAY0)
+    assert cost(con) == pytest.approx(22.0)
+    read(con, DAY0 + 12 * HOUR, 8.0, since=DAY0 + 8 * HOUR)
+    assert cost(con) == pytest.approx(22.0 + 1.0)  # 3.0 more than it said, 2.0 of which the books told
+    read(con, DAY0 + 13 * HOUR, 26.0, since=DAY0)
+    assert cost(con) == pytest.approx(26.0)
+
+
+def test_a_machine_that_is_made_anew_begins_at_nothing(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    read(con, DAY0 + 6 * HOUR, 3.0, since=DAY0 + 4 * HOUR)
+    assert cost(con) == pytest.approx(5.0)
+
+
+def test_a_sum_that_was_corrected_downwards_costs_nothing(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + HOUR, 2.0, since=DAY0)
+    read(con, DAY0 + 3 * HOUR, 1.5, since=DAY0)
+    read(con, DAY0 + 5 * HOUR, 2.5, since=DAY0)
+    assert cost(con) == pytest.approx(3.0)
+
+
+def test_a_long_absence_counts_on_the_days_that_it_lasted(con: sqlite3.Connection) -> None:
+    read(con, DAY0 + 600, 10.0, since=DAY0 + 600)
+    read(con, DAY0 + 600 + 5 * DAY, 130.0, since=DAY0 + 600)
+    days = [row[0] for row in con.execute("SELECT billed FROM days ORDER BY day")]
+    assert days == [
+        pytest.approx(24 * (DAY - 600) / DAY),
+        *[pytest.approx(24.0)] * 4,
+        pytest.approx(24 / 144),
+    ]
+
+
+def test_an_absence_since_the_beginning_of_time_has_an_end(con: sqlite3.Connection) -> None:
+    read(con, DAY0, 3000.0, since=0.0)
+    (count,) = con.execute("SELECT count(*) FROM days").fetchone()
+    assert 1000 <= count <= 1001
+    assert everything(con) == pytest.approx(3000.0 * 1000 * DAY / DAY0)
+
+
+def test_another_time_zone_loses_no_day(con: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch) -> None:
+    def live_in(zone: str) -> None:
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+
+    try:
+        live_in("UTC")
+        noon = midnight(DAY0) + 12 * HOUR
+        watch(con, noon, noon + 18 * HOUR)
+        live_in("America/Los_Angeles")
+        watch(con, noon + 18 * HOUR, noon + 36 * HOUR)
+        assert everything(con) == pytest.approx(72.0)
+        assert dict(spent(con, (1,), noon + 20 * HOUR).month)["USD"] == pytest.approx(72.0)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "America/New_York", "Asia/Kolkata"])
+def test_days_are_local_also_where_the_clock_is_changed(
+    con: sqlite3.Connection, zone: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        for month in (3, 4, 10, 11):  # the clock is changed in it
+            end = time.mktime((2026, month, 28, 12, 0, 0, 0, 0, -1))
+            first = time.mktime((2026, month, 1, 0, 0, 0, 0, 0, -1))
+            add(con, month, Cost(day_of(first), "USD", 1.0))
+            add(con, month, Cost(day_of(first - HOUR), "USD", 10.0))
+            add(con, month, Cost(day_of(end), "USD", 100.0))
+            found = spent(con, (month,), end)
+            assert (dict(found.month), dict(found.today)) == ({"USD": 101.0}, {"USD": 100.0})
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_yesterday_and_the_month(con: sqlite3.Connection) -> None:
+    first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
+    now = first + 11.5 * DAY
+    watch(con, first - 5 * HOUR, first + 2 * HOUR)  # 10 before the month, 4 in it
+    watch(con, first + 10 * DAY, first + 10 * DAY + 3 * HOUR)
+    watch(con, first + 11 * DAY, first + 11 * DAY + HOUR, currency="EUR")
+
+    def rounded(spend: Spend) -> list[dict[str, float]]:
+        return [
+            {currency: round(amount, 3) for currency, amount in each}
+            for each in (spend.today, spend.yesterday, spend.month)
+        ]
+
+    assert rounded(spent(con, (1,), now)) == [{"EUR": 2.0}, {"USD": 6.0}, {"EUR": 2.0, "USD": 10.0}]
+    second = first + 1.5 * DAY  # yesterday, and the days before, are of the same month or of the last one
+    assert rounded(spent(con, (1,), first + HOUR))[1:] == [{"USD": 10.0}, {"USD": 4.0}]
+    assert rounded(spent(con, (1,), second))[1:] == [{"USD": 4.0}, {"USD": 4.0}]
+    assert spent(con, (2,), now) == Spend()
+
+
+def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> None:
+    first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
+    con.execute(
+        "INSERT INTO losses VALUES (?, ?)", (first + 9 * DAY + 20 * HOUR, first + 10 * DAY + 3 * HOUR)
+    )
+    for day, expected in (
+        (9, ("today", "month")),
+        (10, ("today", "yesterday", "month")),
+        (11, ("yesterday", "month")),
+        (12, ("month",)),
+        (35, ()),
+    ):
+        assert spent(con, (), first + (day + 0.5) * DAY).at_least == expected, day
