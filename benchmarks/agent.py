@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +36,6 @@ from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import deploy
 
 NAME = "agent"
-FULL_EVERY = 30
-"""A whole sample in so many (docs/protocol.md)."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ def steady_cost(folder: Path, plan: Plan, find: bool = False) -> tuple[float, fl
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace8.json", 8)
     try:
-        with agent.watch(interval=1.0, gpu_trace=str(trace), delta=True, find=find) as process:
+        with agent.watch(interval=1.0, gpu_trace=str(trace), zlib=True, find=find) as process:
             pids = [agent.recorder_pid(), process.pid]
             time.sleep(FIND_SETTLED if find else 5)
             begin, before = time.monotonic(), [cpu_seconds(pid) for pid in pids]
@@ -102,13 +101,12 @@ while True:
 
 
 def wire(folder: Path, plan: Plan) -> tuple[float, float]:
-    """Bytes per second of frames for one GPU and one training process: as differences, and whole."""
+    """Bytes per second of frames for one GPU and one training process: compressed, and as they are."""
     agent = PackedAgent(folder)
     trace = write_trace(folder / "trace1.json", 1)
-    sizes: dict[str, list[int]] = {"sample": [], "delta": []}
     out = folder / "frames"
     training = subprocess.Popen([sys.executable, "-c", WORK, TRAINING])
-    config = {"gpu_trace": str(trace), "delta": True, "pattern": TRAINING}
+    config = {"gpu_trace": str(trace), "zlib": True, "pattern": TRAINING}
     try:
         with out.open("wb") as file, agent.watch(file.fileno(), **config):
             time.sleep(plan.wire)
@@ -116,12 +114,19 @@ def wire(folder: Path, plan: Plan) -> tuple[float, float]:
         training.kill()
         training.wait()
         agent.stop()
-    for line in out.read_bytes().splitlines(keepends=True):
-        sizes.setdefault(json.loads(line)["t"], []).append(len(line))
-    if not sizes["delta"]:
-        raise BenchmarkError("no differences came")
-    whole, part = statistics.mean(sizes["sample"][-3:]), statistics.mean(sizes["delta"])
-    return (part * (FULL_EVERY - 1) + whole) / FULL_EVERY, whole
+    _, _, stream = out.read_bytes().partition(b"\n")
+    inflate, line, sizes, packed, begun = zlib.decompressobj(), b"", [], [], 0
+    for place in range(len(stream)):
+        line += inflate.decompress(stream[place : place + 1])
+        if line.endswith(b"\n"):
+            if json.loads(line)["t"] == "sample":
+                sizes.append(len(line))
+                packed.append(place - begun)
+            line, begun = b"", place
+    if len(sizes) < 5:
+        raise BenchmarkError(f"only {len(sizes)} samples came")
+    # The first sample is like nothing before it, and the second has what needs two readings.
+    return statistics.mean(packed[2:]), statistics.mean(sizes[2:])
 
 
 WRITER = """
@@ -182,7 +187,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
             for _ in range(plan.starts + 1):
                 counter = Counter()
                 begin = time.perf_counter()
-                config = protocol.WatchConfig(delta=True)
+                config = protocol.WatchConfig(zlib=True)
                 channel = await open_channel(
                     connection, deployed.command("watch"), config, counter.take, lambda _: None
                 )
@@ -193,7 +198,7 @@ async def over_ssh(spec: BoxSpec, folder: Path, plan: Plan) -> tuple[list[float]
             for rate in (50_000, 400_000):
                 log = folder / f"flood-{rate}.log"
                 counter = Counter()
-                config = protocol.WatchConfig(delta=True, logs=(str(log),))
+                config = protocol.WatchConfig(zlib=True, logs=(str(log),))
                 channel = await open_channel(
                     connection, deployed.command("watch"), config, counter.take, lambda _: None
                 )

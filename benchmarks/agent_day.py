@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ from benchmarks.agent_box import rss_mib
 
 
 def main(folder: str, trace: str, hours: float) -> None:
-    """Record, read back as differences, and print resident MiB after a tenth of the time and at its end."""
+    """Record, read back, compress, and print resident MiB after a tenth of the time and at its end."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
     from rgt_box import jsonline, place
     from rgt_box.history import segment
@@ -24,6 +25,7 @@ def main(folder: str, trace: str, hours: float) -> None:
     from rgt_box.history.store import Store
     from rgt_box.sampling.sampler import Sampler
     from rgt_box.streams.lagging import Coalescer
+    from rgt_box.streams.outbox import Outbox
 
     real, moved = time.monotonic, 0.0
     time.monotonic = lambda: real() + moved
@@ -32,7 +34,9 @@ def main(folder: str, trace: str, hours: float) -> None:
     sampler.configure({"mounts": ["/"], "pattern": None, "gpu_trace": trace}, [])
     reader = ChainReader(folder)
     reader.seek(place.boot_id(), 0)
-    coalescer = Coalescer(place.boot_id(), 0, delta=True)
+    coalescer = Coalescer(place.boot_id(), 0)
+    outbox = Outbox(os.open(os.devnull, os.O_WRONLY))
+    outbox.compress()
     pid = int(Path("/proc/self").resolve().name)
     base = rss_mib(pid)
     seen = []
@@ -42,7 +46,9 @@ def main(folder: str, trace: str, hours: float) -> None:
         fields, _ = sampler.read()
         store.append(segment.SAMPLE, dict({"t": "sample"}, **fields), jsonline.dumps)
         store.grow()
-        coalescer.take(reader.read(), False)
+        for line in coalescer.take(reader.read(), False):
+            outbox.put(line)
+        outbox.flush()
         if tick in (ticks // 10, ticks):
             gc.collect()
             seen.append(rss_mib(pid))

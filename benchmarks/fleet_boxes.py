@@ -16,6 +16,7 @@ import os
 import random
 import sys
 import time
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ START_FREE, START_RATE, START_FULL = 10, 0.3, 100
 BACKLOG, TAIL = 120, 200
 """What the real agent sends of the past to a client that knows nothing of the box: samples, and lines of a log
 unless it is asked for another number of them."""
+WINDOW_BITS = 14
+"""As in `rgt_box`."""
 NEWS_EVERY = 5
 """A line of the log and a point of the metrics come with one sample in so many."""
 
@@ -182,30 +185,38 @@ class Box(asyncssh.SSHServerSession[bytes]):
         self._number = Box.numbers
         self._recording = self._host.recordings[Box.numbers % len(self._host.recordings)]
         self._interval = float(str(config.get("interval", 1.0)))
-        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval))
+        packed = config.get("zlib") is True
+        self._chan.write(self._recording.hello(f"box{Box.numbers}", self._interval, packed))
+        self._zlib = zlib.compressobj(wbits=WINDOW_BITS) if packed else None
         tail = int(str(config.get("tail", TAIL)))
         log = self._recording.log(self._number, tail, 0, 0)
         self._step, self._offset = tail, len(log)
         now = time.time()
         past = [self._recording.sample(n, n + 1, now - BACKLOG + n) for n in range(BACKLOG)]
         self._seq = BACKLOG
-        self._chan.write(log)
-        self._chan.write(b"".join(past))
+        self._send(log, *past)
         self.due = time.monotonic() + self._interval * random.random()
         self._host.live.add(self)
 
     def tick(self, now: float) -> None:
         """Send the next sample, and now and then a line of the log and a point."""
         self._seq += 1
-        data = self._recording.sample(self._seq - 1, self._seq, time.time())
+        frames = [self._recording.sample(self._seq - 1, self._seq, time.time())]
         if self._seq % NEWS_EVERY == 0:
             self._step += 1
-            data += self._recording.log(self._number, 1, self._step, self._offset) + self._recording.scalar(
-                self._step, self._offset
-            )
+            frames.append(self._recording.log(self._number, 1, self._step, self._offset))
+            frames.append(self._recording.scalar(self._step, self._offset))
             self._offset += 100
-        self._chan.write(data)
+        self._send(*frames)
         self.due = max(self.due + self._interval, now)
+
+    def _send(self, *frames: bytes) -> None:
+        """Write frames as the agent does."""
+        if self._zlib is not None:
+            frames = tuple(
+                self._zlib.compress(frame) + self._zlib.flush(zlib.Z_SYNC_FLUSH) for frame in frames
+            )
+        self._chan.write(b"".join(frames))
 
 
 async def serve(options: argparse.Namespace) -> None:

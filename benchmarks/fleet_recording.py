@@ -14,7 +14,7 @@ from benchmarks.agent_box import PackedAgent, write_trace
 from benchmarks.report import BenchmarkError
 
 ROUND = 30
-"""Samples that are sent over and over: a whole one and its differences, as often as the real agent sends one whole."""
+"""Samples that are sent over and over."""
 LOG_LINE = "step %d loss %.4f lr 3.0e-04 grad_norm 0.812 tok/s 41200"
 
 
@@ -37,7 +37,7 @@ def record(folder: Path, gpus: int, interval: float) -> Path:
     run.mkdir(parents=True)
     out = folder / "frames"
     training = subprocess.Popen([sys.executable, "-c", WORK, TRAINING])
-    config = {"interval": interval, "gpu_trace": str(trace), "delta": True, "pattern": TRAINING}
+    config = {"interval": interval, "gpu_trace": str(trace), "pattern": TRAINING}
     try:
         with (
             out.open("wb") as file,
@@ -46,7 +46,7 @@ def record(folder: Path, gpus: int, interval: float) -> Path:
             (run / "metrics.jsonl").open("w") as metrics,
         ):
             deadline = time.monotonic() + (3 * ROUND + 5) * interval
-            while out.read_bytes().count(b'"seq":') < 2 * ROUND + 3:
+            while out.read_bytes().count(b'"t":"sample"') < ROUND + 3:
                 if time.monotonic() > deadline:
                     raise BenchmarkError("the recorded agent is too slow")
                 write_step(lines, metrics)
@@ -69,22 +69,20 @@ def write_step(log: IO[str], metrics: IO[str]) -> None:
 
 
 def choose(frames: Path) -> Path:
-    """Keep a whole sample with its differences, and one frame of each other kind."""
+    """Keep a round of samples, and one frame of each other kind."""
     found: dict[str, list[bytes]] = {}
     samples: list[bytes] = []
     for line in frames.read_bytes().splitlines():
         kind = json.loads(line)["t"]
-        if kind in ("sample", "delta"):
-            # The first sample of an agent's life lacks what needs two readings: begin at a later one.
-            if kind == "sample" and len(samples) < ROUND:
-                samples = []
+        if kind == "sample":
             samples.append(line)
         else:
             found.setdefault(kind, []).append(line)
     missing = [kind for kind in ("hello", "log", "scalar") if kind not in found]
-    if missing or len(samples) < ROUND or json.loads(samples[0])["t"] != "sample":
+    if missing or len(samples) < ROUND + 1:
         raise BenchmarkError(f"the recording lacks {', '.join(missing) or 'a round of samples'}")
-    kept = [found["hello"][0], found["log"][-1], found["scalar"][-1], *samples[:ROUND]]
+    kept = [found["hello"][0], found["log"][-1], found["scalar"][-1], *samples[1 : ROUND + 1]]
+    # The first sample of an agent's life lacks what needs two readings.
     path = frames.with_suffix(".jsonl")
     path.write_bytes(b"\n".join(kept) + b"\n")
     return path
@@ -99,24 +97,18 @@ class Recording:
         self._rest = [_rest(line) for line in lines[3:]]
         self.boot = str(self._hello["boot"])
 
-    @property
-    def delta_bytes(self) -> float:
-        """Mean size of a difference."""
-        return sum(len(rest) + 40 for rest in self._rest[1:]) / (len(self._rest) - 1)
-
-    def hello(self, box: str, interval: float) -> bytes:
+    def hello(self, box: str, interval: float, packed: bool) -> bytes:
         """First frame of a channel."""
-        return _line({**self._hello, "host": box, "at": time.time(), "interval": interval})
+        more = {"host": box, "at": time.time(), "interval": interval, "zlib": packed}
+        return _line({**self._hello, **more})
 
     def sample(self, place: int, seq: int, at: float) -> bytes:
-        """The sample of a place in the round: whole at 0, else a difference."""
-        place %= len(self._rest)
-        boot = b'"boot":"%s",' % self.boot.encode()
-        kind = b'"t":"delta",' if place else b'"t":"sample",' + boot
-        return b'{%s"seq":%d,"at":%.3f,%s\n' % (kind, seq, at, self._rest[place])
+        """The sample of a place in the round."""
+        head = b'{"t":"sample","boot":"%s","seq":%d,"at":%.3f,' % (self.boot.encode(), seq, at)
+        return head + self._rest[place % len(self._rest)] + b"\n"
 
     def whole(self, seq: int) -> bytes:
-        """A sample that is not a difference, for who asks for one at a time."""
+        """A sample, for who asks for one at a time."""
         return self.sample(0, seq, time.time())
 
     def log(self, box: int, lines: int, first: int, offset: int) -> bytes:

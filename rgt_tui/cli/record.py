@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
         about="Connect to the boxes and write every line that they send into a new file, with lost connections and\n"
         "the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they\n"
         "are, and no keys; look through it before you hand it on.",
-        examples=("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl"),
+        examples=("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz"),
     )
     boxes_argument(parser)
     fleet_option(parser)

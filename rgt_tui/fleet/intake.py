@@ -150,6 +150,6 @@ class Intake:
             samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
-            delta=True,
+            zlib=True,
             history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
         )

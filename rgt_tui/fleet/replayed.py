@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rgt_tui.fleet import recording
 from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.old_deltas import RecordedFrames
 from rgt_tui.fleet.recording import Entry
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Hello
 from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.ssh.channel import FrameReader
 
 
 class ReplayedBox:
@@ -18,7 +18,7 @@ class ReplayedBox:
 
     def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
         self.state = self.published = BoxState(spec=spec, since=started)
-        self._reader = FrameReader()
+        self._reader = RecordedFrames()
         self._intake = Intake(spec, profile)
 
     def take(self, entry: Entry) -> None:
@@ -35,7 +35,7 @@ class ReplayedBox:
             self.state = replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
             return
         if isinstance(frame, Hello):
-            self._reader = FrameReader()  # a channel of its own begins
+            self._reader = RecordedFrames()  # a channel of its own begins
         try:
             self.state = self._intake.take(self.state, frame, entry.at)
         except Exception:  # as a session does: it is left out and counted

@@ -7,7 +7,7 @@ could not read is ``None``, never zero. Unknown fields are ignored, so that an o
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -203,6 +203,8 @@ class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
     interval: float = 1.0
     limited: tuple[str, ...] = ()
     """What this agent cannot do here, in words."""
+    zlib: bool = False
+    """All that follows is one zlib stream."""
 
 
 class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
@@ -223,20 +225,6 @@ class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
     """Samples left out right before this one, because the reader was slow."""
     unseen: str | None = None
     """Why a process that trains may be missing from `procs`, in words; None = all of them are there."""
-
-
-class SampleDelta(msgspec.Struct, frozen=True, tag_field="t", tag="delta"):
-    """A sample as its difference from the one before; `rgt_tui.ssh.delta` makes the `Sample` of it."""
-
-    seq: int
-    at: float
-    back: int = 1
-    """The sample that it builds on has number ``seq - back``."""
-    v: tuple[Any, ...] = ()
-    """Place, value, place, value …: the places are the values of the sample before, counted depth first."""
-    put: dict[str, Any] = {}
-    """Top-level fields whose shape changed, whole; null removes one."""
-    skipped: int = 0
 
 
 class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
@@ -438,10 +426,6 @@ class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
 
 
 Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
-"""What the client's spine works with."""
-
-Wire = Frame | SampleDelta
-"""What comes over the wire."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
@@ -489,8 +473,8 @@ class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     samples_after: SampleCursor | None = None
     log_cursors: dict[str, Cursor] = {}
     scalar_cursors: dict[str, Cursor] = {}
-    delta: bool = False
-    """Samples may come as differences."""
+    zlib: bool = False
+    """What follows the `Hello` may come as one zlib stream."""
     history: HistoryRequest | None = None
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
 

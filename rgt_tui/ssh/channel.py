@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 
@@ -15,19 +16,18 @@ from rgt_tui.model.protocol import (
     MAX_FRAME_BYTES,
     Control,
     Frame,
+    Hello,
     LogLines,
-    Sample,
-    SampleDelta,
     WatchConfig,
-    Wire,
 )
-from rgt_tui.ssh.delta import Rebuilder
 from rgt_tui.ssh.noise import record
 from rgt_tui.ssh.refusing import open_session
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
 """When so much waits to be asked for, no more is taken from the box: it waits there, the agent leaves samples out."""
+INFLATED_BYTES = 32 << 10
+"""At most so much is inflated at once, however much a box has packed into few bytes."""
 
 
 class LineSplitter:
@@ -57,12 +57,36 @@ class LineSplitter:
         return kept
 
 
-class FrameReader:
-    """Lines into frames: a sample that comes as a difference is made whole."""
+class DamagedStream(Exception):
+    """What came is not the zlib stream that it should be; nothing behind can be read."""
+
+
+class Inflater:
+    """The one zlib stream of a channel, behind its hello."""
 
     def __init__(self) -> None:
-        self._decode: Callable[[bytes], Wire] = msgspec.json.Decoder(Wire).decode
-        self._rebuilder = Rebuilder()
+        self._stream = zlib.decompressobj(wbits=0)  # its first bytes say how much of it has to be held
+
+    def feed(self, data: bytes) -> tuple[bytes, bytes | None]:
+        """Return what comes of `data`, but not more than `INFLATED_BYTES`, and what to feed next; None = nothing.
+
+        Raises:
+            DamagedStream: it is damaged, or ends.
+        """
+        try:
+            found = self._stream.decompress(data, INFLATED_BYTES)
+        except zlib.error as error:
+            raise DamagedStream(str(error)) from error
+        if self._stream.eof:
+            raise DamagedStream("it ends while the agent still runs")
+        return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
+
+
+class FrameReader:
+    """Lines into frames."""
+
+    def __init__(self) -> None:
+        self._decode: Callable[[bytes], Frame] = msgspec.json.Decoder(Frame).decode
 
     def read(self, line: bytes) -> Frame:
         """Return the frame of a line.
@@ -74,17 +98,13 @@ class FrameReader:
         frame = self._decode(line)
         if not isinstance(frame, LogLines):  # which is much text, and whose numbers nobody reckons with
             _check_numbers(frame)
-        if isinstance(frame, SampleDelta):
-            return self._rebuilder.rebuild(frame)
-        if isinstance(frame, Sample):
-            self._rebuilder.whole(line, frame)
         return frame
 
 
 _packed = msgspec.msgpack.Encoder().encode
 
 
-def _check_numbers(frame: Wire) -> None:
+def _check_numbers(frame: Frame) -> None:
     """Refuse what no machine counts: Python's integers have no bound, and whatever reckons with them later does.
 
     Raises:
@@ -94,6 +114,12 @@ def _check_numbers(frame: Wire) -> None:
         _packed(frame)
     except OverflowError as error:
         raise ValueError("a number needs more than 64 bits") from error
+
+
+def _is_no_json(error: ValueError | RecursionError) -> bool:
+    """Tell what no agent writes from a frame that this client does not know or want."""
+    malformed = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
+    return malformed or isinstance(error, UnicodeDecodeError)
 
 
 class _Session(asyncssh.SSHClientSession[bytes]):
@@ -117,8 +143,9 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._chan: asyncssh.SSHClientChannel[bytes] | None = None
         self._paused = False
         self._lines = LineSplitter()
-        self._spoken = False
-        """The agent has: what comes before are the start-up files of the login shell."""
+        self._greeted = False
+        """The agent's hello has come: what comes before are the start-up files of the login shell."""
+        self._inflater: Inflater | None = None
         self._read = FrameReader().read
         self.status: int | None = None
 
@@ -128,6 +155,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
         if datatype == asyncssh.EXTENDED_DATA_STDERR:
             self.words = (self.words + data)[-STDERR_BYTES:]
+            return
+        if self.ended.done():
             return
         self._waiting.append(data)
         self._waiting_bytes += len(data)
@@ -147,9 +176,8 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             if self._cut:
                 bad += not self._take(self._cut.popleft())
             else:
-                data, before = self._waiting.popleft(), self._lines.oversized
-                self._waiting_bytes -= len(data)
-                self._cut.extend(self._lines.feed(data))
+                before = self._lines.oversized
+                self._cut.extend(self._lines.feed(self._next()))
                 bad += self._lines.oversized - before
             if time.monotonic() > until:
                 break
@@ -160,16 +188,52 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             self._chan.resume_reading()
         return bool(self._cut or self._waiting)
 
+    def _next(self) -> bytes:
+        """Take of what waits as much as may be cut into lines at once."""
+        data = self._waiting.popleft()
+        self._waiting_bytes -= len(data)
+        if self._inflater is not None:
+            try:
+                found, rest = self._inflater.feed(data)
+            except DamagedStream as error:
+                self._give_up(str(error))
+                return b""
+            if rest is not None:
+                self._wait_first([rest])
+            return found
+        if not self._greeted and b"\n" in data[:-1]:
+            # What follows the hello may be compressed.
+            data, *rest_of_it = data.splitlines(keepends=True)
+            self._wait_first(rest_of_it)
+        return data
+
+    def _wait_first(self, parts: list[bytes]) -> None:
+        self._waiting.extendleft(reversed(parts))
+        self._waiting_bytes += sum(map(len, parts))
+
+    def _give_up(self, why: str) -> None:
+        self._cut.clear()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        if not self.ended.done():
+            self.ended.set_result(f"ssh: the compressed stream from the box is damaged: {why}")
+        if self._chan is not None:
+            self._chan.close()
+
     def _take(self, line: bytes) -> bool:
-        if not self._spoken:
+        if not self._greeted:
             line = record(line) or line
         if self._on_line is not None:
             self._on_line(line)
         try:
             frame = self._read(line)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError) as error:
+            if self._inflater is not None and _is_no_json(error):
+                self._give_up("a line of it is no JSON")
             return False
-        self._spoken = True
+        if isinstance(frame, Hello) and not self._greeted:
+            self._greeted = True
+            self._inflater = Inflater() if frame.zlib else None
         self._on_frame(frame)
         return True
 

@@ -15,12 +15,12 @@ import msgspec
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.intake import Intake
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.protocol import MAX_FRAME_BYTES, Hello, Wire
+from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.channel import FrameReader
 from rgt_tui.triage import diagnose
 
-KINDS: tuple[type[msgspec.Struct], ...] = typing.get_args(Wire)
+KINDS: tuple[type[msgspec.Struct], ...] = typing.get_args(Frame)
 WORDS = (
     "running", "done", "waiting", "failed", "interrupted", "verified", "pending", "R", "Z", "T", "tmux", "slurm",
     "loss", "val_loss", "lr", "total_steps", "/", "/workspace", "util", "disk:/", "oom-kill", "rebooted", "error",

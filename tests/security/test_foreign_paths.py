@@ -49,7 +49,7 @@ def seen(channel: Channel, looks: int) -> tuple[set[str], set[float], set[str]]:
             losses.update(value for value in values if isinstance(value, float))
         elif isinstance(frame, protocol.Found):
             sources.update(source for run in frame.runs for source in run.sources)
-        looks -= isinstance(frame, (protocol.Sample, protocol.SampleDelta))
+        looks -= isinstance(frame, protocol.Sample)
         if looks <= 0:
             break
     return lines, losses, sources

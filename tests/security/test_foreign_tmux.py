@@ -244,7 +244,7 @@ def test_a_real_tmux_of_another_user_is_told_of_but_not_asked(
             lambda frame: isinstance(frame, protocol.Found) and bool(frame.runs), "the run"
         )
         for _ in range(3):
-            channel.expect(lambda frame: isinstance(frame, (protocol.Sample, protocol.SampleDelta)))
+            channel.expect(lambda frame: isinstance(frame, protocol.Sample))
         channel.kill()
         (run,) = frame.runs
         assert (run.user, run.session, run.place, run.log) == ("nobody", "tmux", "%0", None)

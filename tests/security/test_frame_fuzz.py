@@ -118,8 +118,7 @@ def test_bytes_that_were_turned_over_are_refused_or_taken(seed: int) -> None:
     [
         b"[" * 100_000,
         b'{"t":' * 10_000,
-        b'{"t":"delta","seq":2,"at":1,"v":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
-        b'{"t":"delta","seq":2,"at":1,"put":{"procs":' + b'[{"a":' * 20_000 + b"1" + b"}]" * 20_000 + b"}}",
+        b'{"t":"sample","boot":"b","seq":1,"at":1,"new":' + b'[{"a":' * 20_000 + b"1" + b"}]" * 20_000 + b"}",
         b'{"t":"pong","id":' + b"9" * 500_000 + b',"at":1}',
         b'{"t":"pong","id":1,"at":1e99999}',
         b'{"t":"pong","id":1,"at":NaN}',

@@ -48,7 +48,7 @@ def parse(line: bytes) -> dict[str, Any]:
         "samples_after": _sample_cursor(raw.get("samples_after")),
         "log_cursors": _cursors(raw, "log_cursors"),
         "scalar_cursors": _cursors(raw, "scalar_cursors"),
-        "delta": raw.get("delta") is True,
+        "zlib": raw.get("zlib") is True,
         "history": _history(raw.get("history")),
     }
 

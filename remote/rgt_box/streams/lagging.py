@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from rgt_box import jsonline
 from rgt_box.history.reader import Record
-from rgt_box.streams.delta import DeltaEncoder
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Callable
 
 
 class Coalescer:
@@ -17,7 +12,6 @@ class Coalescer:
     Args:
         boot: Boot of the last record that the client has.
         seq: Its number.
-        delta: Whether samples may go out as differences.
         floor: ``(boot, seq)``; samples before it are left out as well. None = none are.
 
     Attributes:
@@ -25,12 +19,9 @@ class Coalescer:
         seq: Its sequence number: whatever `watch` says by itself carries it, so that it moves no cursor.
     """
 
-    def __init__(
-        self, boot: str, seq: int, delta: bool = False, floor: tuple[str, int] | None = None
-    ) -> None:
+    def __init__(self, boot: str, seq: int, floor: tuple[str, int] | None = None) -> None:
         self.boot, self.seq = boot, seq
         self._floor = floor
-        self._sample: Callable[[bytes, int], bytes] = DeltaEncoder().line if delta else whole
         self._skipped = 0
 
     def take(self, records: list[Record], lagging: bool) -> list[bytes]:
@@ -50,7 +41,7 @@ class Coalescer:
             elif (lagging and index != newest) or self._is_below(record):
                 self._skipped += 1
             else:
-                lines.append(self._sample(record.payload, self._skipped))
+                lines.append(_sample(record.payload, self._skipped))
                 self._skipped = 0
         return lines
 
@@ -65,8 +56,7 @@ class Coalescer:
         return False
 
 
-def whole(payload: bytes, skipped: int) -> bytes:
-    """Return the line of a whole sample."""
+def _sample(payload: bytes, skipped: int) -> bytes:
     if not skipped:
         return payload + b"\n"
     return jsonline.line(dict(jsonline.loads_dict(payload) or {}, skipped=skipped))

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import zlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 HIGH = 1 << 20
 """Bytes waiting from which on no source is asked for more."""
 
 LOW = 256 << 10
+
+WINDOW_BITS = 14
+"""A sample is told by the one before, which has to lie within 16 KiB; as much does the client hold for each box."""
 
 
 class Closed(Exception):
@@ -22,9 +30,16 @@ class Outbox:
         os.set_blocking(fd, False)
         self._parts: list[bytes] = []
         self._pending = 0
+        self._zlib: Any = None
+
+    def compress(self) -> None:
+        """Make one zlib stream of all that is put from now on."""
+        self._zlib = zlib.compressobj(wbits=WINDOW_BITS)
 
     def put(self, line: bytes) -> None:
-        """Queue one line (with its newline)."""
+        """Queue one line (with its newline), so that the reader can have it whole."""
+        if self._zlib is not None:
+            line = self._zlib.compress(line) + self._zlib.flush(zlib.Z_SYNC_FLUSH)
         self._parts.append(line)
         self._pending += len(line)
 

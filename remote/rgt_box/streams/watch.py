@@ -56,7 +56,6 @@ class Watch:
         self._coalescer = Coalescer(
             after["boot"] if after else self._boot,
             after["seq"] if after else 0,
-            config["delta"],
             self._source.floor() if config["history"] else None,
         )
         self._summing = Summing(self._folder, config["history"]) if config["history"] else None
@@ -218,8 +217,11 @@ class Watch:
             "gpu_source": status.get("gpu_source", "none"),
             "interval": self._config["interval"],
             "limited": status.get("limited", []),
+            "zlib": self._config["zlib"],
         }
         self._outbox.put(jsonline.line(hello))
+        if self._config["zlib"]:
+            self._outbox.compress()
         self._outbox.flush()
 
     def _event(self, kind: str, level: str, text: str, at: Any = None) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,6 +135,7 @@ class Channel:
             agent.command("watch"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=agent.env, bufsize=0
         )
         self._buffer = b""
+        self._zlib: Any = None
         self.send(config)
 
     def send(self, line: dict[str, Any]) -> None:
@@ -142,6 +144,13 @@ class Channel:
 
     def lines(self, patience: float = PATIENCE) -> Iterator[bytes]:
         """Yield complete lines until the channel ends or stays silent for `patience` seconds."""
+        for line in self._lines(patience):
+            if self._zlib is None and b'"zlib":true' in line:
+                self._zlib = zlib.decompressobj()
+                self._buffer = self._zlib.decompress(self._buffer)
+            yield line
+
+    def _lines(self, patience: float) -> Iterator[bytes]:
         assert self.process.stdout is not None
         while True:
             *whole, self._buffer = self._buffer.split(b"\n")
@@ -157,7 +166,7 @@ class Channel:
             data = os.read(self.process.stdout.fileno(), 1 << 20) if ready else b""
             if not data:
                 return
-            self._buffer += data
+            self._buffer += data if self._zlib is None else self._zlib.decompress(data)
 
     def frames(self, patience: float = PATIENCE) -> Iterator[Any]:
         for line in self.lines(patience):

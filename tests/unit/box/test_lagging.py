@@ -42,12 +42,6 @@ def test_samples_of_an_earlier_boot_lie_below_the_floor() -> None:
     assert seqs(coalescer.take(given, False)) == [(9, 0), (1, 0), (2, 1)]
 
 
-def test_as_differences_skipped_ones_are_counted_too() -> None:
-    coalescer = Coalescer("b", 0, delta=True)
-    lines = coalescer.take(records(*"S"), False) + coalescer.take(records(*"SSS", first=2), True)
-    assert seqs(lines) == [(1, 0), (4, 2)]
-
-
 def test_each_that_was_left_out_is_counted_once() -> None:
     """What the ring no longer held, before a sample or an event, and what came too late: all in the next sample."""
     given = records(*"SSESS")

@@ -32,7 +32,7 @@ def names(struct: type[msgspec.Struct]) -> set[str]:
     return {field.name for field in msgspec.structs.fields(struct)}
 
 
-@pytest.mark.parametrize("frame", get_args(protocol.Wire), ids=lambda frame: frame.__name__)
+@pytest.mark.parametrize("frame", get_args(protocol.Frame), ids=lambda frame: frame.__name__)
 def test_every_field_of_a_frame_is_described(frame: type[msgspec.Struct]) -> None:
     tag = str(frame.__struct_config__.tag)
     described = set(re.findall(r"`(\w+)`", SECTIONS[tag]))
@@ -41,7 +41,7 @@ def test_every_field_of_a_frame_is_described(frame: type[msgspec.Struct]) -> Non
 
 
 def test_no_frame_is_described_that_does_not_exist() -> None:
-    assert set(SECTIONS) == {str(frame.__struct_config__.tag) for frame in get_args(protocol.Wire)}
+    assert set(SECTIONS) == {str(frame.__struct_config__.tag) for frame in get_args(protocol.Frame)}
 
 
 def test_every_key_of_the_configuration_is_described_and_understood() -> None:
