@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable
 from typing import ClassVar, cast
@@ -92,6 +93,9 @@ class RgtApp(Enduring, App[None]):
         notice: tuple[str, str] | None = None,
     ) -> None:
         super().__init__()
+        # A terminal that does not know its size (0 x 0) is 80 x 24 to Textual's driver and 80 x 25 to Rich: the two
+        # must agree, or the screen is laid out for one and the other in turn for ever.
+        self.console.size = shutil.get_terminal_size()
         self.title = title
         self.hint_text = hint
         self.notice = notice

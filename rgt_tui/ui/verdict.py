@@ -9,10 +9,35 @@ from rgt_tui.alerts import Assessment, assess
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.ui.enduring import words
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.spans import Tone
 
-__all__ = ["Assessment", "assess", "cells_of", "counts", "current_cell", "current_run", "level_tone", "mark"]
+__all__ = [
+    "Assessment",
+    "assess",
+    "cells_of",
+    "counts",
+    "current_cell",
+    "current_run",
+    "failed",
+    "level_tone",
+    "mark",
+]
+
+
+def failed(box: BoxState, error: Exception) -> Assessment:
+    """Return what is said of a box that rgt itself failed to judge: its state is unknown, and why."""
+    return Assessment(
+        health=Health.UNKNOWN,
+        word="unknown",
+        why=f"rgt failed to judge this box: {words(error)}",
+        alerts=(),
+        progress_age=None,
+        sample_age=None,
+        stale=False,
+        rank=(list(Health).index(Health.UNKNOWN), 0, 0, 0.0, box.spec.name),
+    )
 
 
 def mark(health: Health) -> tuple[str, Tone]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
+from collections.abc import Callable
 
 import pytest
+import textual
 from rich.cells import cell_len
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor
@@ -12,7 +15,7 @@ from textual._compositor import ChopsUpdate, Compositor
 from rgt_tui.model.box import Link
 from rgt_tui.ui.compositing import TightCompositor, TightUpdate
 from tests.ui.fakes import NOW, FakeFleet, demo_state
-from tests.ui.snap import running
+from tests.ui.snap import running, screen_text
 
 SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])|(\n)|([^\x1b\n]+)")
 WIDTH, HEIGHT = 120, 34
@@ -80,3 +83,62 @@ async def test_it_needs_fewer_bytes() -> None:
     update, console = await partial()
     tight = TightUpdate(update.chops, update.spans, update.chop_ends)
     assert len(tight.render_segments(console)) < len(update.render_segments(console))
+
+
+def without_the_class(patch: pytest.MonkeyPatch) -> None:
+    """The compositor has another name."""
+    patch.delattr("textual._compositor.Compositor")
+    patch.delitem(sys.modules, "rgt_tui.ui.compositing")
+
+
+def with_another_constructor(patch: pytest.MonkeyPatch) -> None:
+    """The compositor is made from something."""
+    patch.setattr(TightCompositor, "__init__", lambda self, screen: None)
+
+
+class OtherUpdate(ChopsUpdate):
+    """An update whose parts have other names."""
+
+    def __init__(self, update: ChopsUpdate) -> None:
+        self.update = update
+
+    def render_segments(self, console: Console) -> str:
+        return self.update.render_segments(console)
+
+
+def with_other_names(patch: pytest.MonkeyPatch) -> None:
+    """What changed is described in another way."""
+    original = Compositor.render_partial_update
+
+    def other(self: Compositor) -> ChopsUpdate | None:
+        update = original(self)
+        return None if update is None else OtherUpdate(update)
+
+    patch.setattr(Compositor, "render_partial_update", other)
+
+
+def with_other_lines(patch: pytest.MonkeyPatch) -> None:
+    """What changed has the old names and another meaning."""
+    patch.setattr(TightUpdate, "_pieces", lambda self, y, x1, x2: self.chops[y].items(y))
+
+
+@pytest.mark.parametrize(
+    "unlike", [without_the_class, with_another_constructor, with_other_names, with_other_lines]
+)
+async def test_another_textual_draws_by_itself(
+    unlike: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unlike(monkeypatch)
+    fleet = FakeFleet(demo_state())
+    async with running(lambda: fleet, size=(WIDTH, HEIGHT)) as (app, pilot, _):
+        drawn: list[str] = []
+        monkeypatch.setattr(
+            type(app),
+            "_display",
+            lambda self, screen, update: drawn.append(update.render_segments(app.console)),
+        )
+        fleet.change("autodl-demo", link=Link.UNREACHABLE, reason="ssh: timed out", sample_at=NOW - 90)
+        app.tick()
+        await pilot.pause()
+        assert "unreachable" in screen_text(app), f"not drawn with Textual {textual.__version__}"
+        assert "unreachable" in "".join(drawn)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from textual.pilot import Pilot
 from textual.widget import Widget
@@ -25,7 +26,7 @@ from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.confirm import Facts
 from rgt_tui.ui.widgets.fleet_table import FleetTable
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine
-from tests.ui.fakes import FakeFleet, running_box
+from tests.ui.fakes import NOW, FakeFleet, run, running_box
 from tests.ui.snap import running, screen_text, settle
 
 
@@ -157,6 +158,28 @@ async def test_a_dialog_that_is_not_shown_whole_is_closed(
             assert "tear down failed: RuntimeError" in screen_text(app)
         monkeypatch.undo()
         await lives(pilot, app, fleet)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (200, 50)], ids=str)
+async def test_a_row_that_fails_says_so_alone(fleet: FakeFleet, size: tuple[int, int]) -> None:
+    undrawable = msgspec.structs.replace(run("gpt-c", 5), epoch="three")
+    unjudged = msgspec.structs.replace(running_box("unjudged"), sample_at="never", alerts_kept=False)
+    boxes = (
+        running_box("well-1"),
+        msgspec.structs.replace(running_box("undrawable"), runs=(undrawable,)),
+        unjudged,
+        running_box("well-2"),
+    )
+    async with running(FleetState(boxes, (), NOW), size=size) as (app, pilot, _fleet):
+        for key in ("o", "o", "o"):
+            rows = screen_text(app).splitlines()
+            for name in ("well-1", "well-2"):
+                assert any(name in row and "running" in row for row in rows), rows
+            assert any("unjudged" in row and "unknown" in row for row in rows), rows
+            if size[0] >= 120:
+                assert any("undrawable  this row failed: ValueError" in row for row in rows), rows
+            await pilot.press(key)
+            await settle(pilot)
 
 
 def by_timer(app: RgtApp) -> None:

@@ -1,5 +1,15 @@
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -113,3 +123,52 @@ async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, i
                 await settle(pilot)
             assert "autodl-demo" in screen_text(app)
             assert "\x1b" not in screen_text(app)
+
+
+IN_A_TERMINAL = """
+from itertools import count
+from rgt_tui.ui.app import RgtApp
+from tests.ui.fakes import FakeFleet
+
+app, ticks, tick = RgtApp(FakeFleet), count(), RgtApp.tick
+
+def counted(self, **named):
+    if next(ticks) == 12:
+        self.exit()
+    tick(self, **named)
+
+RgtApp.tick = counted
+app.run()
+"""
+
+
+def written(script: Path, rows: int, columns: int) -> bytes:
+    """Return what the app writes in twelve ticks to a real terminal that says it has this size."""
+    root = Path(__file__).parents[2]
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "LINES")}
+        environment = kept | {"TERM": "xterm-256color", "PYTHONPATH": str(root)}
+        os.execve(sys.executable, [sys.executable, str(script)], environment)
+    out = b""
+    until = time.monotonic() + 120
+    try:
+        while time.monotonic() < until and len(out) < 4_000_000:
+            if select.select([terminal], [], [], 0.5)[0]:
+                out += os.read(terminal, 65_536)
+    except OSError:  # the other end is closed
+        pass
+    finally:
+        os.close(terminal)
+        os.waitpid(pid, 0)
+    return out
+
+
+@pytest.mark.parametrize("size", [(0, 0), (0, 120), (24, 80)], ids=str)
+def test_a_terminal_that_does_not_know_its_size_is_not_flooded(size: tuple[int, int], tmp_path: Path) -> None:
+    script = tmp_path / "app_in_a_terminal.py"
+    script.write_text(IN_A_TERMINAL)
+    out = written(script, *size)
+    assert b"autodl-demo" in out
+    assert len(out) < 100_000, f"{len(out)} bytes in twelve ticks"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, ClassVar, Protocol, cast, runtime_checkable
 
@@ -16,12 +17,11 @@ from rgt_tui.fleet.source import FleetSource, Playback
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
-from rgt_tui.ui.compositing import TightCompositor
-from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.enduring import Enduring, endured
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.summary import fleet_parts
-from rgt_tui.ui.verdict import Assessment, assess
+from rgt_tui.ui.verdict import Assessment, assess, failed
 from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, NoticeLine, Parts
 from rgt_tui.ui.widgets.keyline import KeyLine
 
@@ -73,7 +73,10 @@ class FleetAwareScreen(Enduring, Screen[None]):
 
     def __init__(self, fleet: FleetSource | None, box_name: str | None = None) -> None:
         super().__init__()
-        self._compositor = TightCompositor()
+        with contextlib.suppress(ImportError, AttributeError, TypeError):  # another Textual draws by itself
+            from rgt_tui.ui.compositing import TightCompositor
+
+            self._compositor = TightCompositor()
         self._fleet = fleet
         self.box_name = box_name
         self._hint_timer: Timer | None = None
@@ -83,7 +86,13 @@ class FleetAwareScreen(Enduring, Screen[None]):
         """Judge a box, once per redraw."""
         found = self._verdicts.get(box.spec.name)
         if found is None:
-            found = self._verdicts[box.spec.name] = assess(box, self.now)
+            try:
+                found = assess(box, self.now)
+            except Exception as error:
+                if not endured(self, error):
+                    raise
+                found = failed(box, error)
+            self._verdicts[box.spec.name] = found
         return found
 
     @property

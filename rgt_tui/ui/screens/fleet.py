@@ -11,11 +11,14 @@ from textual.widget import Widget
 
 from rgt_tui.alerts import danger_clock
 from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
+from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
 from rgt_tui.ui.sorting import SORTS, matches, ordered
+from rgt_tui.ui.verdict import failed
 from rgt_tui.ui.widgets.detail import detail_sections
 from rgt_tui.ui.widgets.failure import failure_lines
 from rgt_tui.ui.widgets.fleet_row import Row
@@ -112,12 +115,17 @@ class FleetScreen(FleetAwareScreen):
         super().open_for_box(place)
 
     def _rows(self, state: FleetState, now: float) -> list[Row]:
-        rows = []
-        for box in state.boxes:
+        return [self._row(box, now) for box in state.boxes]
+
+    def _row(self, box: BoxState, now: float) -> Row:
+        verdict = self.verdict(box)
+        try:
             profile = self.fleet.profile(box.spec.name)
-            clock = danger_clock(profile, box, now)
-            rows.append(Row(box, self.verdict(box), clock, profile.name))
-        return rows
+            return Row(box, verdict, danger_clock(profile, box, now), profile.name)
+        except Exception as error:
+            if not endured(self, error):
+                raise
+            return Row(box, failed(box, error), None, box.spec.profile)
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from textual import events
 
+from rgt_tui.ui.enduring import endured, words
+from rgt_tui.ui.format import clean
+from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.messages import RowChosen, SortAsked
-from rgt_tui.ui.widgets.fleet_columns import heading, layout, row_line
+from rgt_tui.ui.widgets.fleet_columns import Column, heading, layout, row_line
 from rgt_tui.ui.widgets.fleet_row import Row
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import Line, clip, cut, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, cut, dim, line
 
 
 class FleetTable(LineWidget):
@@ -88,13 +91,25 @@ class FleetTable(LineWidget):
         if not self._rows:
             return [clip(line(" ", *row), width) for row in self._empty]
         shown = self._rows[self._top : self._top + height - 1]
-        out = [heading(columns, self._sort), *(row_line(row, columns) for row in shown)]
+        out = [heading(columns, self._sort), *(self._row_line(row, columns) for row in shown)]
         below = len(self._rows) - self._top - len(shown)
         if below > 0 or self._top > 0:
             last = self._top + len(shown)
             note = f"{self._top + 1}-{last} of {len(self._rows)} "
             out[0] = line(cut(out[0], max(0, width - len(note) - 1)), dim(" " + note))
         return out
+
+    def _row_line(self, row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+        """Draw a row; one that cannot be drawn says so, and the others are drawn all the same."""
+        try:
+            return row_line(row, columns)
+        except Exception as error:
+            if not endured(self, error):
+                raise
+            name = Span(f"{clean(row.name)}  ", Tone.STRONG)
+            return line(
+                " ", Span(f"{glyphs().trouble} ", Tone.TROUBLE), name, f"this row failed: {words(error)}"
+            )
 
     def selected_line(self) -> int | None:
         """The selected row's line, if it is in sight."""
