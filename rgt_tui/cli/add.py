@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from rgt_tui.cli.exits import USAGE
-from rgt_tui.cli.options import Commands, command, fleet_option, json_option, port
+from rgt_tui.cli.arguments import command, fleet_option, json_option, port
+from rgt_tui.cli.commands import USAGE, Subparsers
 
 KEYS = ("profile", "port", "user", "identity", "logs", "jobs", "runs")
 """Options that become keys of the box."""
 LOCAL_FILES = ("identity", "ssh_config")
 
 
-def add_parser(commands: Commands) -> None:
+def add_add(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "add",
-        brief="add a box to the fleet file",
         about="Add a box to the fleet file; what stands there is left as it is, comments included. HOST is a host\n"
         "name, an alias of ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental hands out.",
         examples=(
@@ -65,11 +64,11 @@ def anchored(path: str) -> str:
     return str(Path(path).absolute())
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_add(arguments: argparse.Namespace) -> int:
     """Add the box; return the exit code."""
     from rgt_tui.cli.adding import guess_profile, write
-    from rgt_tui.cli.opening import complain
     from rgt_tui.cli.pasted import NotSsh, parse_target
+    from rgt_tui.cli.printing import complain
 
     try:
         values = parse_target(arguments.target)

@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.opening import complain, rgt_with
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import rgt_with
+from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.config.load import Source
 from rgt_tui.fleet.config.trusted import default_path, renew
 from rgt_tui.fleet.config.write import add_boxes, box_table

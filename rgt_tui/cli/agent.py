@@ -6,18 +6,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from rgt_tui.cli.exits import FAILED, OK, epilog
-from rgt_tui.cli.options import Commands, command
+from rgt_tui.cli.arguments import command
+from rgt_tui.cli.commands import FAILED, OK, Subparsers, epilog
 
 EXAMPLE = "rgt agent build --out rgt-box.pyz"
 
 
-def add_parser(commands: Commands) -> None:
+def add_agent(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "agent",
-        brief="the program that rgt puts on a box",
         about="The program that rgt puts on a box.",
         examples=(EXAMPLE,),
     )
@@ -31,7 +30,7 @@ def add_parser(commands: Commands) -> None:
     build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_agent(arguments: argparse.Namespace) -> int:
     """Write the zipapp; the same source gives the same bytes."""
     from rgt_tui.ssh.bundle import build_agent
 

@@ -5,18 +5,17 @@ from __future__ import annotations
 import argparse
 import sys
 
-from rgt_tui.cli.exits import OK
-from rgt_tui.cli.options import Commands, command
+from rgt_tui.cli.arguments import command
+from rgt_tui.cli.commands import OK, Subparsers
 
 SHELLS = ("bash", "zsh", "fish")
 
 
-def add_parser(commands: Commands) -> None:
+def add_completion(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "completion",
-        brief="print the completion of a shell",
         about="Print what makes a shell complete commands, options and the names of boxes (asked of rgt itself at\n"
         "every TAB, so that it is never out of date). Paths on a box are not completed.",
         examples=(
@@ -28,7 +27,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("shell", choices=SHELLS, help="which shell")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_completion(arguments: argparse.Namespace) -> int:
     """Print it; return the exit code."""
     from argcomplete.shell_integration import shellcode
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from rgt_tui.cli.exits import USAGE
-from rgt_tui.cli.opening import complain, open_fleet
+from rgt_tui.cli.commands import USAGE
+from rgt_tui.cli.opening import open_fleet
+from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.fleet_file import FleetFileError
 from rgt_tui.fleet.source import FleetSource
 

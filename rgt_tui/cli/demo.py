@@ -7,7 +7,8 @@ import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.options import Commands, command, json_option, port, positive_seconds
+from rgt_tui.cli.arguments import command, json_option, port, positive_seconds
+from rgt_tui.cli.commands import Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.source import FleetSource
@@ -16,12 +17,11 @@ HINT = "the demo's boxes are starting; in about a minute vast-demo will need you
 FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would go on without rgt"
 
 
-def add_parser(commands: Commands) -> None:
+def add_demo(subparsers: Subparsers) -> None:
     """Declare the command."""
     demo = command(
-        commands,
+        subparsers,
         "demo",
-        brief="watch three boxes on this machine that really train",
         about="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
         examples=(
             "rgt demo",
@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> None:
     demo.add_argument("--write-fleet", metavar="FILE", help="with --fleet-only: write the fleet file there")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_demo(arguments: argparse.Namespace) -> int:
     """Run the demo; return the exit code: 0 well, 1 a story is missing, 2 it cannot run here."""
     from rgt_tui.demo.errors import DemoError
 

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -17,18 +15,18 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.cli.doctoring.finding import Finding
     from rgt_tui.model.box import BoxSpec
 
 
-def add_parser(commands: Commands) -> None:
+def add_doctor(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "doctor",
-        brief="check this machine, the fleet file and the boxes",
         about="Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The\n"
         "boxes are examined side by side: one that hangs holds up none of the others. The ids of the checks stay\n"
         "as they are.",
@@ -44,7 +42,7 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_doctor(arguments: argparse.Namespace) -> int:
     """Check; return the exit code."""
     from rgt_tui.cli import running
 
@@ -56,7 +54,8 @@ async def _examine(arguments: argparse.Namespace) -> int:
     import os
 
     from rgt_tui.cli.doctoring import client, config
-    from rgt_tui.cli.opening import chosen, complain, meant
+    from rgt_tui.cli.opening import chosen, meant
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)

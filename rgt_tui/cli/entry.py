@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from rgt_tui import __version__
-from rgt_tui.cli import exits
-from rgt_tui.cli.options import history_option
-from rgt_tui.cli.output import drop_output
-from rgt_tui.cli.table import COMMANDS, module_of
+from rgt_tui.cli.arguments import history_option
+from rgt_tui.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, adder, epilog, overview, runner
+from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
 
 VALUED = ("--fleet",)
 """Options before the command whose value is a word of its own."""
+WINDOWS = "rgt: Windows is not supported; use rgt in WSL, the Windows Subsystem for Linux: wsl --install\n"
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that lets the caller know when its help could not be written."""
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        if message:
+            (file or sys.stderr).write(message)
 
 
 def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
     """Return the parser of these commands (all by default); only their modules are imported."""
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = Parser(
         prog="rgt",
+        usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [COMMAND ...]",
         description="Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
         "Without a command: the dashboard on the fleet file.",
-        epilog=exits.epilog(
+        epilog=overview()
+        + "\n"
+        + epilog(
             "rgt",
             "rgt demo      three boxes on this machine that really train",
-            "rgt init      begin a fleet file",
+            "rgt init      create a starter fleet file",
+            "rgt add lab user@host && rgt      watch a box of your own",
         ),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -36,9 +53,10 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
     )  # fmt: skip
     history_option(parser)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    # The overview lists them in their groups; a parser below would otherwise call itself by the usage above.
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt")
     for name in names:
-        module_of(name).add_parser(commands)
+        adder(name)(subparsers)
     return parser
 
 
@@ -64,36 +82,46 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         near = get_close_matches(word, COMMANDS, 1)
         hint = f"did you mean {near[0]!r}?" if near else "rgt --help lists them"
         sys.stderr.write(f"rgt: no command is called {word!r}; {hint}\n")
-        raise SystemExit(exits.USAGE)
-    asks = word is None and any(option in ("-h", "--help") for option in words)
-    return build_parser([word] if word else COMMANDS if asks else ()).parse_args(words)
+        raise SystemExit(USAGE)
+    return build_parser([word] if word else ()).parse_args(words)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; return its exit code."""
+    """Run a command; return its exit status."""
+    if sys.platform == "win32":
+        sys.stderr.write(WINDOWS)
+        return USAGE
+    open_standard_streams()
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
         argcomplete.autocomplete(build_parser())
     command: str | None = None
     try:
-        # Help is printed while parsing, and some Pythons (3.11.2) let a reader that has gone away be an error there.
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        try:
+            arguments = parse(sys.argv[1:] if argv is None else argv)
+        finally:
+            sys.stdout.flush()  # help ends the process
         command = arguments.command
-        if arguments.command is None:
+        if command is None:
             from rgt_tui.cli import dashboard
 
             code: int = dashboard.run(arguments)
         else:
-            code = module_of(arguments.command).run(arguments)
+            code = runner(command)(arguments)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         sys.stderr.write("rgt: interrupted\n")
-        return exits.INTERRUPTED
-    except BrokenPipeError:
+        return INTERRUPTED
+    except OSError as error:
+        if not is_lost_output(error):
+            raise
         drop_output()
-        return exits.UNTOLD.get(command or "", exits.FAILED)
+        if not isinstance(error, BrokenPipeError):  # who closes a pipe early knows it
+            with contextlib.suppress(OSError):
+                sys.stderr.write(f"rgt: cannot write to standard output: {error.strerror}\n")
+        return COMMANDS[command].untold if command else FAILED
 
 
 if __name__ == "__main__":

@@ -10,19 +10,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+from rgt_tui.cli.arguments import command, fleet_option, json_option
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "git.sr.ht", "codeberg.org")
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
 
 
-def add_parser(commands: Commands) -> None:
+def add_import(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "import",
-        brief="add hosts of ssh_config to the fleet file",
         about="List the hosts that ssh_config names (Include is followed, wildcards are no hosts) as boxes; with\n"
         "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
         "ssh_config.",
@@ -41,10 +40,10 @@ def add_parser(commands: Commands) -> None:
     fleet_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_import(arguments: argparse.Namespace) -> int:
     """List or add; return the exit code."""
     from rgt_tui.cli.adding import say, write
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.write import box_table
     from rgt_tui.fleet.fleet_file import FleetFileError
     from rgt_tui.ssh.errors import ConfigError
@@ -86,7 +85,7 @@ def _taken(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, dict[str, Any]]:
     from rgt_tui.cli.adding import guess_profile
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.checks import BOX, NAME
     from rgt_tui.ssh.errors import ConfigError
     from rgt_tui.ssh.resolve import Wanted, resolve

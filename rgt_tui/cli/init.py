@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from rgt_tui.cli.exits import FAILED, OK
-from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+from rgt_tui.cli.arguments import command, fleet_option, json_option
+from rgt_tui.cli.commands import FAILED, OK, Subparsers
 
 TEMPLATE = """\
 # The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
@@ -39,12 +39,11 @@ TEMPLATE = """\
 """
 
 
-def add_parser(commands: Commands) -> None:
+def add_init(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "init",
-        brief="begin a fleet file",
         about="Write a fleet file with everything explained in comments. Never overwrites one.",
         examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
     )
@@ -55,12 +54,13 @@ def add_parser(commands: Commands) -> None:
     json_option(parser, "print one JSON object: the path")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_init(arguments: argparse.Namespace) -> int:
     """Write the file; return the exit code."""
     import os
 
     from rgt_tui.cli.adding import keep_trust
-    from rgt_tui.cli.opening import complain, rgt_with
+    from rgt_tui.cli.opening import rgt_with
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.find import NAME, VARIABLE
     from rgt_tui.fleet.config.load import Source
     from rgt_tui.fleet.config.write import write_atomically

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from rgt_tui.cli.gathering import gather
-from rgt_tui.cli.json_line import json_line
+from rgt_tui.cli.printing import json_line
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean

@@ -8,7 +8,7 @@ import sys
 import unicodedata
 from collections.abc import Callable
 
-from rgt_tui.cli.json_line import json_line
+from rgt_tui.cli.printing import json_line
 from rgt_tui.fleet.exact_log import ExactLog
 from rgt_tui.model.plain import clean
 

@@ -6,9 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     box_argument,
     command,
     count,
@@ -17,6 +15,7 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.model.box import BoxSpec
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
 LINES = 200
 
 
-def add_parser(commands: Commands) -> None:
+def add_logs(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "logs",
-        brief="print a log of a box, exactly",
         about="Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost\n"
         "connection is taken up again where it broke off, without a gap or a repeat; rotation and truncation are\n"
         "told on standard error. On a terminal escape sequences are made harmless, unless --raw.",
@@ -66,9 +64,10 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_logs(arguments: argparse.Namespace) -> int:
     """Print the log; return the exit code."""
-    from rgt_tui.cli.opening import complain, open_boxes
+    from rgt_tui.cli.opening import open_boxes
+    from rgt_tui.cli.printing import complain
 
     opened = open_boxes(arguments, [arguments.box])
     if opened is None:

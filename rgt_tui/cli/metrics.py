@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -17,6 +15,7 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.model.alert import AlertSettings
@@ -26,12 +25,11 @@ LISTEN = "127.0.0.1:9844"
 PATH = "/metrics"
 
 
-def add_parser(commands: Commands) -> None:
+def add_metrics(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "metrics",
-        brief="serve the fleet's figures to Prometheus",
         about="Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as\n"
         "NVIDIA's dcgm-exporter names them. A box that is not reached has rgt_box_up 0 and no older figures.",
         examples=("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up"),
@@ -55,9 +53,10 @@ def _address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_metrics(arguments: argparse.Namespace) -> int:
     """Serve or print; return the exit code."""
-    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.cli.opening import chosen, open_fleet
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
@@ -105,7 +104,7 @@ async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: arg
     from rgt_tui.cli.exposition import CONTENT_TYPE, exposition
     from rgt_tui.cli.gathering import stop
     from rgt_tui.cli.http_text import TextServer
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
 
     over = asyncio.Event()
     running.until_signalled(over)

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import Commands, box_names, command, duration, fleet_option, json_option
+from rgt_tui.cli.arguments import box_names, command, duration, fleet_option, json_option
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +21,11 @@ USUAL_S = 3600.0
 """As the key m on the screen."""
 
 
-def add_parser(commands: Commands) -> None:
+def add_mute(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "mute",
-        brief="be quiet about alerts of a box for a while",
         about="Be quiet about the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
         "the id that `rgt status --json` prints. It holds for every rgt of this machine, a running dashboard within\n"
         "5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.",
@@ -68,14 +67,15 @@ def kinds(**_: object) -> list[str]:
     return list(BY_ID)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_mute(arguments: argparse.Namespace) -> int:
     """Mute, speak again, or list; return the exit code."""
     import os
     import time
 
     from rgt_tui.alerts.mute import EVERYTHING, put
     from rgt_tui.alerts.statefile import default_path, key_of, load
-    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.cli.opening import chosen, open_fleet
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     path, now = default_path(os.environ), time.time()
@@ -160,7 +160,7 @@ def _show(
 
     from rgt_tui.alerts.mute import EVERYTHING
     from rgt_tui.alerts.statefile import key_of
-    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.cli.printing import json_line
     from rgt_tui.model.plain import clean
     from rgt_tui.profiles.readings import age
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 
+from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.fleet_file import (
     FleetConfig,
     FleetFileError,
@@ -18,7 +18,6 @@ from rgt_tui.fleet.fleet_file import (
     working_directory,
 )
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.plain import clean
 
 NONE_FOUND = (
     "no fleet file (looked for --fleet, RGT_FLEET, rgt.toml here and upwards in the project, and "
@@ -89,12 +88,6 @@ def open_boxes(
     except FleetFileError as error:
         complain(error)
         return None
-
-
-def complain(problem: object) -> None:
-    """Write an error as all commands do; it may quote a file that somebody else wrote."""
-    text = "\n".join(clean(line) for line in str(problem).split("\n"))
-    sys.stderr.write(f"rgt: {text}\n")
 
 
 def rgt_with(named: str | None) -> str:

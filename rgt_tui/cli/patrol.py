@@ -8,9 +8,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import OK, TROUBLE, UNKNOWN
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -18,6 +16,7 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.alerts.statefile import Told
@@ -32,12 +31,11 @@ SAME_S = 1.0
 """Two looks at one end may differ by so much."""
 
 
-def add_parser(commands: Commands) -> None:
+def add_patrol(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "patrol",
-        brief="one read-only look, for cron",
         about="Look at every box once and print a line for each, also when nothing has changed: its verdict\n"
         "(healthy, escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files\n"
         "there: the agent below ~/.cache/rgt, and the recorder with its bounded history.",
@@ -53,19 +51,20 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_patrol(arguments: argparse.Namespace) -> int:
     """Look once; return the exit code."""
     # Whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate".
     try:
         return _look(arguments)
-    except BrokenPipeError:
-        raise  # whoever calls this knows what it means
     except Exception as error:
+        from rgt_tui.cli.printing import is_lost_output
+
+        if isinstance(error, OSError) and is_lost_output(error):
+            raise  # whoever calls this knows what it means
         import contextlib
         import traceback
 
-        from rgt_tui.cli.opening import complain
-        from rgt_tui.cli.output import drop_output
+        from rgt_tui.cli.printing import complain, drop_output
 
         with contextlib.suppress(OSError):  # standard error may be on the same full disk
             traceback.print_exc()

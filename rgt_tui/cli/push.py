@@ -6,9 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     box_argument,
     command,
     fleet_option,
@@ -16,17 +14,17 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.ssh.trainer import Pushed
 
 
-def add_parser(commands: Commands) -> None:
+def add_push(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "push",
-        brief="put the resumable trainer on a box",
         about="Put rgt_train on a box as one file that needs torch and nothing else, and print how it is launched.\n"
         "The file's name carries its content's hash; one that is there is never written again, so a run that goes\n"
         "on keeps the version it was launched with. Nothing is started.",
@@ -40,9 +38,10 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_push(arguments: argparse.Namespace) -> int:
     """Push; return the exit code."""
-    from rgt_tui.cli.opening import complain, open_boxes
+    from rgt_tui.cli.opening import open_boxes
+    from rgt_tui.cli.printing import complain
 
     opened = open_boxes(arguments, [arguments.box], trusted=True)
     if opened is None:
@@ -80,7 +79,7 @@ def tell(pushed: Pushed, as_json: bool) -> int:
 
     import msgspec
 
-    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.cli.printing import json_line
     from rgt_tui.model.plain import clean
 
     if as_json:
@@ -98,7 +97,7 @@ def tell(pushed: Pushed, as_json: bool) -> int:
         ):
             sys.stdout.write(clean(line) + "\n")
     if pushed.problem:
-        from rgt_tui.cli.opening import complain
+        from rgt_tui.cli.printing import complain
 
         complain(clean(f"{pushed.box}: {pushed.problem}"))
         return FAILED

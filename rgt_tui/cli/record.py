@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -17,17 +15,17 @@ from rgt_tui.cli.options import (
     json_option,
     positive_seconds,
 )
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.model.box import BoxSpec
 
 
-def add_parser(commands: Commands) -> None:
+def add_record(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "record",
-        brief="write what the boxes tell into a file, for rgt replay",
         about="Connect to the boxes and write every line that they send into a new file, with lost connections and\n"
         "the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they\n"
         "are, and no keys; look through it before you hand it on.",
@@ -43,9 +41,10 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_record(arguments: argparse.Namespace) -> int:
     """Record; return the exit code."""
-    from rgt_tui.cli.opening import chosen, complain, open_fleet
+    from rgt_tui.cli.opening import chosen, open_fleet
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
     from rgt_tui.fleet.record import RecordFailed
 

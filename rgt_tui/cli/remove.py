@@ -6,9 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     box_argument,
     command,
     fleet_option,
@@ -16,18 +14,18 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.removing import Removal
     from rgt_tui.model.box import BoxSpec
 
 
-def add_parser(commands: Commands) -> None:
+def add_remove(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "remove",
-        brief="take rgt off a box",
         about="Stop rgt's recorder on a box, and remove its history and the files of agent and trainer there. Jobs,\n"
         "results and checkpoints are not touched. Nothing is removed while a queue runs or waits there, or another\n"
         "rgt watches. What a process, a Slurm job or a Pod can still name is kept, also where that cannot be told.\n"
@@ -54,9 +52,10 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_remove(arguments: argparse.Namespace) -> int:
     """Look, ask, remove; return the exit code."""
-    from rgt_tui.cli.opening import complain, open_boxes
+    from rgt_tui.cli.opening import open_boxes
+    from rgt_tui.cli.printing import complain
 
     opened = open_boxes(arguments, [arguments.box], trusted=True)
     if opened is None:
@@ -117,7 +116,7 @@ async def _removal(arguments: argparse.Namespace, spec: BoxSpec, *, dry_run: boo
 
 def _agreed(arguments: argparse.Namespace, question: str) -> bool:
     """Ask; without a terminal there is nobody who could be asked."""
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
 
     if arguments.yes:
         return True
@@ -135,7 +134,7 @@ def _agreed(arguments: argparse.Namespace, question: str) -> bool:
 def _forget(arguments: argparse.Namespace, spec: BoxSpec, found: Removal) -> int:
     """Take the box out of the fleet file; return the exit code."""
     from rgt_tui.cli.adding import keep_trust, target
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.write import remove_box
     from rgt_tui.fleet.fleet_file import FleetFileError
 
@@ -161,7 +160,7 @@ def _forget(arguments: argparse.Namespace, spec: BoxSpec, found: Removal) -> int
 def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Removal, *, forgotten: bool) -> int:
     import msgspec
 
-    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.cli.printing import json_line
 
     if arguments.json:
         head = {"box": spec.name, "dry_run": arguments.dry_run}
@@ -173,7 +172,7 @@ def _tell(arguments: argparse.Namespace, spec: BoxSpec, found: Removal, *, forgo
 
 
 def _print(name: str, found: Removal, *, dry_run: bool) -> None:
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.profiles.readings import size
 
     for why in found.refused:

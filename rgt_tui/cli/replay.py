@@ -7,8 +7,8 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import Commands, command, json_option, positive_seconds
+from rgt_tui.cli.arguments import command, json_option, positive_seconds
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.source import FleetSource
@@ -17,12 +17,11 @@ FULL = "full"
 KEYS = "the recording's own clock counts; nothing can be done to its boxes"
 
 
-def add_parser(commands: Commands) -> None:
+def add_replay(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "replay",
-        brief="show what rgt record wrote",
         about="Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.\n"
         "With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened\n"
         "goes to stderr, and at the end how every box stood to stdout, as `rgt status` prints it.",
@@ -56,9 +55,9 @@ def _speed(text: str) -> float:
     return value
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_replay(arguments: argparse.Namespace) -> int:
     """Replay; return the exit code."""
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.recording import RecordingError
 
     headless = arguments.headless or arguments.json

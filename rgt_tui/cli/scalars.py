@@ -6,18 +6,17 @@ import argparse
 import os
 import sys
 
-from rgt_tui.cli.exits import FAILED
-from rgt_tui.cli.options import Commands, command, json_option
+from rgt_tui.cli.arguments import command, json_option
+from rgt_tui.cli.commands import FAILED, Subparsers
 
 MODULE = "rgt_box.metrics.command"
 
 
-def add_parser(commands: Commands) -> None:
+def add_scalars(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "scalars",
-        brief="list the scalars in a file or below a directory",
         about="List the scalars that training programs left in a file or below a directory of this machine:\n"
         "one line per series.",
         examples=("rgt scalars runs/", "rgt scalars train.log --json"),
@@ -26,7 +25,7 @@ def add_parser(commands: Commands) -> None:
     json_option(parser, "print one JSON object per series")
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_scalars(arguments: argparse.Namespace) -> int:
     """Run the agent's code in a process of its own and return its exit code."""
     import subprocess
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable
 
+from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.trace import mark
 from rgt_tui.fleet.loops import new_loop
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
+
+DUMB = ("dumb", "unknown")
+"""Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
 
 
 def show(
@@ -36,7 +41,13 @@ def show(
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
-        return 2
+        return USAGE
+    if (kind := os.environ.get("TERM", "")) in DUMB:
+        sys.stderr.write(
+            f"rgt: TERM={kind}: the dashboard cannot be drawn on such a terminal; use {without}, "
+            "or say what it really is: export TERM=xterm-256color\n"
+        )
+        return USAGE
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
         return runner.run(_run(make_fleet, title, hint, farewell, notice))
 

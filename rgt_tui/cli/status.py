@@ -7,9 +7,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import OK, TROUBLE, UNREACHABLE, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -17,6 +15,7 @@ from rgt_tui.cli.options import (
     json_option,
     timeout_option,
 )
+from rgt_tui.cli.commands import OK, TROUBLE, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.cli.status_line import StatusLine, Verdict
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
     from rgt_tui.model.fleet import FleetState
 
 
-def add_parser(commands: Commands) -> None:
+def add_status(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "status",
-        brief="connect once and print a line per box",
         about="Connect to the boxes once and print a line for each, in the order of the fleet file.",
         examples=("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'"),
     )
@@ -41,7 +39,7 @@ def add_parser(commands: Commands) -> None:
     host_key_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_status(arguments: argparse.Namespace) -> int:
     """Print how the boxes stand; return the exit code."""
     from rgt_tui.cli.opening import open_boxes
 

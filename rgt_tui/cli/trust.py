@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE
-from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+from rgt_tui.cli.arguments import command, fleet_option, json_option
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.config.trusted import Entry, Seen
 
 
-def add_parser(commands: Commands) -> None:
+def add_trust(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "trust",
-        brief="say that a fleet file of the working tree may act",
         about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
         "ask whether it may act: run the programs, send the keys and read the files that it names. Until then only\n"
         "the names and hosts of its boxes count. What is trusted is this path with exactly what was shown.",
@@ -38,12 +37,13 @@ def add_parser(commands: Commands) -> None:
     fleet_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_trust(arguments: argparse.Namespace) -> int:
     """Show and ask, list, or revoke; return the exit code."""
     import os
     from pathlib import Path
 
-    from rgt_tui.cli.opening import NONE_FOUND, complain, meant
+    from rgt_tui.cli.opening import NONE_FOUND, meant
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config import trusted
     from rgt_tui.fleet.fleet_file import FleetFileError
 
@@ -95,7 +95,7 @@ def _standing(path: str, entry: Entry) -> str | None:
 
 
 def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.trusted import revoke
 
     real = path.resolve()
@@ -112,7 +112,7 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
 def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
     import os
 
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config import trusted
     from rgt_tui.fleet.fleet_file import whole
 
@@ -143,7 +143,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 
 def _agreed(path: Path) -> bool:
     """Ask; without a terminal there is nobody who could have read it."""
-    from rgt_tui.cli.opening import complain
+    from rgt_tui.cli.printing import complain
 
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         complain(f"nobody can be asked here; once you have read {path}: rgt trust --yes")
@@ -192,6 +192,6 @@ def visible(text: str) -> str:
 
 
 def _json(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
-    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.cli.printing import json_line
 
     sys.stdout.write(json_line({"path": path, "trusted": trusted, "since": since, "why": why}).decode())

@@ -6,8 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import FAILED, OK, USAGE, epilog
-from rgt_tui.cli.options import Commands, command, fleet_option, json_option
+from rgt_tui.cli.arguments import command, fleet_option, json_option
+from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers, epilog
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 EXAMPLES = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
 
 
-def add_parser(commands: Commands) -> None:
+def add_alerts(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "alerts",
-        brief="try the sinks that alerts go to",
         about="Where alerts go beside the screen.",
         examples=EXAMPLES,
     )
@@ -41,12 +40,13 @@ def add_parser(commands: Commands) -> None:
     fleet_option(test)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_alerts(arguments: argparse.Namespace) -> int:
     """Send; return the exit code."""
     from difflib import get_close_matches
 
     from rgt_tui.cli import running
-    from rgt_tui.cli.opening import complain, open_fleet
+    from rgt_tui.cli.opening import open_fleet
+    from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
 
     try:
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
     import asyncio
 
-    from rgt_tui.cli.json_line import json_line
+    from rgt_tui.cli.printing import json_line
     from rgt_tui.model.plain import clean
 
     problems = await asyncio.gather(*(_one(sink) for sink in sinks))

@@ -7,9 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.exits import OK, USAGE
-from rgt_tui.cli.options import (
-    Commands,
+from rgt_tui.cli.arguments import (
     boxes_argument,
     command,
     fleet_option,
@@ -18,18 +16,18 @@ from rgt_tui.cli.options import (
     json_option,
     positive_seconds,
 )
+from rgt_tui.cli.commands import OK, USAGE, Subparsers
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.fleet_file import FleetConfig
     from rgt_tui.model.box import BoxSpec
 
 
-def add_parser(commands: Commands) -> None:
+def add_watch(subparsers: Subparsers) -> None:
     """Declare the command."""
     parser = command(
-        commands,
+        subparsers,
         "watch",
-        brief="print what happens, until Ctrl-C",
         about="Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the\n"
         "fleet file. With --json: the line of `rgt status --json` whenever a box has changed, at most one a\n"
         "second for each.",
@@ -45,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     history_option(parser)
 
 
-def run(arguments: argparse.Namespace) -> int:
+def run_watch(arguments: argparse.Namespace) -> int:
     """Watch; return the exit code."""
     from rgt_tui.cli.opening import open_boxes
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.table import COMMANDS
+from rgt_tui.cli.commands import COMMANDS
 
 PATIENCE = 120.0
 SECRETS = {

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli import entry
-from rgt_tui.cli.exits import EXITS
-from rgt_tui.cli.table import COMMANDS, module_of
+from rgt_tui.cli.commands import COMMANDS, GROUPS, adder, module_name, runner, statuses
 from tests.system.tree import ROOT
 
 HEAVY = (
@@ -48,7 +47,7 @@ def loaded(*words: str) -> set[str]:
 def test_nothing_heavy_is_loaded_before_the_command_runs(command: str) -> None:
     modules = loaded(*([command] if command else []))
     assert modules & set(HEAVY) == set()
-    others = {module for name, module in COMMANDS.items() if name != command}
+    others = {module_name(name) for name in COMMANDS} - ({module_name(command)} if command else set())
     assert modules & others == set()
 
 
@@ -61,16 +60,26 @@ def test_every_help_has_an_example_and_the_exit_statuses(
     assert ended.value.code == 0
     text = capsys.readouterr().out
     assert re.search(rf"examples?:\n  .*rgt {command}\b", text)
-    for code, meaning in EXITS[command]:
+    for code, meaning in statuses(command):
         assert f"  {code}  {meaning}\n" in text
 
 
 def test_every_command_is_in_every_table() -> None:
-    assert set(EXITS) == {"rgt", *COMMANDS}
     for name in COMMANDS:
-        module = module_of(name)
-        assert callable(module.add_parser)
-        assert callable(module.run)
+        assert callable(adder(name))
+        assert callable(runner(name))
+
+
+def test_help_lists_every_command_once_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        entry.parse(["--help"])
+    text = capsys.readouterr().out
+    heads = re.findall(r"^([A-Z]\w+(?: \w+)?):$", text, re.MULTILINE)
+    assert heads == [group for group in GROUPS if any(c.group == group for c in COMMANDS.values())]
+    for name, command in COMMANDS.items():
+        assert len(re.findall(rf"^  {name} +{re.escape(command.brief)}$", text, re.MULTILINE)) == 1
+        section = text.partition(f"\n{command.group}:\n")[2].partition("\n\n")[0]
+        assert re.search(rf"^  {name} ", section, re.MULTILINE)
 
 
 def test_the_documents_have_every_command_and_every_exit_status() -> None:
@@ -82,9 +91,9 @@ def test_the_documents_have_every_command_and_every_exit_status() -> None:
     for command in ("rgt", *COMMANDS):
         row = rows["" if command == "rgt" else command]
         cell = row.rstrip(" |").rpartition("|")[2]
-        assert re.findall(r"(?:^|; )\s*(\d+)\b", cell.strip()) == [str(code) for code, _ in EXITS[command]], (
-            row
-        )
+        assert re.findall(r"(?:^|; )\s*(\d+)\b", cell.strip()) == [
+            str(code) for code, _ in statuses(command)
+        ], row
 
 
 def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:

@@ -156,8 +156,8 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def client(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    scalars.add_parser(parser.add_subparsers(dest="command"))
-    return scalars.run(parser.parse_args(["scalars", *words]))
+    scalars.add_scalars(parser.add_subparsers(dest="command"))
+    return scalars.run_scalars(parser.parse_args(["scalars", *words]))
 
 
 def test_the_client_runs_the_code_of_the_box(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rgt_tui.cli.json_line import json_line
+from rgt_tui.cli.printing import json_line
 from rgt_tui.cli.push import tell
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.trainer import Pushed

@@ -4,32 +4,27 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import TypeAlias
 
-from rgt_tui.cli.exits import epilog
-
-Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
-"""What a command adds its parser to."""
+from rgt_tui.cli.commands import COMMANDS, Subparsers, epilog
 
 LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def command(
-    commands: Commands, name: str, *, brief: str, about: str, examples: tuple[str, ...]
+    subparsers: Subparsers, name: str, *, about: str, examples: tuple[str, ...]
 ) -> argparse.ArgumentParser:
-    """Declare a command.
+    """Declare a command of the table.
 
     Args:
-        commands: Where to.
-        name: Its name, a key of `rgt_tui.cli.exits.EXITS`.
-        brief: One line for the overview.
+        subparsers: Where to.
+        name: Its name.
         about: What ``--help`` says first.
         examples: Command lines, shown as they are.
     """
-    return commands.add_parser(
+    return subparsers.add_parser(
         name,
-        help=brief,
+        help=COMMANDS[name].brief,
         description=about,
         epilog=epilog(name, *examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -1,0 +1,236 @@
+"""The table of all commands: where each one's code is, its group in ``rgt --help``, its one line, its exit statuses.
+
+``--help``, the completion, the documents and the code all have them from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    import argparse
+
+OK = 0
+TROUBLE = 1
+FAILED = 1
+USAGE = 2
+UNKNOWN = 2
+UNREACHABLE = 3
+INTERRUPTED = 130
+
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+"""What a command adds its parser to."""
+Meaning = tuple[int, str]
+
+
+class Command(NamedTuple):
+    """One command. Its module has ``add_NAME(subparsers)`` and ``run_NAME(arguments)``."""
+
+    module: str
+    group: str
+    brief: str
+    """What it does, in one line of ``rgt --help``."""
+    statuses: tuple[Meaning, ...]
+    untold: int = FAILED
+    """How it ends when nobody can read what it prints: not as if a box were in trouble."""
+
+
+GROUPS = ("Set up", "Watch", "Logs", "Queue", "Money", "Trainer")
+"""In the order of ``rgt --help``; a group without a command is not shown."""
+
+_LINE: Meaning = (USAGE, "wrong command line")
+_CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
+_TRUSTED: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used, or is not trusted")
+_WAY: Meaning = (USAGE, "wrong command line, or a fleet file or ssh_config that cannot be used")
+_NO_BOX: Meaning = (UNREACHABLE, "the box could not be reached")
+
+DASHBOARD: tuple[Meaning, ...] = (
+    (OK, "left"),
+    (USAGE, "no usable terminal, no fleet file, or one that cannot be used"),
+)
+"""Exit statuses of ``rgt`` without a command."""
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "demo", "Set up", "watch three boxes on this machine that really train",
+        (
+            (OK, "left, or everything that was asked for has happened"),
+            (FAILED, "with --until: a story did not happen, and is named"),
+            (USAGE, "it cannot run here, and why"),
+        ),
+    ),
+    "init": Command(
+        "init", "Set up", "create a starter fleet file",
+        ((OK, "written"), (FAILED, "the file already exists, or cannot be written"), _LINE),
+    ),
+    "add": Command(
+        "add", "Set up", "add a box to the fleet file",
+        (
+            (OK, "added"),
+            (FAILED, "the fleet file cannot be written"),
+            (USAGE, "wrong command line, a name that is taken, or a fleet file that cannot be used"),
+        ),
+    ),
+    "import": Command(
+        "import_ssh", "Set up", "add hosts from ssh_config to the fleet file",
+        (
+            (OK, "listed, or written"),
+            (FAILED, "nothing to import, or the fleet file cannot be written"),
+            _CONFIG,
+        ),
+    ),
+    "trust": Command(
+        "trust", "Set up", "allow a fleet file in the working tree to act",
+        (
+            (OK, "it is trusted; with --revoke: no longer; with --list: listed"),
+            (FAILED, "it is not trusted: refused, or nobody to ask; with --revoke: it was not trusted"),
+            _CONFIG,
+        ),
+    ),
+    "doctor": Command(
+        "doctor", "Set up", "check this machine, the fleet file and every box",
+        ((OK, "no check failed"), (FAILED, "a check failed"), _LINE),
+    ),
+    "remove": Command(
+        "remove", "Set up", "remove rgt from a box",
+        (
+            (OK, "all of it is gone, or would be with --dry-run"),
+            (FAILED, "something stays, and why; refused, or nobody to ask"),
+            _WAY,
+            _NO_BOX,
+        ),
+    ),
+    "completion": Command(
+        "completion", "Set up", "print the completion script of a shell",
+        ((OK, "printed"), _LINE),
+    ),
+    "agent": Command(
+        "agent", "Set up", "build the agent that rgt puts on a box",
+        ((OK, "written"), (FAILED, "it cannot be written"), _LINE),
+    ),
+    "status": Command(
+        "status", "Watch", "connect once and print a line per box",
+        (
+            (OK, "every box was reached and is fine"),
+            (TROUBLE, "a box is in trouble, or needs a look"),
+            _CONFIG,
+            (UNREACHABLE, "a box could not be reached, or did not answer in time; none of the others is in trouble"),
+        ),
+        untold=UNREACHABLE,
+    ),
+    "watch": Command(
+        "watch", "Watch", "print what happens, until Ctrl-C",
+        ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
+    ),
+    "patrol": Command(
+        "patrol", "Watch", "take one read-only look, for cron",
+        (
+            (OK, "healthy"),
+            (TROUBLE, "escalate: somebody has to look"),
+            (UNKNOWN, "could not tell: a box was not reached, or the fleet file cannot be used, or is not trusted"),
+        ),
+        untold=UNKNOWN,
+    ),
+    "alerts": Command(
+        "try_sinks", "Watch", "test the sinks that alerts go to",
+        ((OK, "every sink took it"), (FAILED, "one did not, and why"), _TRUSTED),
+    ),
+    "mute": Command(
+        "muting", "Watch", "silence the alerts of a box for a while",
+        ((OK, "muted, unmuted, or listed"), (FAILED, "the state file cannot be written"), _TRUSTED),
+    ),
+    "metrics": Command(
+        "metrics", "Watch", "serve the fleet's figures to Prometheus",
+        (
+            (OK, "ended by Ctrl-C or SIGTERM; with --once: printed"),
+            (FAILED, "the address cannot be listened on"),
+            _TRUSTED,
+        ),
+    ),
+    "record": Command(
+        "record", "Watch", "record what the boxes send, for rgt replay",
+        (
+            (OK, "ended by Ctrl-C, SIGTERM, or --for"),
+            (FAILED, "the file already exists, or can no longer be written"),
+            _CONFIG,
+            (UNREACHABLE, "no box sent anything; the file holds why"),
+        ),
+    ),
+    "replay": Command(
+        "replay", "Watch", "show what rgt record wrote",
+        (
+            (OK, "left, or played to its end"),
+            (FAILED, "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named"),
+            (USAGE, "wrong command line, no usable terminal, or not a recording"),
+        ),
+    ),
+    "logs": Command(
+        "logs", "Logs", "print a log of a box, exactly",
+        (
+            (OK, "printed, or ended by Ctrl-C"),
+            (FAILED, "no such file on the box, or it cannot be read"),
+            _WAY,
+            (UNREACHABLE, "the box could not be reached in time"),
+        ),
+    ),
+    "scalars": Command(
+        "scalars", "Logs", "list the scalars in a file or a directory",
+        ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    ),
+    "push": Command(
+        "push", "Trainer", "put the resumable trainer on a box",
+        (
+            (OK, "it is there, and the box has a Python that can run it"),
+            (FAILED, "it cannot be written, or no Python there has torch"),
+            _WAY,
+            _NO_BOX,
+        ),
+    ),
+}  # fmt: skip
+"""By name; within a group in the order of ``rgt --help``."""
+
+
+def statuses(command: str) -> tuple[Meaning, ...]:
+    """Return the exit statuses of a command, or of ``rgt`` itself; Ctrl-C elsewhere ends with 130."""
+    return DASHBOARD if command == "rgt" else COMMANDS[command].statuses
+
+
+def epilog(command: str, *examples: str) -> str:
+    """Return the end of a command's ``--help``: its examples and its exit statuses."""
+    lines = ["examples:" if len(examples) > 1 else "example:", *(f"  {example}" for example in examples)]
+    lines += ["", "exit status:", *(f"  {code}  {text}" for code, text in statuses(command))]
+    return "\n".join(lines)
+
+
+def overview() -> str:
+    """Return all commands by their groups, as ``rgt --help`` shows them."""
+    lines = []
+    for group in GROUPS:
+        rows = [
+            f"  {name:<12} {command.brief}" for name, command in COMMANDS.items() if command.group == group
+        ]
+        lines += [f"{group}:", *rows, ""] if rows else []
+    return "\n".join(lines)
+
+
+def adder(name: str) -> Callable[[Subparsers], None]:
+    """Import a command's module and return what declares it; what it needs beyond its parser it imports when run."""
+    adds: Callable[[Subparsers], None] = getattr(_module(name), f"add_{name}")
+    return adds
+
+
+def runner(name: str) -> Callable[[argparse.Namespace], int]:
+    """Return what runs a command and returns its exit status."""
+    runs: Callable[[argparse.Namespace], int] = getattr(_module(name), f"run_{name}")
+    return runs
+
+
+def module_name(name: str) -> str:
+    """Return the full name of a command's module."""
+    return f"rgt_tui.cli.{COMMANDS[name].module}"
+
+
+def _module(name: str) -> object:
+    return import_module(module_name(name))

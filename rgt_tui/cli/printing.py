@@ -1,0 +1,65 @@
+"""What commands write: exact lines of JSON, complaints, and standard streams that are closed, full or gone."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import sys
+
+_LOST = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
+
+
+def open_standard_streams() -> None:
+    """Put /dev/null where a standard stream is closed (``rgt status >&-``): only the exit status is wanted then.
+
+    Otherwise the next file that is opened would become standard output.
+    """
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(fd, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+
+
+def is_lost_output(error: OSError) -> bool:
+    """Tell whether it was standard output that could not be written: a reader that has gone, a full disk behind it."""
+    return isinstance(error, BrokenPipeError) or (error.errno in _LOST and error.filename is None)
+
+
+def drop_output() -> None:
+    """Let what is still buffered go nowhere: the interpreter would complain about it at its end, and exit with 120."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def complain(problem: object) -> None:
+    """Write an error as all commands do; it may quote a file that somebody else wrote."""
+    from rgt_tui.model.plain import clean
+
+    text = "\n".join(clean(line) for line in str(problem).split("\n"))
+    with contextlib.suppress(OSError):  # nobody reads it: the exit status still tells
+        sys.stderr.write(f"rgt: {text}\n")
+        sys.stderr.flush()
+
+
+def json_line(value: object) -> bytes:
+    """Return `value` as JSON with its line feed. Nothing is lost: whoever parses it has every character back.
+
+    JSON itself escapes only the control characters below U+0020; those of U+007F to U+009F, which a terminal obeys as
+    well, and those that turn the direction of text are escaped here.
+    """
+    import msgspec
+
+    from rgt_tui.model.plain import INVISIBLE
+
+    return INVISIBLE.sub(_escaped, msgspec.json.encode(value).decode()).encode() + b"\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return json.dumps(found.group())[1:-1]
