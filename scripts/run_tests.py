@@ -1,9 +1,10 @@
-"""Runs the tests in two passes: those that may share the machine, then the serial ones.
+"""Runs the tests in two passes: those that may share the machine, and the serial ones, one after the other.
 
-Both passes run even when the first fails, and the last line is one total for a person and for CI. Arguments
-go to pytest in both passes. Where the right is there (root on Linux), the tests run in a process namespace of their
-own: the agent looks for trainings in all of /proc and must find those of the tests alone, not another's on this
-machine, and nothing that a test has started outlives the run.
+Where the right is there (root on Linux), each pass runs in a process namespace of its own: the agent looks for
+trainings in all of /proc and must find those of the tests alone, not another's on this machine, and nothing that a
+test has started outlives the run. The passes then run at the same time, since most serial tests wait most of the time;
+elsewhere, and when arguments choose tests, the serial ones come last. Both run even when one fails, and the last line
+is one total for a person and for CI. Arguments go to pytest in both passes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +34,9 @@ NAMESPACE = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 WORKERS = (os.cpu_count() or 1) + 1
 """One more than there are cores: many tests wait for processes of theirs most of the time."""
+
+ONE_PASS = "--pass"
+"""The first argument of the runner when it runs a single pass inside of a namespace."""
 
 PASSES: tuple[tuple[str, ...], ...] = (
     ("-n", str(WORKERS), "-m", "not serial"),
@@ -89,28 +94,68 @@ def run_pass(options: Sequence[str], extra: Sequence[str], report: Path) -> int:
             return code if code >= 0 else 128 - code
 
 
-def namespace() -> list[str]:
-    """Return the command that starts another in a process namespace of its own; nothing where that cannot be made."""
-    if os.getpid() == 1 or not shutil.which(NAMESPACE[0]):
-        return []
-    tried = subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False)
-    return list(NAMESPACE) if tried.returncode == 0 else []
+def namespaces() -> bool:
+    """Tell whether a process namespace can be made here."""
+    if not shutil.which(NAMESPACE[0]):
+        return False
+    return subprocess.run([*NAMESPACE, "true"], capture_output=True, check=False).returncode == 0
+
+
+def run_apart(
+    number: int, extra: Sequence[str], report: Path, output: IO[bytes] | None
+) -> subprocess.Popen[bytes]:
+    """Starts one pass in a process namespace of its own, its output in a file or where ours goes."""
+    command = [*NAMESPACE, sys.executable, __file__, ONE_PASS, str(number), str(report), *extra]
+    return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT if output else None)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Waits for a pass; a Ctrl-C reached it too, and it tears its tests down first."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def run_both(folder: Path) -> list[int]:
+    """Runs the passes at the same time and returns their exit statuses; the serial one's output comes last."""
+    with (folder / "serial.txt").open("w+b") as output:
+        processes = [
+            run_apart(0, (), folder / "pass0.xml", None),
+            run_apart(1, (), folder / "pass1.xml", output),
+        ]
+        codes = [ended(process) for process in processes]
+        output.seek(0)
+        shutil.copyfileobj(output, sys.stdout.buffer)
+    return codes
+
+
+def run_in_turn(folder: Path, extra: Sequence[str]) -> list[int]:
+    """Runs one pass after the other and returns their exit statuses; after a Ctrl-C the second is not wanted."""
+    apart = namespaces()
+    codes: list[int] = []
+    for number in range(len(PASSES)):
+        report = folder / f"pass{number}.xml"
+        code = (
+            ended(run_apart(number, extra, report, None))
+            if apart
+            else run_pass(PASSES[number], extra, report)
+        )
+        codes.append(code)
+        if code in INTERRUPTED:
+            break
+    return codes
 
 
 def main(extra: Sequence[str]) -> int:
     """Runs both passes and prints the total."""
-    if apart := namespace():
-        os.execvp(apart[0], [*apart, sys.executable, __file__, *extra])
-    total = Counts()
-    codes: list[int] = []
-    with tempfile.TemporaryDirectory(prefix="rgt-tests-") as folder:
-        for number, options in enumerate(PASSES):
-            report = Path(folder) / f"pass{number}.xml"
-            code = run_pass(options, extra, report)
-            codes.append(code)
-            total += read_counts(report)
-            if code in INTERRUPTED:
-                break
+    if extra[:1] == [ONE_PASS]:
+        return run_pass(PASSES[int(extra[1])], extra[3:], Path(extra[2]))
+    with tempfile.TemporaryDirectory(prefix="rgt-tests-") as name:
+        folder = Path(name)
+        codes = run_both(folder) if not extra and namespaces() else run_in_turn(folder, extra)
+        total = sum((read_counts(folder / f"pass{number}.xml") for number in range(len(codes))), Counts())
     print(total, flush=True)
     if all(code == NO_TESTS for code in codes):
         print("tests: no test was selected", file=sys.stderr)

@@ -1,6 +1,6 @@
 """Cut a real SSH connection again and again while a writer writes: no gap and no duplicate, in any stream.
 
-RGT_TORTURE=full cuts 500 times instead of 60.
+RGT_TORTURE=full cuts 500 times instead of 30.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.torture.agent.proxy import Proxy
 from tests.torture.agent.tally import CutSession, Tally
 
 FULL = os.environ.get("RGT_TORTURE") == "full"
-CUTS = 500 if FULL else 60
+CUTS = 500 if FULL else 30
 DEPLOY_EVERY = 10
 """Every so many connections put the agent there anew; the others know where it is, to get on faster."""
 
