@@ -345,7 +345,7 @@ while calls or under_way:
     out.close()
 json.dump([answers[at] for at in sorted(answers)], sys.stdout)
 """
-"""Runs verbs in forked children of one interpreter, a few at once: there are some two thousand calls, most of which wait."""
+"""Runs verbs in forked children of one interpreter, a few at once: of some two thousand calls most wait."""
 
 
 @odd

@@ -404,7 +404,9 @@ def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
     """Runs the test runner on a small tree of its own."""
     (folder / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
-    (folder / "pytest.ini").write_text("[pytest]\nmarkers = serial: alone\naddopts = -p no:cacheprovider -p xdist\n")
+    (folder / "pytest.ini").write_text(
+        "[pytest]\nmarkers = serial: alone\naddopts = -p no:cacheprovider -p xdist\n"
+    )
     for name, text in tests.items():
         (folder / f"test_{name}.py").write_text(text)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
