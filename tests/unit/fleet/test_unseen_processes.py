@@ -10,7 +10,7 @@ from rgt_tui.cli.status_line import Verdict, status_line
 from rgt_tui.cli.status_text import text_line
 from rgt_tui.gate.quiet import quiet
 from rgt_tui.health.facts import facts
-from rgt_tui.lifecycle.collect import quiet as all_quiet
+from rgt_tui.lifecycle.checks_queue import check_quiet as all_quiet
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState

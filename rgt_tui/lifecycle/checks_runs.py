@@ -1,25 +1,79 @@
-"""Phase 4: while it trains. Progress is what counts; a busy card can be busy with nothing."""
+"""What the checklist asks of runs."""
 
 from __future__ import annotations
 
 import math
+from statistics import median
 
 from rgt_tui.health.facts import (
     CHECKPOINT_OLD_S,
     HOPELESS_STALL,
     LAYER_OLD_S,
-    MEMORY_ERROR_PCT,
-    MEMORY_WARN_PCT,
     Facts,
 )
 from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.profiles.pace import stall_after
-from rgt_tui.profiles.readings import age, memory_pct, pct, size
+from rgt_tui.profiles.readings import age, size
 
+SMOKE_POINTS = 20
 NAN_WINDOW = 50
 
 
-def four_layers(view: Facts) -> Verdict:
+def check_smoke(view: Facts) -> Verdict:
+    """A run wrote a checkpoint and went on from one, or a whole cell is done."""
+    done = [cell for cell in view.cells if cell.state == "done"]
+    if done:
+        return passed(
+            f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}", view.client(done[0].ended)
+        )
+    if resumed := _resumed(view):
+        return passed(f"a checkpoint was written, and {resumed[0]}", resumed[1])
+    if view.newest is not None:
+        run, point = view.newest
+        return waiting(
+            f"{run} wrote step {point.step:,}; no run has gone on from one yet", view.client(point.at)
+        )
+    return person("run a few steps, stop, start again: does the step go on where it was?")
+
+
+def check_resume_proved(view: Facts) -> Verdict:
+    """A run was cut off and went on from its checkpoint."""
+    if resumed := _resumed(view):
+        return passed(*resumed)
+    return absent(view, "no run has been cut off and gone on yet")
+
+
+def _resumed(view: Facts) -> tuple[str, float | None] | None:
+    for run in view.box.runs:
+        if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
+            last = run.resumes[-1]
+            return f"{run.name} went on from step {last.step:,} after {last.reason}", view.client(run.last_at)
+    return None
+
+
+def check_loss_falls(view: Facts) -> Verdict:
+    """The loss is finite and lower than it was at first."""
+    for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
+        loss = run.series.get("loss")
+        if loss is None or len(loss) < SMOKE_POINTS:
+            continue
+        _, values, n = loss.columns()
+        first, last = values[:10], values[n - 10 : n]
+        at = view.client(run.last_at)
+        if not all(map(math.isfinite, last)):
+            return failed(f"{run.name}: the newest losses are not all finite", at)
+        start, end = (
+            median(filter(math.isfinite, first)) if any(map(math.isfinite, first)) else None,
+            median(last),
+        )
+        if start is None:
+            return warn(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
+        text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
+        return passed(text, at) if end < start else warn(f"{text}, it does not fall", at)
+    return absent(view, f"no run has logged {SMOKE_POINTS} losses yet")
+
+
+def check_four_layers(view: Facts) -> Verdict:
     """Session, log, curve and cgroup all report: one alone can be fooled."""
     if not view.marked_running:
         return absent(view, "no cell is running")
@@ -42,7 +96,7 @@ def four_layers(view: Facts) -> Verdict:
     return warn(text, oldest) if max(ages.values()) > LAYER_OLD_S else passed(text, oldest)
 
 
-def progress(view: Facts) -> Verdict:
+def check_progress(view: Facts) -> Verdict:
     """The step advances. Utilisation is not looked at."""
     if not view.marked_running:
         return absent(view, "no cell is running")
@@ -62,7 +116,7 @@ def progress(view: Facts) -> Verdict:
     return warn(text, at) if still > limit else passed(text, at)
 
 
-def losses_finite(view: Facts) -> Verdict:
+def check_losses_finite(view: Facts) -> Verdict:
     """None of the last 50 losses is NaN or infinite."""
     if not view.marked_running:
         return absent(view, "no cell is running")
@@ -83,7 +137,7 @@ def losses_finite(view: Facts) -> Verdict:
     return passed(f"the last {counted} are finite", newest) if counted else absent(view, "no loss logged yet")
 
 
-def checkpoint_age(view: Facts) -> Verdict:
+def check_checkpoint_age(view: Facts) -> Verdict:
     """The newest checkpoint is recent: its age is what a preemption would cost."""
     if not view.marked_running:
         return absent(view, "no cell is running")
@@ -98,37 +152,11 @@ def checkpoint_age(view: Facts) -> Verdict:
     return warn(text, at) if old > CHECKPOINT_OLD_S else passed(text, at)
 
 
-def looked(view: Facts) -> Verdict:
+def check_looked(view: Facts) -> Verdict:
     """A figure can be fine while the output is nonsense."""
     return person("you compared two validation samples")
 
 
-def undiagnosed(view: Facts) -> Verdict:
-    """Nothing is diagnosed."""
-    if view.box.sample is None:
-        return waiting("no sample yet")
-    findings = [finding for finding in view.box.findings if not finding.cleared]
-    if findings:
-        return failed(
-            f"{findings[0].gotcha}: {findings[0].title}, {findings[0].resource}", view.box.sample_at
-        )
-    if view.box.findings:
-        return warn(f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at)
-    if not view.box.logs:
-        return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
-    return passed(f"no finding in {len(view.box.logs)} logs and the readings", view.box.sample_at)
-
-
-def memory(view: Facts) -> Verdict:
-    """The container's memory is below its limit, and the kernel killed nothing."""
-    if view.box.sample is None:
-        return waiting("no sample yet")
-    mem, at = view.box.sample.mem, view.box.sample_at
-    share = memory_pct(mem)
-    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
-    text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
-    if share is None or mem.oom_kills is None:
-        return warn(text, at)
-    if share >= MEMORY_ERROR_PCT:
-        return failed(text, at)
-    return warn(text, at) if share >= MEMORY_WARN_PCT or mem.oom_kills else passed(text, at)
+def check_opened(view: Facts) -> Verdict:
+    """A file that has arrived is not yet a result."""
+    return person("you opened the pulled results on your own machine")

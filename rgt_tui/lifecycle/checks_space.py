@@ -1,22 +1,22 @@
-"""Phase 0: what is this box, and will the work fit on it?"""
+"""What the checklist asks of space."""
 
 from __future__ import annotations
 
-from rgt_tui.health.facts import CHECKPOINTS_AHEAD, DISK_ERROR_PCT, DISK_WARN_PCT, FILES_PER_CHECKPOINT, Facts
+from rgt_tui.health.facts import (
+    CHECKPOINTS_AHEAD,
+    DISK_ERROR_PCT,
+    DISK_WARN_PCT,
+    FILES_PER_CHECKPOINT,
+    MEMORY_ERROR_PCT,
+    MEMORY_WARN_PCT,
+    Facts,
+)
 from rgt_tui.lifecycle.check import Verdict, absent, failed, passed, waiting, warn
-from rgt_tui.profiles.readings import disk_of, inode_pct, pct, size
+from rgt_tui.profiles.readings import disk_of, inode_pct, memory_pct, pct, size
+from rgt_tui.profiles.survival import survival
 
 
-def profile_known(view: Facts) -> Verdict:
-    """The platform is known, and its worst danger is on the screen."""
-    if view.profile.id != view.box.spec.profile:
-        return warn(
-            f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"
-        )
-    return passed(f"{view.profile.name}: {view.profile.top_danger}")
-
-
-def inodes(view: Facts) -> Verdict:
+def check_inodes(view: Facts) -> Verdict:
     """Every mount has inodes to spare. Bytes say nothing about them."""
     sample = view.box.sample
     if sample is None:
@@ -38,7 +38,7 @@ def inodes(view: Facts) -> Verdict:
     return passed(text, view.box.sample_at)
 
 
-def memory_limit(view: Facts) -> Verdict:
+def check_memory_limit(view: Facts) -> Verdict:
     """The memory that counts is the container's; the host's belongs to all tenants."""
     if view.box.sample is None:
         return waiting("no sample yet")
@@ -51,24 +51,7 @@ def memory_limit(view: Facts) -> Verdict:
     return warn(f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at)
 
 
-def gpu_seen(view: Facts) -> Verdict:
-    """A card answers. A replayed trace is called what it is, and proves nothing."""
-    if view.box.sample is None:
-        return waiting("no sample yet")
-    gpus, at = view.box.sample.gpus, view.box.sample_at
-    if not gpus:
-        return failed("no GPU is seen on this box", at)
-    broken = [gpu for gpu in gpus if gpu.error is not None]
-    if broken:
-        return failed(f"GPU {broken[0].index}: {broken[0].error}", at)
-    names = f"{len(gpus)} × {gpus[0].name}"
-    if any(gpu.sim for gpu in gpus):
-        return warn(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
-    source = view.box.hello.gpu_source if view.box.hello is not None else "?"
-    return passed(f"{names}, by {source}", at)
-
-
-def checkpoint_budget(view: Facts) -> Verdict:
+def check_checkpoint_budget(view: Facts) -> Verdict:
     """Three more checkpoints fit, by bytes and by inodes."""
     if view.newest is None or view.box.sample is None:
         return absent(view, "no checkpoint yet: its size is not known")
@@ -87,3 +70,35 @@ def checkpoint_budget(view: Facts) -> Verdict:
         if free < files:
             return failed(text, at)
     return passed(text, at)
+
+
+def check_checkpoints_stay(view: Facts) -> Verdict:
+    """Checkpoints land on a disk that a stop leaves alone."""
+    if view.newest is None:
+        return absent(view, "no checkpoint yet")
+    run, point = view.newest
+    at = view.client(point.at)
+    tier = survival(view.profile, point.path, known=view.box.spec.tiers)
+    if tier is None:
+        return warn(f"{run}: {point.path}; the profile does not know that disk", at)
+    text = f"{run}: step {point.step:,} on {tier.name}"
+    if tier.survives_stop is True:
+        return passed(f"{text}, which survives a stop", at)
+    if tier.survives_stop is False:
+        return failed(f"{text}, which a stop empties", at)
+    return warn(f"{text}; whether it survives a stop is not known", at)
+
+
+def check_memory(view: Facts) -> Verdict:
+    """The container's memory is below its limit, and the kernel killed nothing."""
+    if view.box.sample is None:
+        return waiting("no sample yet")
+    mem, at = view.box.sample.mem, view.box.sample_at
+    share = memory_pct(mem)
+    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
+    text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
+    if share is None or mem.oom_kills is None:
+        return warn(text, at)
+    if share >= MEMORY_ERROR_PCT:
+        return failed(text, at)
+    return warn(text, at) if share >= MEMORY_WARN_PCT or mem.oom_kills else passed(text, at)
