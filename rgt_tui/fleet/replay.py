@@ -14,7 +14,7 @@ from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.stage import SHOW_SECONDS, Stage
 from rgt_tui.fleet.tape import Skipped, Tape
 from rgt_tui.fleet.waking import JUMP_SECONDS, Jump
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import evaluate
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile

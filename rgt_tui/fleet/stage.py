@@ -13,10 +13,10 @@ from rgt_tui.fleet.observe import Observer
 from rgt_tui.fleet.reduce import replace
 from rgt_tui.fleet.replayed import ReplayedBox
 from rgt_tui.fleet.waking import shifted
+from rgt_tui.health import diagnose
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.triage import diagnose
 
 SHOW_SECONDS = 0.1
 """Of our time: more states are not shown."""
