@@ -46,7 +46,7 @@ def run_record(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.opening import chosen, open_fleet
     from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.fleet.record import RecordFailed
+    from rgt_tui.recordings.recording_writer import RecordFailed
 
     try:
         specs = chosen(open_fleet(arguments), arguments.boxes)
@@ -72,7 +72,7 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
     from rgt_tui.cli.composing import make_fleet
     from rgt_tui.cli.gathering import stop
     from rgt_tui.cli.watching import TextWatcher
-    from rgt_tui.fleet.record import LineFile, Recorder
+    from rgt_tui.recordings.recording_writer import LineFile, Recorder
 
     over = asyncio.Event()
     running.until_signalled(over)

@@ -58,7 +58,7 @@ def _speed(text: str) -> float:
 def run_replay(arguments: argparse.Namespace) -> int:
     """Replay; return the exit code."""
     from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.recording import RecordingError
+    from rgt_tui.recordings.recording_lines import RecordingError
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
@@ -76,13 +76,13 @@ def _screen(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from rgt_tui.cli.screen import show
-    from rgt_tui.fleet.tape import Tape
+    from rgt_tui.recordings.recording_reader import RecordingReader
 
     path = Path(arguments.file)
-    Tape(path).close()  # what is no recording is said before a screen is opened
+    RecordingReader(path).close()  # what is no recording is said before a screen is opened
 
     def make() -> FleetSource:
-        from rgt_tui.fleet.replay import ReplayFleet
+        from rgt_tui.recordings.replay_fleet import ReplayFleet
 
         return ReplayFleet(path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop)
 
@@ -110,7 +110,7 @@ async def _play(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.status_line import encode
     from rgt_tui.cli.status_text import text_line
     from rgt_tui.cli.watching import TextWatcher
-    from rgt_tui.fleet.replay import ReplayFleet
+    from rgt_tui.recordings.replay_fleet import ReplayFleet
 
     over = asyncio.Event()
     running.until_signalled(over)

@@ -12,16 +12,16 @@ from pathlib import Path
 from rgt_tui.fleet import waking
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import attention, interval
-from rgt_tui.fleet.board import Board
 from rgt_tui.fleet.collector import collect_less
 from rgt_tui.fleet.guarded import guarded
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.observe import Observer, Remember, Tap
+from rgt_tui.fleet.publisher import Publisher
 from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
 from rgt_tui.fleet.turns import Turns
-from rgt_tui.health import evaluate
+from rgt_tui.lifecycle import evaluate
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
@@ -44,7 +44,95 @@ CLOSE_SECONDS = 10.0
 log = logging.getLogger("rgt.fleet")
 
 
-class Fleet:
+class BaseFleet:
+    """What a running fleet and a replayed one have in common: sessions whose states are published.
+
+    Args:
+        profiles: Box → its platform.
+        clock: Epoch seconds; the recording's for what is replayed.
+        alerting: Keeps the alerts.
+        observers: Told of every published state and every event; closed by `stop`.
+        asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
+    """
+
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        clock: Callable[[], float],
+        alerting: Alerting,
+        observers: Sequence[Observer],
+        *,
+        asks: bool = False,
+    ) -> None:
+        self._profiles = profiles
+        self._clock = clock
+        self._alerting = alerting
+        self._observers = tuple(observers)
+        self._questions = Questions(clock, self._wake, attended=asks)
+        self._publisher = Publisher(clock, self._questions, alerting, observers)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def state(self) -> FleetState:
+        """The newest published state."""
+        return self._publisher.state
+
+    def now(self) -> float:
+        """The client clock."""
+        return self._clock()
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state; return the way to stop."""
+        return self._publisher.subscribe(callback)
+
+    def profile(self, box: str) -> Profile:
+        """The profile of a box."""
+        return self._profiles[box]
+
+    def checks(self, box: str) -> tuple[CheckResult, ...]:
+        """The lifecycle checks of a box, evaluated now."""
+        return evaluate(self._publisher.sessions[box].state, self._profiles[box], self._clock())
+
+    def answer(self, question: int, text: str | None) -> None:
+        """Answer a question."""
+        self._questions.answer(question, text)
+
+    def publish(self) -> None:
+        """Publish what has changed now, without waiting for the next time."""
+        self._publisher.publish()
+
+    def _begin(self, works: Mapping[str, Callable[[], Awaitable[None]]]) -> None:
+        for doing, work in works.items():
+            self._tasks.append(asyncio.create_task(guarded(doing, work, self._publisher.say), name=doing))
+
+    async def stop(self) -> None:
+        """End, within seconds whatever hangs. What runs on the boxes goes on."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        self._questions.close()
+        if tasks:
+            _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+            for task in stuck:
+                log.warning("%s does not end and is left behind", task.get_name())
+        closers = (*self._closers(), self._alerting.close, *(one.close for one in self._observers))
+        await asyncio.gather(*(self._closed(close) for close in closers))
+
+    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return ()
+
+    async def _closed(self, close: Callable[[], Awaitable[None]]) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await close()
+        except Exception:
+            log.exception("%s did not close", getattr(close, "__qualname__", close))
+
+    def _wake(self) -> None:
+        self._publisher.wake()
+
+
+class Fleet(BaseFleet):
     """A running fleet; see `rgt_tui.fleet.source.FleetSource` for what each method promises."""
 
     def __init__(
@@ -80,16 +168,17 @@ class Fleet:
         Raises:
             ProfileError: a box names a profile that does not exist.
         """
-        self._clock = clock
-        self._profiles = {spec.name: load_profile(spec.profile) for spec in specs}
+        super().__init__(
+            {spec.name: load_profile(spec.profile) for spec in specs},
+            clock,
+            alerting if alerting is not None else Alerting(clock=clock),
+            observers,
+            asks=asks,
+        )
         bundle = build_agent()
         turns = Turns()
         answers = Answers()
-        self._questions = Questions(clock, self._wake, attended=asks)
         self._remember = remember
-        self._alerting = alerting if alerting is not None else Alerting(clock=clock)
-        self._observers = tuple(observers)
-        self._board = Board(clock, self._questions, self._alerting, observers)
         self._sessions = {
             spec.name: BoxSession(
                 spec,
@@ -97,7 +186,7 @@ class Fleet:
                 bundle,
                 turns,
                 clock,
-                self._board.touched,
+                self._publisher.touched,
                 ask=self._questions.ask if asks else None,
                 tap=tap,
                 answers=answers,
@@ -107,37 +196,15 @@ class Fleet:
             for spec in specs
         }
         self._meters = Meters(
-            self._sessions, seconds=meter_seconds, clock=clock, say=self._board.say, env=env
+            self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
         )
         self._teardown = Teardown(self._sessions, self._profiles, self._meters, audit, clock)
-        self._board.fill(self._sessions)
+        self._publisher.fill(self._sessions)
         self._focus: str | None = None
         self._looking = True
         self._chosen: dict[str, float] = {}
         """Box → seconds between samples that a person asked for."""
-        self._tasks: list[asyncio.Task[None]] = []
         self._collect_again: Callable[[], None] | None = None
-
-    @property
-    def state(self) -> FleetState:
-        """The newest published state."""
-        return self._board.state
-
-    def now(self) -> float:
-        """The client clock."""
-        return self._clock()
-
-    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
-        """Call `callback` with every new state; return the way to stop."""
-        return self._board.subscribe(callback)
-
-    def profile(self, box: str) -> Profile:
-        """The profile of a box."""
-        return self._profiles[box]
-
-    def checks(self, box: str) -> tuple[CheckResult, ...]:
-        """The lifecycle checks of a box, evaluated now."""
-        return evaluate(self._sessions[box].state, self._profiles[box], self._clock())
 
     def focus(self, box: str | None) -> None:
         """Sample the box on screen fast, and, in a large fleet, the others slowly."""
@@ -183,10 +250,6 @@ class Fleet:
         if box in self._sessions:
             self._alerting.mute(box, alert, seconds)
 
-    def answer(self, question: int, text: str | None) -> None:
-        """Answer a question."""
-        self._questions.answer(question, text)
-
     async def review(self, box: str, verb: Verb) -> Review:
         """Gather what a person must see before a billing action."""
         return await self._teardown.review(box, verb)
@@ -203,11 +266,20 @@ class Fleet:
         works = {f"watching {name}": session.run for name, session in self._sessions.items()}
         works |= {
             "reading the meters": self._meters.run,
-            "publishing": self._board.run,
+            "publishing": self._publisher.run,
             "looking at the clock": self._clocks,
         }
-        for doing, work in works.items():
-            self._tasks.append(asyncio.create_task(guarded(doing, work, self._board.say), name=doing))
+        self._begin(works)
+
+    async def stop(self) -> None:
+        """Disconnect, within seconds whatever hangs. What runs on the boxes goes on."""
+        await super().stop()
+        if self._collect_again is not None:
+            self._collect_again()
+            self._collect_again = None
+
+    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (self._meters.close,)
 
     async def _recall(self) -> None:
         """Take over what is remembered. A disk that does not answer, or answers nonsense, holds nothing up."""
@@ -218,38 +290,8 @@ class Fleet:
                 known = await self._remember([session.state.spec for session in self._sessions.values()])
             for name, state in known.items():
                 self._sessions[name].recall(state)
-            self._board.restart()
+            self._publisher.restart()
             self.publish()
-
-    async def stop(self) -> None:
-        """Disconnect, within seconds whatever hangs. What runs on the boxes goes on."""
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        self._questions.close()
-        if tasks:
-            _, stuck = await asyncio.wait(tasks, timeout=STOP_SECONDS)
-            for task in stuck:
-                log.warning("%s does not end and is left behind", task.get_name())
-        closers = (self._meters.close, self._alerting.close, *(one.close for one in self._observers))
-        await asyncio.gather(*(self._closed(close) for close in closers))
-        if self._collect_again is not None:
-            self._collect_again()
-            self._collect_again = None
-
-    async def _closed(self, close: Callable[[], Awaitable[None]]) -> None:
-        try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await close()
-        except Exception:
-            log.exception("%s did not close", getattr(close, "__qualname__", close))
-
-    def publish(self) -> None:
-        """Publish what has changed now, without waiting for the next time."""
-        self._board.publish()
-
-    def _wake(self) -> None:
-        self._board.wake()
 
     async def _clocks(self) -> None:
         """Notice that the computer slept or its clock was set, and put right what follows from it."""
@@ -260,6 +302,6 @@ class Fleet:
             jump = waking.jump(before, after)
             before = after
             if jump is not None:
-                self._board.say(jump.words, "warn")
+                self._publisher.say(jump.words, "warn")
                 for session in self._sessions.values():
                     session.woke(jump.moved)

@@ -79,15 +79,16 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
     """Ask once what the provider says of a box; None where it has none that can be asked."""
     if spec.provider is None:
         return None
-    from rgt_tui.providers.registry import Providers, UnknownProvider
+    from rgt_tui.providers.registry import UnknownProvider, open_provider
 
-    providers = Providers()
     try:
-        return await providers.open(spec.provider).read(spec.provider.instance)
+        provider = open_provider(spec.provider)
     except (UnknownProvider, ProviderError):
         return None
+    try:
+        return await provider.read(spec.provider.instance)
     finally:
-        await providers.close()
+        await provider.close()
 
 
 def says(meter: Meter) -> str:

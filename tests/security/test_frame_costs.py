@@ -12,7 +12,6 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet.intake import Intake
-from rgt_tui.fleet.old_deltas import RecordedFrames
 from rgt_tui.fleet.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
 from rgt_tui.fleet.reduce import MOST_FOUND, MOST_RUNS
 from rgt_tui.fleet.scalars import MOST_SERIES
@@ -20,6 +19,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Past
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
+from rgt_tui.recordings.recording_reader import RecordedFrames
 from rgt_tui.ssh.channel import FrameReader, LineSplitter
 from rgt_tui.ssh.pipe import LONGEST_LINE, Pipe
 from rgt_tui.ui.plot.board import Board

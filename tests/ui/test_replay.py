@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rgt_tui.fleet.playback import FULL
-from rgt_tui.fleet.replay import ReplayFleet
+from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 from rgt_tui.ui.app import RgtApp
 from tests.ui.snap import running, screen_text, settle
 

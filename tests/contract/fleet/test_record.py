@@ -15,13 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import recording
 from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.playback import FULL
-from rgt_tui.fleet.record import LineFile, Recorder
-from rgt_tui.fleet.replay import ReplayFleet
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings.recording_writer import LineFile, Recorder
+from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace
@@ -127,7 +126,7 @@ CLOCKS = ("since", "sample_at", "retry_at", "clock_skew", "progressed_at")
 
 def plain(state: BoxState) -> dict[str, Any]:
     """A state as plain values: clocks as rounded, and without what a recording leaves out on purpose."""
-    state = replace(state, spec=recording.bare(state.spec), alerts=(), alerts_kept=False)
+    state = replace(state, spec=recording_lines.bare(state.spec), alerts=(), alerts_kept=False)
     curves = {run.name: {name: repr(list(s)) for name, s in run.series.items()} for run in state.runs}
     bare = replace(state, runs=tuple(replace(run, series={}) for run in state.runs))
     values = json.loads(json.dumps(msgspec.to_builtins(bare)), object_hook=rounded)

@@ -11,20 +11,16 @@ import pytest
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
-from rgt_tui.model.secret import Secret
 from rgt_tui.providers.base import AuthError, PermitRefused, check_permit, printable
-from rgt_tui.providers.http import check_base_url, find_key
-from rgt_tui.providers.registry import Providers, UnknownProvider
-from rgt_tui.providers.runpod import key_of_tools
+from rgt_tui.providers.keys import Secret, check_base_url, runpod_key
+from rgt_tui.providers.registry import Providers, UnknownProvider, open_provider
 
 VENDOR = "https://api.runpod.io"
 ENV = "RUNPOD_API_KEY"
 
 
 def key(env: dict[str, str], home: Path | None = None, key_env: str | None = None) -> str:
-    file = None if home is None else (home / ".runpod/config.toml", key_of_tools)
-    found = find_key(env, key_env=key_env, default_env=ENV, console="https://c", vendor_file=file)
-    return found.reveal()
+    return runpod_key(env, key_env=key_env, default_env=ENV, home=home, console="https://c").reveal()
 
 
 def written(home: Path, text: str) -> Path:
@@ -120,12 +116,11 @@ def test_where_a_key_may_go(url: str, key_env: str | None) -> None:
 
 
 async def test_a_missing_key_is_a_reading_not_a_crash() -> None:
-    providers = Providers(env={})
-    provider = providers.open(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"))
+    provider = open_provider(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"), env={})
     meter = await provider.read("pod1")
     assert meter.error is not None
     assert "NOWHERE" in meter.error
-    await providers.close()
+    await provider.close()
 
 
 def test_an_unknown_provider_is_named() -> None:

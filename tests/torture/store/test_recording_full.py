@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.playback import FULL
-from rgt_tui.fleet.record import LineFile, Recorder
-from rgt_tui.fleet.replay import ReplayFleet
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.recordings.recording_writer import LineFile, Recorder
+from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 
 SPEC = BoxSpec(name="a", host="h")
 

@@ -21,7 +21,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.store import Batch, History, Metering
 from rgt_tui.store import spending as metering_module
-from tests.unit.fleet.test_board import World
+from tests.unit.fleet.test_publisher import World
 
 
 class Work:

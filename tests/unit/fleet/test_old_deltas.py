@@ -7,11 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import recording
-from rgt_tui.fleet.old_deltas import DELTA, RecordedFrames
-from rgt_tui.fleet.recording import Entry
-from rgt_tui.fleet.tape import Tape
 from rgt_tui.model.protocol import Hello, Sample
+from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings.recording_lines import Entry
+from rgt_tui.recordings.recording_reader import DELTA, RecordedFrames, RecordingReader
 from rgt_tui.ssh.channel import FrameReader
 
 OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "differences.jsonl.gz"
@@ -20,12 +19,12 @@ OLD = Path(__file__).parents[2] / "fixtures" / "recordings" / "differences.jsonl
 
 def samples(box: str) -> tuple[list[Sample], int]:
     """The samples of a box of the recording, and how many of them were differences."""
-    tape, reader, found, deltas = Tape(OLD), RecordedFrames(), [], 0
+    tape, reader, found, deltas = RecordingReader(OLD), RecordedFrames(), [], 0
     for entry in iter(lambda: tape.read(1), []):
         assert isinstance(entry[0], Entry)
         if entry[0].box != box:
             continue
-        line = recording.wire_of(entry[0])
+        line = recording_lines.wire_of(entry[0])
         assert line is not None
         frame = reader.read(line)
         deltas += line.startswith(DELTA)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from rgt_tui.fleet.playback import FULL, PlaybackClock
+from rgt_tui.recordings.replay_fleet import FULL, PlaybackClock
 
 
 class Real:

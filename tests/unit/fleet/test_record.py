@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import record as module
-from rgt_tui.fleet.record import LineFile, Recorder, RecordFailed
-from rgt_tui.fleet.tape import Tape
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.recordings import recording_writer as module
+from rgt_tui.recordings.recording_reader import RecordingReader
+from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
 
 LINE = b'{"t":"sample","boot":"b","seq":1,"at":1.0,"x":"%s"}' % (b"x" * 1000)
 
@@ -57,7 +57,7 @@ async def test_a_disk_that_cannot_even_be_cut_back_is_said(recorder: Recorder, t
     recorder.tap("a", 2.0, LINE)
     path = tmp_path / "r.jsonl"
     assert await ended(recorder) == f"{path} ends here: the disk is full. What it holds can be replayed"
-    Tape(path).close()
+    RecordingReader(path).close()
 
 
 async def test_a_fault_of_rgt_ends_it_too(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,18 +10,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import recording, stage
-from rgt_tui.fleet.playback import FULL
-from rgt_tui.fleet.record import LineFile, Recorder, RecordFailed
-from rgt_tui.fleet.recording import Entry, RecordingError
-from rgt_tui.fleet.replay import ReplayFleet
+from rgt_tui.fleet import publisher
 from rgt_tui.fleet.source import GateClosed
-from rgt_tui.fleet.tape import Tape
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.protocol import Hello
+from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings.recording_lines import Entry, RecordingError
+from rgt_tui.recordings.recording_reader import RecordingReader
+from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
+from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 
 START = 1000.0
 SPEC = BoxSpec(
@@ -36,12 +36,12 @@ replace = msgspec.structs.replace
 
 def hello(at: float = START, pid: int = 1) -> bytes:
     frame = Hello(proto=1, agent="0" * 16, boot="b", host="h", python="3", pid=pid, at=at)
-    return recording.frame("a", at, msgspec.json.encode(frame))
+    return recording_lines.frame("a", at, msgspec.json.encode(frame))
 
 
 def sample(at: float, seq: int, box_at: float | None = None) -> bytes:
     there = at if box_at is None else box_at
-    return recording.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode())
+    return recording_lines.frame("a", at, f'{{"t":"sample","boot":"b","seq":{seq},"at":{there}}}'.encode())
 
 
 def samples(count: int) -> list[bytes]:
@@ -49,7 +49,7 @@ def samples(count: int) -> list[bytes]:
 
 
 def written(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(recording.header([SPEC], START) + b"".join(lines))
+    path.write_bytes(recording_lines.header([SPEC], START) + b"".join(lines))
     return path
 
 
@@ -77,8 +77,11 @@ async def test_what_no_frame_says_is_recorded_as_well(tmp_path: Path) -> None:
     before = BoxState(spec=SPEC, link=Link.LIVE)
     lost = replace(before, link=Link.UNREACHABLE, reason="ssh: reset", since=START + 2.5, retry_at=START + 4)
     stopped = replace(lost, meter=Meter(lifecycle=Lifecycle.STOPPED, at=START + 3), limited=("no SFTP",))
-    changes = [recording.change(before, lost, START + 2.6), recording.change(lost, stopped, START + 3.1)]
-    assert recording.change(stopped, stopped, START + 9) is None
+    changes = [
+        recording_lines.change(before, lost, START + 2.6),
+        recording_lines.change(lost, stopped, START + 3.1),
+    ]
+    assert recording_lines.change(stopped, stopped, START + 9) is None
     lines = [line for line in changes if line is not None]
     fleet = await played(written(tmp_path / "r", hello(), *samples(2), *lines))
     again = fleet.state.boxes[0]
@@ -94,7 +97,7 @@ async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
     one = BoxState(spec=SPEC, link=Link.LIVE)
     states = [one, replace(one, interval=5.0), replace(one, interval=None)]
     pairs = itertools.pairwise(states)
-    lines = [recording.change(old, new, START + 1) or b"" for old, new in pairs]
+    lines = [recording_lines.change(old, new, START + 1) or b"" for old, new in pairs]
     for count, interval in ((1, 5.0), (2, None)):
         fleet = await played(written(tmp_path / f"r{count}", hello(), *lines[:count]))
         assert fleet.state.boxes[0].interval == interval
@@ -102,7 +105,7 @@ async def test_an_interval_that_was_asked_for_is_kept(tmp_path: Path) -> None:
 
 async def test_a_line_of_the_wire_that_was_no_frame_counts_as_it_did(tmp_path: Path) -> None:
     bad = [b"not json", b'{"t":"unknown"}', b"\xff\xfe", b'{"t":"delta","seq":9,"at":1}']
-    lines = [recording.frame("a", START, line) for line in bad]
+    lines = [recording_lines.frame("a", START, line) for line in bad]
     fleet = await played(written(tmp_path / "r", hello(), *lines, *samples(1)))
     assert fleet.state.boxes[0].counters.bad_frames == len(bad)
     assert fleet.skipped == []
@@ -134,7 +137,7 @@ async def test_a_last_line_without_its_line_feed_is_as_good_as_any(tmp_path: Pat
 
 
 async def test_a_compressed_recording_that_was_cut_off_plays_up_to_there(tmp_path: Path) -> None:
-    whole = gzip.compress(recording.header([SPEC], START) + hello() + b"".join(samples(2000)), 6)
+    whole = gzip.compress(recording_lines.header([SPEC], START) + hello() + b"".join(samples(2000)), 6)
     path = tmp_path / "r.gz"
     path.write_bytes(whole[: len(whole) // 2])
     fleet = await played(path)
@@ -187,11 +190,11 @@ HOUR = 3600.0
 
 
 def set_by(moved: float, at: float) -> list[bytes]:
-    return [recording.clock_set(name, at, moved) for name in ("a", "b")]
+    return [recording_lines.clock_set(name, at, moved) for name in ("a", "b")]
 
 
 def two(path: Path, *lines: bytes) -> Path:
-    path.write_bytes(recording.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines))
+    path.write_bytes(recording_lines.header([SPEC, replace(SPEC, name="b")], START) + b"".join(lines))
     return path
 
 
@@ -270,7 +273,7 @@ async def test_the_recorder_says_that_the_clock_was_set_before_anything_by_the_n
     now[0] -= HOUR
     recorder.published(FleetState(at=now[0]), ())
     await recorder.close()
-    items = [item for item in Tape(tmp_path / "r").read() if isinstance(item, Entry)]
+    items = [item for item in RecordingReader(tmp_path / "r").read() if isinstance(item, Entry)]
     moved = [round(item.set.moved) if item.set is not None else None for item in items]
     assert moved == [HOUR, HOUR, None, -HOUR, -HOUR]
     assert [item.box for item in items] == ["a", "b", "b", "a", "b"]
@@ -282,7 +285,7 @@ async def test_a_fault_of_a_diagnosis_is_said_and_the_replay_ends_all_the_same(
     def fail(*_: object) -> None:
         raise KeyError("inodes")
 
-    monkeypatch.setattr(stage, "diagnose", fail)
+    monkeypatch.setattr(publisher, "diagnose", fail)
     seen, fleet = await seen_by(written(tmp_path / "r", hello(), *samples(3)))
     assert fleet.faults == ("looking at a failed: KeyError: 'inodes'; this is a fault of rgt",)
     assert list(fleet.faults) == [text for text in seen.events if "fault of rgt" in text]
@@ -295,7 +298,7 @@ async def test_a_recording_that_cannot_be_read_on_is_over(
     fleet = ReplayFleet(written(tmp_path / "r", hello()), speed=FULL, loop=True)
     shown: list[FleetState] = []
     fleet.subscribe(shown.append)
-    monkeypatch.setattr(Tape, "close", lambda _: (tmp_path / "r").unlink())
+    monkeypatch.setattr(RecordingReader, "close", lambda _: (tmp_path / "r").unlink())
     await fleet.start()
     await asyncio.wait_for(fleet.over.wait(), 90)
     monkeypatch.undo()
@@ -346,10 +349,10 @@ async def test_a_replay_refuses_every_billing_action(tmp_path: Path) -> None:
 
 
 def test_nothing_of_this_computer_is_in_the_header() -> None:
-    text = recording.header([SPEC], START).decode()
+    text = recording_lines.header([SPEC], START).decode()
     for secret in ("/home/me", "MY_KEY", "http://x"):
         assert secret not in text
-    assert recording.read_header(text.encode(), "r").boxes[0].provider == ProviderRef("runpod", "pod")
+    assert recording_lines.read_header(text.encode(), "r").boxes[0].provider == ProviderRef("runpod", "pod")
 
 
 def test_a_recording_never_replaces_a_file(tmp_path: Path) -> None:

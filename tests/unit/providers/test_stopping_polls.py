@@ -55,6 +55,9 @@ class Answers:
     def tiers(self, instance: str) -> dict[str, str]:
         return {}
 
+    async def close(self) -> None:
+        pass
+
 
 async def phases(
     provider: Answers,

@@ -1,0 +1,248 @@
+"""Publishes the fleet: a few times a second one immutable state, made of what has changed since the last one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.attention import size
+from rgt_tui.fleet.changes import between
+from rgt_tui.fleet.guarded import Faults
+from rgt_tui.fleet.observe import Keeper, Observer
+from rgt_tui.fleet.pace import Pace
+from rgt_tui.fleet.questions import Questions
+from rgt_tui.fleet.reduce import replace
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.triage import diagnose
+
+PUBLISH_SECONDS = 0.1
+SLICE_SECONDS = 0.006
+"""So long the loop is held at a time by what has come, for instance when a hundred boxes send their past."""
+BEHIND_SECONDS = 0.002
+"""Between two slices."""
+LOOK_SECONDS = 1.0
+"""So often it is asked which boxes have to be judged again although nothing came from them."""
+EVENTS = 200
+
+
+class Session(Protocol):
+    """One box, watched or replayed."""
+
+    state: BoxState
+
+    def take_in(self, until: float) -> bool:
+        """Take in what has come, until then (monotonic clock); return whether something still waits."""
+        ...
+
+
+class Publisher:
+    """Publishes the states of all sessions. A fault in what looks at them is said, and ends nothing.
+
+    Args:
+        clock: Epoch seconds; the recording's for what is replayed.
+        questions: What waits for a person.
+        alerting: Keeps the alerts.
+        observers: Told of every state and every event.
+
+    Attributes:
+        state: The newest published state.
+        sessions: Box → session, in the order of the fleet file; set before anything is published.
+        faults: Faults of rgt, in words.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        questions: Questions,
+        alerting: Alerting,
+        observers: Sequence[Observer],
+    ) -> None:
+        self.state = FleetState(at=clock())
+        self.sessions: Mapping[str, Session] = {}
+        self.faults: list[str] = []
+        self._clock = clock
+        self._questions = questions
+        self._alerting = alerting
+        self._observers = tuple(observers)
+        self._keepers = tuple(item for item in self._observers if isinstance(item, Keeper))
+        self._subscribers: list[Callable[[FleetState], None]] = []
+        self._published: dict[str, BoxState] = {}
+        self._order: dict[str, int] = {}
+        self._pace = Pace(size(1).look)
+        self._changed: dict[str, None] = {}
+        """Boxes that have something new, the longest waiting first."""
+        self._ready: set[str] = set()
+        """Those of them from which all has been taken in."""
+        self._events: list[FleetEvent] = []
+        """What is to be said with the next state."""
+        self._fault = Faults(self._failed).tell
+        self._dirty = asyncio.Event()
+
+    def fill(
+        self,
+        sessions: Mapping[str, Session],
+        *,
+        look: float | None = None,
+        alerting: Alerting | None = None,
+    ) -> None:
+        """Begin with these boxes.
+
+        Args:
+            sessions: By name.
+            look: Seconds between two looks at one of them for findings and alerts; None = by how many there are.
+            alerting: Keeps the alerts from now on; None = who kept them before.
+        """
+        self.sessions = sessions
+        self._order = {name: place for place, name in enumerate(sessions)}
+        self._pace = Pace(size(len(sessions)).look if look is None else look)
+        self._alerting = alerting or self._alerting
+        self._changed.clear()
+        self._ready.clear()
+        self.restart()
+
+    def restart(self) -> None:
+        """Take the boxes as they are now for what has been shown: what an earlier rgt left is no news."""
+        self._published = {name: session.state for name, session in self.sessions.items()}
+        self.state = FleetState(boxes=tuple(self._published.values()), at=self._clock())
+
+    def subscribe(self, callback: Callable[[FleetState], None]) -> Callable[[], None]:
+        """Call `callback` with every new state; return the way to stop."""
+        self._subscribers.append(callback)
+        return lambda: self._subscribers.remove(callback) if callback in self._subscribers else None
+
+    def wake(self) -> None:
+        """There is something to publish that no box tells."""
+        self._dirty.set()
+
+    def touched(self, box: str) -> None:
+        """A box's state is another one."""
+        self._changed[box] = None
+        self._dirty.set()
+
+    def say(self, text: str, level: str = "info", at: float | None = None) -> None:
+        """Say something that concerns no single box; `at` is the client clock."""
+        self._events.append(
+            FleetEvent(at=self._clock() if at is None else at, box="", text=text, level=level)
+        )
+        self._dirty.set()
+
+    def fail(self, doing: str, error: Exception) -> None:
+        """Say a fault of rgt."""
+        self._fault(doing, error)
+
+    def _failed(self, text: str, level: str) -> None:
+        self.faults.append(text)
+        self.say(text, level)
+
+    async def run(self) -> None:
+        """Publish until cancelled."""
+        while True:
+            if not self._changed:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._dirty.wait()
+            until = time.monotonic() + PUBLISH_SECONDS
+            while self._changed and time.monotonic() < until:
+                self._take_in(SLICE_SECONDS)
+                if self._changed:
+                    await asyncio.sleep(BEHIND_SECONDS)
+            try:
+                if self._dirty.is_set() or self._ready or self._waits():
+                    self._publish(self._clock())
+            except Exception as error:
+                self._fault("publishing", error)
+            if not self._changed:
+                await asyncio.sleep(PUBLISH_SECONDS)
+
+    def _waits(self) -> bool:
+        return self._alerting.waits(self._clock()) or bool(self._pace.late(time.monotonic()))
+
+    def publish(self, now: float | None = None, *, show: bool = True) -> None:
+        """Take in all that has come, look at what has changed, and hand the new state to everyone.
+
+        Args:
+            now: Client clock; None = as it stands.
+            show: The subscribers are told, too, and not only the observers.
+        """
+        self._take_in(float("inf"))
+        self._publish(self._clock() if now is None else now, show=show)
+
+    def _publish(self, now: float, *, show: bool = True) -> None:
+        self._dirty.clear()
+        tick = time.monotonic()
+        events, self._events = self._events, []
+        for keeper in self._keepers:
+            events += keeper.news()
+        events += self._alerting.news()
+        changed = self._look(events, now, tick)
+        self.state = FleetState(
+            boxes=tuple(self._published.values()),
+            events=(*self.state.events, *events)[-EVENTS:],
+            at=now,
+            questions=self._questions.open,
+            alerts=self._alerting.alerts,
+            spend=next((keeper.spend for keeper in self._keepers), None),
+        )
+        for observer in self._observers:
+            try:
+                observer.published(self.state, changed)
+                if events:
+                    observer.happened(tuple(events))
+            except Exception as error:
+                self._fault(type(observer).__name__, error)
+        if show:
+            self.show()
+
+    def show(self) -> None:
+        """Show the newest state."""
+        for callback in list(self._subscribers):
+            try:
+                callback(self.state)
+            except Exception as error:
+                self._fault("showing the fleet", error)
+
+    def _take_in(self, seconds: float) -> None:
+        """Take in what boxes have sent, for so long at most; who has more has its next turn after the others."""
+        until = time.monotonic() + seconds
+        for name in tuple(self._changed):
+            waits = self.sessions[name].take_in(until)
+            del self._changed[name]
+            if waits:
+                self._changed[name] = None
+            self._ready.add(name)
+            if time.monotonic() > until:
+                break
+
+    def _look(
+        self, events: list[FleetEvent], now: float, tick: float
+    ) -> tuple[tuple[BoxState, BoxState], ...]:
+        """Bring the published states up to date; return what has changed, as pairs (old, new)."""
+        late = self._alerting.late(now) | self._pace.late(tick)
+        names, self._ready = self._ready | late, set()
+        changed = []
+        for name in sorted(names, key=self._order.__getitem__):
+            session, old = self.sessions[name], self._published[name]
+            told: list[FleetEvent] = []
+            if self._pace.due(old, session.state, tick, at_once=name in late):
+                session.state, told = self._judged(session.state, old, now)
+            if session.state is not old:
+                events += [*between(old, session.state, now), *told]
+                changed.append((old, session.state))
+                self._published[name] = session.state
+        return tuple(changed)
+
+    def _judged(self, box: BoxState, old: BoxState, now: float) -> tuple[BoxState, list[FleetEvent]]:
+        """Return a box with its findings and alerts, and what began or ended, in words."""
+        try:
+            findings = diagnose(box, now, old.findings)
+            if findings != box.findings:
+                box = replace(box, findings=findings)
+            return self._alerting.judged(box, now)
+        except Exception as error:
+            self._fault(f"looking at {box.spec.name}", error)
+            return box, []

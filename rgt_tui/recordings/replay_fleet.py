@@ -1,0 +1,397 @@
+"""A recording as a fleet: the same reducers, the same words, another clock."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.engine import BaseFleet
+from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.observe import Observer
+from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.source import GateClosed
+from rgt_tui.fleet.waking import JUMP_SECONDS, Jump, shifted
+from rgt_tui.model.alert import AlertSettings
+from rgt_tui.model.box import BoxSpec, BoxState
+from rgt_tui.model.evidence import Review, StopProgress, Verb
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Hello
+from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings.recording_lines import Entry
+from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped
+
+FULL = math.inf
+"""The speed that waits for nothing."""
+
+
+class PlaybackClock:
+    """Maps our time to the recording's.
+
+    Args:
+        start: The recording's time at which it begins.
+        speed: Its seconds per one of ours.
+        real: Our clock, seconds; any that runs evenly.
+    """
+
+    def __init__(self, start: float, speed: float, real: Callable[[], float] = time.monotonic) -> None:
+        self._real = real
+        self._speed = speed
+        self._held = False
+        self._ceiling = start
+        self._anchor = (real(), start)
+        self._changed = asyncio.Event()
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording per one of ours."""
+        return self._speed
+
+    @property
+    def held(self) -> bool:
+        """True while it stands still."""
+        return self._held
+
+    def now(self) -> float:
+        """The recording's time; not later than the next thing that is to be shown."""
+        real, then = self._anchor
+        if self._held or self._speed == FULL:
+            return then
+        return min(self._ceiling, then + (self._real() - real) * self._speed)
+
+    def set_speed(self, speed: float) -> None:
+        """Go on with another speed.
+
+        Raises:
+            ValueError: it is not above 0.
+        """
+        if not speed > 0:
+            raise ValueError("a speed must be above 0; hold the clock instead")
+        self._stay(self.now())
+        self._speed = speed
+        self._changed.set()
+
+    def hold(self, held: bool) -> None:
+        """Stand still, or go on."""
+        self._stay(self.now())
+        self._held = held
+        self._changed.set()
+
+    def jump(self, to: float) -> None:
+        """Be at another time at once."""
+        self._ceiling = to
+        self._stay(to)
+
+    async def reach(self, at: float) -> None:
+        """Wait until the recording's time is `at`; at once for what is past."""
+        self._ceiling = max(self._ceiling, at)
+        while self._held or self.now() < at:
+            if not self._held and self._speed == FULL:
+                self._stay(at)
+                return
+            self._changed.clear()
+            left = None if self._held else (at - self.now()) / self._speed
+            try:
+                await asyncio.wait_for(self._changed.wait(), left)
+            except TimeoutError:
+                if not self._held:
+                    self._stay(at)
+                    return
+
+    def _stay(self, at: float) -> None:
+        self._anchor = (self._real(), at)
+
+
+SHOW_SECONDS = 0.1
+"""Of our time: more states are not shown."""
+PUBLISH_SECONDS = 0.1
+"""Of the recording's time: what happened within it is one state, as it was for who watched."""
+QUIET_SECONDS = 600.0
+"""Of the recording's time: where nothing came for so long, as while the computer slept, nobody is kept waiting."""
+NO_ACTION = "this is a replay: nothing can be done to its boxes"
+
+
+class ReplayedBox:
+    """One box of a recording: its entries into its state, as a session does with what comes over the wire."""
+
+    def __init__(self, spec: BoxSpec, profile: Profile, started: float) -> None:
+        self.state = BoxState(spec=spec, since=started)
+        self._reader = RecordedFrames()
+        self._intake = Intake(spec, profile)
+
+    def take(self, entry: Entry) -> None:
+        """Take in an entry."""
+        if entry.set is not None:
+            self.state = recording_lines.changed(self.state, entry.set)
+        line = recording_lines.wire_of(entry)
+        if line is None:
+            return
+        try:
+            frame = self._reader.read(line)
+        except (ValueError, RecursionError):  # it was none when it came, either
+            counters = self.state.counters
+            self.state = replace(self.state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
+            return
+        if isinstance(frame, Hello):
+            self._reader = RecordedFrames()  # a channel of its own begins
+        try:
+            self.state = self._intake.take(self.state, frame, entry.at)
+        except Exception:  # as a session does: it is left out and counted
+            self.state = self._intake.give_up(self.state, frame)
+
+    def take_in(self, until: float) -> bool:
+        """Nothing waits: what was recorded is taken in entry by entry."""
+        return False
+
+
+def _profile_of(spec: BoxSpec) -> Profile:
+    """Return the profile of a box; the general one where it is of the one who recorded."""
+    try:
+        return load_profile(spec.profile)
+    except ProfileError:
+        return load_profile("generic-ssh")
+
+
+class ReplayFleet(BaseFleet):
+    """A `FleetSource` over a recording; every time in its states is the recording's, and so is `now`.
+
+    Args:
+        path: The file.
+        speed: Seconds of the recording per second; `playback.FULL` waits for nothing.
+        skip: Seconds of the recording that are taken in at once, without being shown.
+        loop: Begin again at the end.
+        observers: Told of every state and every event, as a running fleet's are; closed by `stop`.
+
+    Raises:
+        RecordingError: it cannot be read, or is no recording.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        speed: float = 1.0,
+        skip: float = 0.0,
+        loop: bool = False,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.path = path
+        self.over = asyncio.Event()
+        """Set when there is nothing more to come; never while it loops."""
+        self.skipped: list[Skipped] = []
+        """Lines that could not be used, of this round."""
+        self._file = RecordingReader(path)
+        self._skip = skip
+        self._loop = loop
+        self._playback = PlaybackClock(self._file.header.started, speed)
+        profiles = {spec.name: _profile_of(spec) for spec in self._file.header.boxes}
+        clock = self._playback.now
+        super().__init__(profiles, clock, Alerting(AlertSettings(), clock=clock), observers)
+        self._boxes: dict[str, ReplayedBox] = {}
+        self._shown_at = 0.0
+        self._set_by = 0.0
+        """By how much the recording's clock has been set so far."""
+        self._set_at: float | None = None
+        """By its new time, when that was last."""
+        self._rewind()
+
+    # What a front end may ask.
+
+    def focus(self, box: str | None) -> None:
+        """Nothing: what was recorded was."""
+
+    def look(self, looking: bool) -> None:
+        """Nothing is sampled here."""
+
+    def follow(self, box: str, path: str) -> None:
+        """Nothing."""
+
+    def pause(self, box: str, paused: bool) -> None:
+        """Nothing; the whole replay is held by `hold`."""
+
+    def retry(self, box: str) -> None:
+        """Nothing."""
+
+    def set_interval(self, box: str, seconds: float | None) -> None:
+        """Nothing."""
+
+    def mute(self, box: str, alert: str, seconds: float | None) -> None:
+        """Nothing."""
+
+    async def review(self, box: str, verb: Verb) -> Review:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((NO_ACTION,))
+
+    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((NO_ACTION,))
+        yield  # pragma: no cover - makes it the iterator that it is said to be
+
+    # How it is played.
+
+    @property
+    def started(self) -> float:
+        """The recording's time at its beginning."""
+        return self._file.header.started
+
+    @property
+    def position(self) -> float:
+        """Seconds since its beginning."""
+        return self.now() - self.started - self._set_by
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What rgt failed at while it played, in words."""
+        return tuple(self._publisher.faults)
+
+    @property
+    def speed(self) -> float:
+        """Seconds of the recording per second."""
+        return self._playback.speed
+
+    @property
+    def held(self) -> bool:
+        """True while it stands still."""
+        return self._playback.held
+
+    def hold(self, held: bool) -> None:
+        """Stand still, or go on."""
+        self._playback.hold(held)
+
+    def set_speed(self, speed: float) -> None:
+        """Go on with another speed.
+
+        Raises:
+            ValueError: it is not above 0.
+        """
+        self._playback.set_speed(speed)
+
+    async def start(self) -> None:
+        """Begin to play."""
+        self._begin({"playing the recording": self._play})
+
+    def _closers(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        return (self._close,)
+
+    async def _close(self) -> None:
+        self._file.close()
+
+    async def _play(self) -> None:
+        try:
+            await self._once()
+            while self._loop:
+                await asyncio.sleep(SHOW_SECONDS)  # an empty recording must not spin
+                self._file.close()
+                self._file = await asyncio.to_thread(RecordingReader, self.path)
+                self._rewind()
+                await self._once()
+        except Exception as error:
+            self._publisher.fail("playing the recording", error)
+            self._finish()
+        self.over.set()
+
+    def _rewind(self) -> None:
+        header = self._file.header
+        self.skipped = []
+        self._set_by, self._set_at = 0.0, None
+        self._playback.jump(header.started)
+        self._boxes = {
+            spec.name: ReplayedBox(spec, self._profiles[spec.name], header.started) for spec in header.boxes
+        }
+        # Nobody is told of the alerts of the round before.
+        self._publisher.fill(self._boxes, look=0.0, alerting=Alerting(AlertSettings(), clock=self._clock))
+
+    def _publish(self, now: float, *, show: bool = False) -> None:
+        """Publish; show it, unless something was shown just now."""
+        show = show or time.monotonic() - self._shown_at >= SHOW_SECONDS
+        if show:
+            self._shown_at = time.monotonic()
+        self._publisher.publish(now, show=show)
+
+    def _finish(self) -> None:
+        """Publish and show the last state, and what was said in doing so."""
+        faults = len(self.faults)
+        self._publish(self.now(), show=True)
+        if len(self.faults) > faults:
+            self._publish(self.now(), show=True)
+
+    async def _once(self) -> None:
+        group = last = self.started
+        dirty = False
+        while items := await asyncio.to_thread(self._file.read):
+            for item in items:
+                if isinstance(item, Skipped):
+                    self._leave_out(item)
+                    continue
+                moved = self._moved(item, group)
+                later = bool(moved) or item.at > group + PUBLISH_SECONDS
+                if dirty and (later or (item.set is not None and item.set.link is not None)):
+                    self._publish(last)  # a link that comes and goes was seen to come
+                    dirty = False
+                if moved:
+                    last = self._set_clock(item, moved)
+                elif later:
+                    await self._reach(item.at, group)
+                if later:
+                    group = item.at
+                self._boxes[item.box].take(item)
+                self._publisher.touched(item.box)
+                last, dirty = max(last, item.at), True
+            await asyncio.sleep(0)
+        self._playback.jump(max(last, self.now()))
+        self._finish()
+
+    def _moved(self, item: Entry, group: float) -> float:
+        """Return by how much the clock was set right before an entry; 0 where it goes on as before.
+
+        Every box has a line that says so, all of one time. In older recordings a time that goes back is the sign.
+        """
+        if item.set is not None and item.set.moved:
+            return item.set.moved if item.at != self._set_at else 0.0
+        return item.at - group if item.at < group - JUMP_SECONDS else 0.0
+
+    def _set_clock(self, item: Entry, moved: float) -> float:
+        """Go on by the clock as it was set; return its time."""
+        self._set_by += moved
+        self._set_at = item.at
+        self._playback.jump(item.at)
+        self._publisher.say(Jump(moved=moved).words, "warn", item.at)
+        if item.set is None or not item.set.moved:
+            for name, box in self._boxes.items():  # no line of theirs says so
+                box.state = shifted(box.state, moved)
+                self._publisher.touched(name)
+        return item.at
+
+    async def _reach(self, at: float, before: float) -> None:
+        """Let time pass up to `at`; what nobody wants to wait for passes at once."""
+        if at - self._set_by < self.started + self._skip:
+            self._playback.jump(max(at, self.now()))
+            return
+        if self._waits(at):
+            self._shown_at = time.monotonic()
+            self._publisher.show()
+        if at - before > QUIET_SECONDS:
+            self._publisher.say(f"nothing was recorded for {at - before:.0f} s", "warn", at)
+            self._playback.jump(at)
+        else:
+            await self._playback.reach(at)
+
+    def _leave_out(self, item: Skipped) -> None:
+        self.skipped.append(item)
+        self._publisher.say(f"{self.path.name}: {item}", "warn")
+
+    def _waits(self, until: float) -> bool:
+        """Tell whether nothing will be shown for a while: then what was published last must be seen."""
+        return self._playback.held or (until - self.now()) / self._playback.speed > SHOW_SECONDS

@@ -1,0 +1,172 @@
+"""What the fleet shows: only what changed is looked at, and a fault in what looks is said and ends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import publisher as module
+from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet.collector import collect_less
+from rgt_tui.fleet.publisher import Publisher
+from rgt_tui.fleet.questions import Questions
+from rgt_tui.fleet.session import BoxSession
+from rgt_tui.fleet.turns import Turns
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import AgentBundle
+
+replace = msgspec.structs.replace
+
+
+class World:
+    """A publisher over sessions that do not run; their states are set by hand."""
+
+    def __init__(self, names: tuple[str, ...] = ("a", "b"), observers: tuple[Watcher, ...] = ()) -> None:
+        self.now = 1000.0
+        clock: Callable[[], float] = lambda: self.now  # noqa: E731
+        self.publisher = Publisher(
+            clock, Questions(clock, lambda: None, attended=False), Alerting(clock=clock), observers
+        )
+        bundle, profile = AgentBundle(b"", "", ""), load_profile("generic-ssh")
+        self.sessions = {
+            name: BoxSession(
+                BoxSpec(name=name, host="h"), profile, bundle, Turns(), clock, self.publisher.touched
+            )
+            for name in names
+        }
+        self.publisher.fill(self.sessions)
+
+    def put(self, name: str, **changes: object) -> None:
+        session = self.sessions[name]
+        session.state = replace(session.state, **changes)
+        self.publisher.touched(name)
+
+
+class Watcher:
+    """An observer."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+        self.changed: list[list[str]] = []
+        self.events: list[FleetEvent] = []
+
+    def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        if self.fails:
+            raise OSError("no room")
+        self.changed.append([new.spec.name for _, new in changed])
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        self.events += events
+
+    async def close(self) -> None:
+        pass
+
+
+def test_only_the_boxes_that_changed_are_told_of_in_the_order_of_the_file() -> None:
+    watcher = Watcher()
+    world = World(("c", "a", "b"), (watcher,))
+    world.publisher.publish()
+    watcher.changed.clear()
+    world.put("b", link=Link.LIVE)
+    world.put("c", link=Link.LIVE)
+    world.publisher.publish()
+    world.publisher.publish()
+    assert watcher.changed == [["c", "b"], []]
+    assert [box.spec.name for box in world.publisher.state.boxes] == ["c", "a", "b"]
+
+
+def test_a_box_that_does_not_change_costs_no_diagnosis(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[str] = []
+
+    def look(box: BoxState, *_: object) -> tuple[()]:
+        looked.append(box.spec.name)
+        return ()
+
+    monkeypatch.setattr(module, "diagnose", look)
+    world = World(tuple(f"box{n}" for n in range(50)))
+    world.put("box7", link=Link.LIVE)
+    world.publisher.publish()
+    assert looked == ["box7"]
+
+
+def test_a_fault_of_a_diagnosis_is_said_once_and_the_state_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> tuple[()]:
+        raise KeyError("inodes")
+
+    monkeypatch.setattr(module, "diagnose", fail)
+    watcher = Watcher()
+    world = World(observers=(watcher,))
+    for reason in ("1", "2", "3"):
+        world.put("a", link=Link.UNREACHABLE if reason == "2" else Link.LIVE, reason=reason)
+        world.publisher.publish()
+        assert world.publisher.state.boxes[0].reason == reason
+    world.publisher.publish()
+    said = [event.text for event in watcher.events if "fault of rgt" in event.text]
+    assert said == ["looking at a failed: KeyError: 'inodes'; this is a fault of rgt"]
+
+
+def test_an_observer_that_fails_takes_no_other_with_it() -> None:
+    fails, works = Watcher(fails=True), Watcher()
+    world = World(observers=(fails, works))
+    shown: list[FleetState] = []
+    world.publisher.subscribe(lambda state: 1 / 0)  # type: ignore[arg-type]
+    world.publisher.subscribe(shown.append)
+    world.put("a", link=Link.LIVE)
+    world.publisher.publish()
+    world.publisher.publish()
+    assert works.changed[0] == ["a"]
+    assert len(shown) == 2
+    texts = " ".join(event.text for event in works.events)
+    assert "Watcher failed: OSError: no room" in texts
+    assert "showing the fleet failed: ZeroDivisionError" in texts
+
+
+async def test_it_publishes_by_itself_when_something_changes() -> None:
+    world = World()
+    reached = asyncio.Event()
+    world.publisher.subscribe(lambda state: reached.set() if state.boxes[1].link is Link.LIVE else None)
+    running = asyncio.create_task(world.publisher.run())
+    world.put("b", link=Link.LIVE)
+    async with asyncio.timeout(90):
+        await reached.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+def test_a_small_fleet_leaves_the_collector_alone() -> None:
+    import gc
+
+    before = gc.get_threshold(), gc.get_freeze_count()
+    collect_less(30)()
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
+    undo = collect_less(31)
+    assert gc.get_threshold() != before[0]
+    undo()
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before[0], 0)
+
+
+def test_a_box_that_talks_without_end_has_its_turn_after_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, taken = World(("talks", "b", "c")), []
+
+    def take_in(self: BoxSession, until: float = 0.0) -> bool:
+        taken.append(self.state.spec.name)
+        return self.state.spec.name == "talks" and len(taken) < 6
+
+    monkeypatch.setattr(BoxSession, "take_in", take_in)
+    for name in world.sessions:
+        world.put(name)
+    world.publisher._take_in(0.0)  # a turn for one of them
+    assert taken == ["talks"]
+    world.publisher._take_in(0.0)
+    world.publisher._take_in(0.0)
+    world.publisher._take_in(0.0)
+    assert taken == ["talks", "b", "c", "talks"]
+    world.publisher._take_in(10.0)
+    world.publisher._take_in(10.0)
+    world.publisher._take_in(10.0)
+    assert taken == ["talks", "b", "c", "talks", "talks", "talks"]
