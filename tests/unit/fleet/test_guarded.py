@@ -170,7 +170,9 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
         return answer
 
     monkeypatch.setattr(waking, "jump", jump)
-    fleet = engine.Fleet([BoxSpec(name="a", host="127.0.0.1", port=1)], audit=tmp_path / "audit")
+    fleet = engine.Fleet(
+        [BoxSpec(name="a", host="127.0.0.1", port=1, ssh_config="none")], audit=tmp_path / "audit"
+    )
     said = asyncio.Event()
     fleet.subscribe(lambda state: said.set() if "moved by +7 s" in str(state.events) else None)
     await fleet.start()
