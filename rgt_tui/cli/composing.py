@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.alerts import statefile
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.engine import Fleet
 from rgt_tui.fleet.memory import Memory
 from rgt_tui.fleet.observe import Observer, Tap
 from rgt_tui.gate import audit
+from rgt_tui.health import mutes
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.hostkeys.policy import Policy
@@ -109,7 +109,7 @@ def _is_trusted(specs: Sequence[BoxSpec]) -> bool:
 
 
 def _alerts_file(specs: Sequence[BoxSpec]) -> Path | None:
-    return statefile.default_path(os.environ) if _is_trusted(specs) else None
+    return mutes.default_path(os.environ) if _is_trusted(specs) else None
 
 
 def _policy(accept_new_host_keys: bool) -> Policy:

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from rgt_tui.alerts import Assessment, assess
+from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxState, Health, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean

@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rgt_tui.alerts.mute import Mute
-    from rgt_tui.alerts.statefile import Stored
+    from rgt_tui.health.mutes import Mute, Stored
     from rgt_tui.model.box import BoxSpec
 
 USUAL_S = 3600.0
@@ -62,7 +61,7 @@ def add_mute(subparsers: Subparsers) -> None:
 
 def kinds(**_: object) -> list[str]:
     """Return all kinds of alert, for a shell."""
-    from rgt_tui.alerts.rules import BY_ID
+    from rgt_tui.health.conditions import BY_ID
 
     return list(BY_ID)
 
@@ -72,11 +71,10 @@ def run_mute(arguments: argparse.Namespace) -> int:
     import os
     import time
 
-    from rgt_tui.alerts.mute import EVERYTHING, put
-    from rgt_tui.alerts.statefile import default_path, key_of, load
     from rgt_tui.cli.opening import chosen, open_fleet
     from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.fleet_file import FleetFileError
+    from rgt_tui.health.mutes import EVERYTHING, default_path, key_of, load, put
 
     path, now = default_path(os.environ), time.time()
     try:
@@ -111,8 +109,8 @@ def _known(what: str) -> str:
     """
     from difflib import get_close_matches
 
-    from rgt_tui.alerts.rules import BY_ID
     from rgt_tui.fleet.fleet_file import FleetFileError
+    from rgt_tui.health.conditions import BY_ID
 
     kind = what.partition(":")[0]
     if kind not in BY_ID:
@@ -125,7 +123,7 @@ def _known(what: str) -> str:
 def _changed(path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float) -> Stored:
     import msgspec
 
-    from rgt_tui.alerts.statefile import update
+    from rgt_tui.health.mutes import update
 
     return update(path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now)
 
@@ -134,8 +132,7 @@ def _tell(
     spec: BoxSpec, what: str, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float, *, as_json: bool
 ) -> None:
     """Say what is quiet now, or speaks again."""
-    from rgt_tui.alerts.mute import EVERYTHING
-    from rgt_tui.alerts.statefile import key_of
+    from rgt_tui.health.mutes import EVERYTHING, key_of
 
     key = key_of(spec)
     made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
@@ -158,9 +155,8 @@ def _show(
 ) -> None:
     import time
 
-    from rgt_tui.alerts.mute import EVERYTHING
-    from rgt_tui.alerts.statefile import key_of
     from rgt_tui.cli.printing import json_line
+    from rgt_tui.health.mutes import EVERYTHING, key_of
     from rgt_tui.model.plain import clean
     from rgt_tui.profiles.readings import age
 

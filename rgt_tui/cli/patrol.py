@@ -19,8 +19,8 @@ from rgt_tui.cli.arguments import (
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, Subparsers
 
 if TYPE_CHECKING:
-    from rgt_tui.alerts.statefile import Told
     from rgt_tui.cli.status_line import StatusLine, Verdict
+    from rgt_tui.health.mutes import Told
     from rgt_tui.model.alert import AlertSettings
     from rgt_tui.model.box import BoxSpec
 
@@ -88,12 +88,12 @@ def _look(arguments: argparse.Namespace) -> int:
 async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
     import time
 
-    from rgt_tui.alerts import assess
-    from rgt_tui.alerts.rules_found import ended_at
-    from rgt_tui.alerts.statefile import Told, key_of
     from rgt_tui.cli.gathering import gather
     from rgt_tui.cli.status_line import calls_once, encode, status_line
     from rgt_tui.cli.status_text import text_line
+    from rgt_tui.health import assess
+    from rgt_tui.health.conditions_runs import ended_at
+    from rgt_tui.health.mutes import Told, key_of
 
     known = _known()
     accept: bool = arguments.accept_new_host_key
@@ -119,7 +119,7 @@ async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
 
 def _known() -> Mapping[str, Told]:
     """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
-    from rgt_tui.alerts.statefile import default_path, load
+    from rgt_tui.health.mutes import default_path, load
 
     try:
         return load(default_path(os.environ)).told.get(LEDGER, {})
@@ -136,7 +136,7 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
 
     import msgspec
 
-    from rgt_tui.alerts.statefile import Stored, default_path, load, update
+    from rgt_tui.health.mutes import Stored, default_path, load, update
 
     def change(stored: Stored) -> Stored:
         before = stored.told.get(LEDGER, {})

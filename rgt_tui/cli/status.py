@@ -76,8 +76,8 @@ async def look(
 
 def lines_of(state: FleetState, now: float) -> list[StatusLine]:
     """Return the line of every box, in order."""
-    from rgt_tui.alerts import assess
     from rgt_tui.cli.status_line import status_line
+    from rgt_tui.health import assess
 
     return [status_line(box, assess(box, now), now) for box in state.boxes]
 

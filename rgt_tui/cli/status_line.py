@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.alerts import Assessment
-from rgt_tui.alerts.rules import BY_ID
 from rgt_tui.fleet.budget import words
+from rgt_tui.health import Assessment
+from rgt_tui.health.conditions import BY_ID
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
@@ -121,7 +121,7 @@ def status_line(
 
     Args:
         box: Its state.
-        seen: What `rgt_tui.alerts.assess` says of it.
+        seen: What `rgt_tui.health.assess` says of it.
         now: Client clock.
         told: Ids of alerts that were told before, for `verdict`.
     """

@@ -91,8 +91,8 @@ async def _one(settings: SinkSettings) -> str | None:
     import socket
     import time
 
-    from rgt_tui.alerts.sinks.build import build
-    from rgt_tui.alerts.sinks.delivery import MARGIN_S, reason
+    from rgt_tui.health.alert_sinks import build
+    from rgt_tui.health.delivery import MARGIN_S, reason
     from rgt_tui.model.alert import AlertEvent
 
     text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from rgt_tui.alerts import assess
 from rgt_tui.cli.status_line import StatusLine, encode, status_line
 from rgt_tui.cli.status_text import NAME_WIDTH, text_line
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.plain import clean

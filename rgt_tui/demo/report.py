@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rgt_tui.alerts import assess
 from rgt_tui.demo.stories import Stories
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 

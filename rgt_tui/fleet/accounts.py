@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rgt_tui.alerts.book import Book
+from rgt_tui.health.alert_state import Book
 from rgt_tui.model.box import BoxSpec
 
 BALANCE = "balance"

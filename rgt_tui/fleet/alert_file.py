@@ -10,10 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.alerts.aside import Aside
-from rgt_tui.alerts.mute import Mute, put, silences
-from rgt_tui.alerts.statefile import Notes, Stored, Told, stamp, update
 from rgt_tui.files.own import LOCK_S
+from rgt_tui.health.alert_sinks import Aside
+from rgt_tui.health.mutes import Mute, Notes, Stored, Told, put, silences, stamp, update
 
 SAVE_S = 2.0
 """What changed is on disk after so long."""
@@ -64,7 +63,7 @@ class AlertFile:
         self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
 
     def mute(self, box: str, what: str, seconds: float | None) -> None:
-        """Remember a mute; see `rgt_tui.alerts.mute.put`."""
+        """Remember a mute; see `rgt_tui.health.mutes.put`."""
         now = self._clock()
         self._apply(lambda stored: replace(stored, mutes=put(stored.mutes, box, what, seconds, now)))
 

@@ -12,17 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.alerts.book import Book, holding, listed, ordered, resumed, step
-from rgt_tui.alerts.mute import Mute, covers, hushed, over
-from rgt_tui.alerts.settings import rows
-from rgt_tui.alerts.sinks.base import Sink
-from rgt_tui.alerts.sinks.build import build
-from rgt_tui.alerts.sinks.delivery import GATHER_S, Delivery
-from rgt_tui.alerts.statefile import Notes, key_of
-from rgt_tui.alerts.wording import beginning, ending, message
 from rgt_tui.fleet.accounts import Accounts
 from rgt_tui.fleet.alert_file import AlertFile
 from rgt_tui.fleet.guarded import guarded
+from rgt_tui.health.alert_settings import rows
+from rgt_tui.health.alert_sinks import Sink, build
+from rgt_tui.health.alert_state import Book, holding, listed, ordered, resumed, step
+from rgt_tui.health.assessment import beginning, ending, message
+from rgt_tui.health.delivery import GATHER_S, Delivery
+from rgt_tui.health.mutes import Mute, Notes, covers, hushed, key_of, over
 from rgt_tui.health.remembered import Memory, asked
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings

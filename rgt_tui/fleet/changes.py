@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rgt_tui.alerts.rules_cells import finding_key
 from rgt_tui.fleet.priced import SOURCE
+from rgt_tui.health.conditions_queue import finding_key
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetEvent

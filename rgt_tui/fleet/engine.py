@@ -21,7 +21,7 @@ from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
 from rgt_tui.fleet.turns import Turns
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState

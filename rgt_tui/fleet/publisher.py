@@ -16,9 +16,9 @@ from rgt_tui.fleet.observe import Keeper, Observer
 from rgt_tui.fleet.pace import Pace
 from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.reduce import replace
+from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.triage import diagnose
 
 PUBLISH_SECONDS = 0.1
 SLICE_SECONDS = 0.006

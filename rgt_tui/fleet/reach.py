@@ -79,16 +79,15 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
     """Ask once what the provider says of a box; None where it has none that can be asked."""
     if spec.provider is None:
         return None
-    from rgt_tui.providers.registry import UnknownProvider, open_provider
+    from rgt_tui.providers.registry import Providers, UnknownProvider
 
+    providers = Providers()
     try:
-        provider = open_provider(spec.provider)
+        return await providers.open(spec.provider).read(spec.provider.instance)
     except (UnknownProvider, ProviderError):
         return None
-    try:
-        return await provider.read(spec.provider.instance)
     finally:
-        await provider.close()
+        await providers.close()
 
 
 def says(meter: Meter) -> str:

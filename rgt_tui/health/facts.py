@@ -159,7 +159,7 @@ class Facts(msgspec.Struct, frozen=True):
         return provider_word(self.box)
 
 
-def facts(
+def facts_of(
     box: BoxState,
     now: float,
     memory: Memory | None = None,

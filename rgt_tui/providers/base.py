@@ -5,10 +5,13 @@ Nothing here talks to a network, so that importing it costs nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.money import Meter
 
@@ -140,9 +143,33 @@ class Provider(Protocol):
         """Return mount point → name of the profile's storage tier, as far as the last reading says."""
         ...
 
+
+class Account(Protocol):
+    """One account at a control plane. Its boxes share its connections, its key and its rate limit."""
+
+    def box(self, instance: str) -> Provider:
+        """Return the control plane of one box. Nothing is sent."""
+        ...
+
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What every account is opened with."""
+
+    clock: Callable[[], float]
+    """Epoch seconds."""
+    env: Mapping[str, str]
+    """Where keys are looked for."""
+    home: Path
+    """Where the vendors' own files with keys are."""
+    timeout_s: float
+
+
+Open = Callable[[ProviderRef, Context], Account]
+"""Opens the account that a box belongs to. Nothing is sent; a missing key shows in the first reading."""
 
 
 def check_permit(permit: Permit, verb: Verb, instance: str, now: float) -> None:

@@ -1,25 +1,29 @@
-"""One account's HTTP: a key, connections, and every way an answer can be wrong, as typed exceptions."""
+"""One account's HTTP: its key and where that may be sent, and every way an answer can be wrong, as typed exceptions."""
 
 from __future__ import annotations
 
 import asyncio
 import email.utils
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import msgspec
 
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.secret import Secret
 from rgt_tui.providers.base import (
     AuthError,
     BadAnswer,
     Conflict,
+    Context,
     NotFound,
     RateLimited,
     Unreachable,
     printable,
 )
-from rgt_tui.providers.keys import Secret, is_loopback
 
 TIMEOUT_S = 10.0
 """Seconds without a byte. Long enough for a slow control plane, short enough that a person at a dialog is told."""
@@ -39,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True):
     """True when a header says that this is not all of it."""
 
 
-class Account:
+class AccountHttp:
     """Requests to one control plane with one key. Nothing is retried here."""
 
     def __init__(
@@ -212,3 +216,123 @@ def _retry_after(value: str | None, now: float) -> float | None:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - now)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+OTHERS = (
+    "AWS", "AZURE", "GOOGLE", "GCP", "GCLOUD",
+    "GITHUB", "GH", "GITLAB", "HF", "HUGGINGFACE", "HUGGING_FACE", "OPENAI",
+    "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
+    "CLOUDFLARE",
+)  # fmt: skip
+"""How the variables of other services begin, before an underscore: a key of theirs is never this provider's."""
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+"""Hosts to which plain http is safe: the bytes never leave the machine."""
+
+
+def is_loopback(base_url: str) -> bool:
+    """Tell whether `base_url` names this very machine."""
+    try:
+        return (urlsplit(base_url).hostname or "") in LOOPBACK
+    except ValueError:
+        return False
+
+
+def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env: str) -> None:
+    """Refuse to send a key where it does not belong.
+
+    A fleet file can be shared, so its ``base_url`` must not be able to collect the vendor's key: a foreign
+    server, also one on the loopback, gets only a key that the fleet file names for it, and elsewhere only over https.
+    A variable that is known to be another service's goes nowhere.
+
+    Raises:
+        AuthError: with the reason.
+    """
+    try:
+        parts = urlsplit(base_url)
+        plain = parts.scheme in ("https", "http") and parts.port != 0
+    except ValueError:
+        plain = False
+    if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
+        raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
+    owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
+    if owner is not None:
+        raise AuthError(f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}")
+    if base_url.rstrip("/") == vendor.rstrip("/"):
+        return
+    if parts.scheme != "https" and not is_loopback(base_url):
+        raise AuthError(f"the key is not sent to {parts.hostname} over plain http; use https")
+    if key_env is None or (key_env == default_env and not is_loopback(base_url)):
+        raise AuthError(
+            f"{default_env} is for {vendor} only; name another variable in key_env for {parts.hostname}"
+        )
+
+
+def find_key(
+    env: Mapping[str, str],
+    *,
+    key_env: str | None,
+    default_env: str,
+    console: str,
+    vendor_file: tuple[Path, Callable[[Path], str]] | None = None,
+) -> Secret:
+    """Find a vendor's key: the environment first, then the file that its own tools write.
+
+    Args:
+        env: The environment.
+        key_env: The variable that the fleet file names; it is then the only place looked at.
+        default_env: The vendor's own variable.
+        console: Where keys are made, for the message.
+        vendor_file: That file, and what reads a key from it, or an empty text; None = do not look there.
+
+    Raises:
+        AuthError: no key, or one that cannot be a header.
+    """
+    name = key_env or default_env
+    key = env.get(name, "").strip()
+    where = f"the environment variable {name}"
+    if not key and key_env is None and vendor_file is not None:
+        path, read = vendor_file
+        where = f"{name} or ~/{path.parent.name}/{path.name}"
+        key = read(path)
+    if not key:
+        raise AuthError(f"no key: set {where}, then try again; keys are made in the console", console=console)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise AuthError(f"the key in {where} is not a key (blank or control characters)", console=console)
+    return Secret(key)
+
+
+def open_http(
+    ref: ProviderRef,
+    context: Context,
+    *,
+    vendor: str,
+    console: str,
+    key_env: str,
+    vendor_file: tuple[str, Callable[[Path], str]] | None = None,
+) -> AccountHttp:
+    """Return the HTTP of the account that a box belongs to: at the vendor, or where the fleet file says.
+
+    Args:
+        ref: What the fleet file says of the box's provider.
+        context: Clock, environment, limits.
+        vendor: The vendor's address.
+        console: The vendor's web page.
+        key_env: The vendor's own variable for the key.
+        vendor_file: The vendor's own file with the key, below the home directory, and what reads it.
+    """
+    base_url = ref.base_url or vendor
+    console = console if base_url == vendor else base_url
+    # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
+    file = (
+        None
+        if vendor_file is None or is_loopback(base_url)
+        else (context.home / vendor_file[0], vendor_file[1])
+    )
+
+    def key() -> Secret:
+        check_base_url(base_url, vendor, ref.key_env, key_env)
+        return find_key(
+            context.env, key_env=ref.key_env, default_env=key_env, console=console, vendor_file=file
+        )
+
+    return AccountHttp(base_url, key, console=console, clock=context.clock, timeout_s=context.timeout_s)

@@ -5,13 +5,22 @@ Stopping and terminating are sent once and never repeated by themselves; nothing
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
-from collections.abc import Awaitable, Callable
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
-from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers.base import (
     BadAnswer,
+    Context,
     Instance,
     NotFound,
     PermitRefused,
@@ -19,8 +28,8 @@ from rgt_tui.providers.base import (
     check_permit,
     printable,
 )
-from rgt_tui.providers.runpod_account import RunPodAccount
-from rgt_tui.providers.runpod_pod import VOLUME_STOPPED
+from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.runpod_pod import VOLUME_STOPPED, Pod, network_per_hour, number, parse_pod
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"
@@ -28,23 +37,61 @@ KEY_ENV = "RUNPOD_API_KEY"
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,80}")
 """What may stand in the path of a request: an id from a file must not be able to name another resource."""
+SPEND_AGE = 60.0
+"""Seconds for which a spend figure is good; RunPod's billing itself runs every 5 minutes."""
+SPEND_RETRY = 300.0
+"""Seconds before a failed spend query is tried again: it must not eat the rate limit of what matters."""
+VOLUMES_AGE = 600.0
+BALANCE_PATH = "/graphql"
+"""Only RunPod's GraphQL API tells what is left on an account; RunPod means to retire it early in 2027.
+
+https://docs.runpod.io/sdks/graphql/manage-pods; fields ``myself.clientBalance`` ($), ``myself.currentSpendPerHr``.
+"""
+BALANCE_QUERY = "query { myself { clientBalance currentSpendPerHr } }"
+BALANCE_AGE = 300.0
+"""Seconds for which a balance is good."""
+BALANCE_RETRY = 3600.0
+"""Seconds before it is asked for again after a failure: an API that is gone must not eat the rate limit."""
+
+
+def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
+    """Return the account that a pod belongs to; see `rgt_tui.providers.base.Open`."""
+    http = open_http(
+        ref,
+        context,
+        vendor=VENDOR,
+        console=CONSOLE,
+        key_env=KEY_ENV,
+        vendor_file=(".runpod/config.toml", key_of_tools),
+    )
+    return RunPodAccount(http, context.clock, tells_balance=http.base_url == VENDOR)
+
+
+def key_of_tools(path: Path) -> str:
+    """Read the key that RunPod's own tools keep; empty where there is none.
+
+    Two shapes: runpodctl's (``apikey = "…"``) and runpod-python's (``[default]`` ``api_key = "…"``):
+    https://docs.runpod.io/runpodctl/overview and https://github.com/runpod/runpod-python
+    """
+    try:
+        with path.open("rb") as file:
+            data = tomllib.load(file)
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return ""
+    section = data.get("default")
+    for value in (data.get("apikey"), section.get("api_key") if isinstance(section, dict) else None):
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return ""
 
 
 class RunPod:
     """One pod's control plane."""
 
-    def __init__(
-        self,
-        account: RunPodAccount,
-        instance: str,
-        *,
-        clock: Callable[[], float],
-        on_close: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
+    def __init__(self, account: RunPodAccount, instance: str, *, clock: Callable[[], float]) -> None:
         self._account = account
         self._instance = instance
         self._clock = clock
-        self._on_close = on_close
 
     @property
     def instance(self) -> str:
@@ -178,11 +225,6 @@ class RunPod:
         tiers.update((mount.path, "network-volume") for mount in pod.networks)
         return tiers
 
-    async def close(self) -> None:
-        """Close the connections, unless they are shared with other boxes: then their owner closes them."""
-        if self._on_close is not None:
-            await self._on_close()
-
 
 def _call(verb: Verb, instance: str) -> tuple[str, str, dict[str, str] | None]:
     if verb is Verb.PARK:
@@ -196,3 +238,282 @@ def _check_id(instance: str) -> None:
             f"{printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
             console=CONSOLE,
         )
+
+
+class Spend(msgspec.Struct, frozen=True):
+    """What the provider's books say of one pod."""
+
+    amount: float | None
+    """None = they did not answer."""
+    at: float
+
+
+class RunPodAccount:
+    """Reads; remembers the last good sight of every pod, which is what tells *gone* from *never there*."""
+
+    def __init__(self, http: AccountHttp, clock: Callable[[], float], *, tells_balance: bool = False) -> None:
+        """Wrap an account.
+
+        Args:
+            http: Its connections and key.
+            clock: Epoch seconds.
+            tells_balance: The server is RunPod's own, which has an API for the balance.
+        """
+        self.http = http
+        self._balance: Balance | None = None
+        self._balance_due = 0.0 if tells_balance else float("inf")
+        self._clock = clock
+        self._seen: dict[str, Pod] = {}
+        self._spend: dict[str, Spend] = {}
+        self._spend_due = 0.0
+        self._volumes: dict[str, float] = {}
+        self._volumes_at: float | None = None
+
+    def box(self, instance: str) -> RunPod:
+        """Return the control plane of one pod."""
+        return RunPod(self, instance, clock=self._clock)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+    def seen(self, instance: str) -> Pod | None:
+        """Return the last good sight of a pod."""
+        return self._seen.get(instance)
+
+    async def pods(self) -> tuple[Pod, ...]:
+        """Return all pods, those of clusters included: the default hides them, and hidden is not absent.
+
+        Raises:
+            ProviderError: among others when the answer is not provably the whole list.
+        """
+        answer = await self.http.get("/v2/pods?includeClusterPods=true")
+        data = answer.data
+        if not isinstance(data, dict) or not isinstance(data.get("pods"), list):
+            raise BadAnswer(
+                "RunPod's list of pods has no 'pods'; nothing follows from it", console=self.http.console
+            )
+        if answer.more or any(data.get(key) for key in ("next", "nextToken", "nextCursor", "hasMore")):
+            raise BadAnswer(
+                "RunPod sent only a part of its list; a pod that is not in it may well exist",
+                console=self.http.console,
+            )
+        pods = tuple(parse_pod(raw, self.http.console) for raw in data["pods"])
+        self._seen.update((pod.id, pod) for pod in pods)
+        return pods
+
+    async def pod(self, instance: str) -> Pod:
+        """Return one pod.
+
+        Raises:
+            ProviderError: `NotFound` for a 404, which alone proves nothing.
+        """
+        pod = parse_pod((await self.http.get(f"/v2/pods/{instance}")).data, self.http.console)
+        if pod.id != instance:
+            raise BadAnswer(
+                "RunPod answered with another pod than the one asked for", console=self.http.console
+            )
+        self._seen[instance] = pod
+        return pod
+
+    async def spent(self, pod: Pod) -> float | None:
+        """Return what the pod has cost since it was created, by RunPod's books; None: they do not answer."""
+        now = self._clock()
+        known = self._spend.get(pod.id)
+        if known and now - known.at < (SPEND_AGE if known.amount is not None else SPEND_RETRY):
+            return known.amount
+        amount = None
+        query = f"/v2/billing/pods?podId={pod.id}&bucketSize=day"
+        if pod.created is not None:
+            query += f"&startTime={_utc(pod.created)}"
+        with contextlib.suppress(ProviderError):  # An estimate takes its place, and says so.
+            amount = _total((await self.http.get(query)).data, pod.id)
+        if amount is None and known is not None:
+            amount = known.amount
+        self._spend[pod.id] = Spend(amount=amount, at=now)
+        return amount
+
+    async def learn_spend(self, pods: tuple[Pod, ...]) -> None:
+        """Learn what all pods have cost with one query a minute, so that a large fleet stays within its limit."""
+        now = self._clock()
+        created = [pod.created for pod in pods if pod.created is not None]
+        if not created or now < self._spend_due:
+            return
+        self._spend_due = now + SPEND_RETRY
+        query = f"/v2/billing/pods?bucketSize=month&startTime={_utc(min(created))}"
+        with contextlib.suppress(ProviderError):
+            data = (await self.http.get(query)).data
+            self._spend_due = now + SPEND_AGE
+            for pod in pods:
+                amount = _total(data, pod.id, strict=True)
+                if amount is not None:
+                    self._spend[pod.id] = Spend(amount=amount, at=now)
+
+    async def learn_balance(self) -> None:
+        """Learn what the account has left, at most every five minutes; a failure leaves it unknown."""
+        now = self._clock()
+        if now < self._balance_due:
+            return
+        self._balance, self._balance_due = None, now + BALANCE_RETRY
+        with contextlib.suppress(ProviderError):
+            self._balance = await read_balance(self.http)
+            self._balance_due = now + BALANCE_AGE
+
+    def spent_known(self, pod: Pod) -> float | None:
+        """Return the last spend figure without asking."""
+        known = self._spend.get(pod.id)
+        return known.amount if known else None
+
+    async def learn_volumes(self) -> None:
+        """Learn the network volumes' prices, at most every ten minutes; a failure leaves them unknown."""
+        now = self._clock()
+        if self._volumes_at is not None and now - self._volumes_at < VOLUMES_AGE:
+            return
+        self._volumes_at = now
+        try:
+            data = (await self.http.get("/v2/network-volumes")).data
+        except ProviderError:
+            return
+        items = data.get("networkVolumes") if isinstance(data, dict) else None
+        for item in items if isinstance(items, list) else []:
+            size = number(item.get("size")) if isinstance(item, dict) else None
+            if size is not None and isinstance(item.get("id"), str):
+                self._volumes[item["id"]] = network_per_hour(size, str(item.get("type")))
+
+    def volume_price(self, volume: str) -> float | None:
+        """Return what a network volume costs an hour, if that is known."""
+        return self._volumes.get(volume)
+
+    def storage(self, pod: Pod, *, running: bool) -> float | None:
+        """Return the pod's storage $ per hour with its network volumes; None where a part is unknown.
+
+        A volume that several pods mount counts on each of them: too much rather than too little.
+        """
+        own = pod.storage_per_hour(running=running)
+        rates = [own, *(self.volume_price(mount.volume) for mount in pod.networks or ())]
+        return None if None in rates else sum(rate for rate in rates if rate is not None)
+
+    def meter(self, pod: Pod, spent: float | None) -> Meter:
+        """Return the meter of a pod as just read."""
+        now = self._clock()
+        life = pod.lifecycle
+        on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (life is Lifecycle.ERROR and bool(pod.cost))
+        compute = pod.cost
+        if on:
+            # A price of 0 is documented for stopped pods alone; on a running one it is not believed.
+            compute = pod.cost or None
+            kind = MeterKind.COMPUTE_AND_STORAGE
+            storage = self.storage(pod, running=True)
+            per_hour = None if compute is None else compute + (storage or 0.0)
+        elif life is Lifecycle.STOPPED:
+            # ``cost`` is 0.0 here, and the volume disk bills at twice its running rate all the same.
+            compute, storage = 0.0, self.storage(pod, running=False)
+            kind, per_hour = self._resting(pod, storage), storage
+        elif life is Lifecycle.GONE:
+            return self.gone(pod, spent)
+        else:
+            kind, storage, per_hour, compute = MeterKind.UNKNOWN, None, None, pod.cost or None
+        source, since = f"RunPod REST v2 at {self.http.host}", pod.created
+        booked = self._spend.get(pod.id)
+        if spent is not None and booked is not None and on and per_hour is not None:
+            # The books are read once a minute; between two readings the meter runs on.
+            spent += max(0.0, now - booked.at) / 3600.0 * per_hour
+        if spent is None and on and pod.started is not None and per_hour is not None:
+            spent = max(0.0, now - pod.started) / 3600.0 * per_hour
+            source, since = f"{source}; spent is an estimate: cost × uptime", pod.started
+        return Meter(
+            kind=kind,
+            lifecycle=life,
+            per_hour=per_hour,
+            compute_per_hour=compute,
+            storage_per_hour=storage,
+            spent=spent,
+            spent_since=since if spent is not None else None,
+            at=now,
+            source=source,
+            native_status=pod.status + (" (locked)" if pod.locked else ""),
+            actions=pod.actions,
+            balance=self._balance.amount if self._balance is not None else None,
+            burn_per_hour=self._balance.per_hour if self._balance is not None else None,
+            ssh_host=pod.host if on else None,
+            ssh_port=pod.port if on else None,
+        )
+
+    def gone(self, pod: Pod, spent: float | None) -> Meter:
+        """Return the meter of a pod that was there and is no more. A network volume outlives it and bills."""
+        rates = [self.volume_price(mount.volume) for mount in pod.networks or ()]
+        storage = None if None in rates else sum(rate for rate in rates if rate is not None)
+        source = f"RunPod REST v2 at {self.http.host}"
+        if rates:
+            source += "; its network volume bills until it is deleted"
+        return Meter(
+            kind=MeterKind.STORAGE_ONLY if rates else MeterKind.NONE,
+            lifecycle=Lifecycle.GONE,
+            per_hour=storage,
+            compute_per_hour=0.0,
+            storage_per_hour=storage,
+            spent=spent,
+            spent_since=pod.created if spent is not None else None,
+            at=self._clock(),
+            source=source,
+            native_status=pod.status if pod.lifecycle is Lifecycle.GONE else "404 and not in the list",
+        )
+
+    @staticmethod
+    def _resting(pod: Pod, storage: float | None) -> MeterKind:
+        """Return what a stopped pod bills: nothing only if the answer shows that no disk of it stays."""
+        if pod.volume_gb == 0 and pod.networks == ():
+            return MeterKind.NONE
+        if pod.networks or pod.volume_gb:
+            return MeterKind.STORAGE_ONLY
+        return MeterKind.UNKNOWN if storage is None else MeterKind.STORAGE_ONLY
+
+
+def _utc(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _total(data: object, instance: str, *, strict: bool = False) -> float | None:
+    """Add up a pod's records; `strict` where the answer is about other pods as well."""
+    records = data.get("records") if isinstance(data, dict) else None
+    if not isinstance(records, list):
+        return None
+    amounts = [
+        number(record.get("totalAmount"))
+        for record in records
+        if isinstance(record, dict) and record.get("podId") in ((instance,) if strict else (instance, None))
+    ]
+    known = [amount for amount in amounts if amount is not None]
+    # A book without a single entry is not a proof of zero cost: billing lags by minutes.
+    return sum(known) if known and len(known) == len(amounts) else None
+
+
+class Balance(msgspec.Struct, frozen=True):
+    """An account's money."""
+
+    amount: float
+    """What is left; can be negative."""
+    per_hour: float | None
+    """What all machines of the account cost an hour together."""
+
+
+async def read_balance(http: AccountHttp) -> Balance:
+    """Ask for the balance.
+
+    Raises:
+        ProviderError: among others when the answer does not hold it; GraphQL reports errors with status 200.
+    """
+    data = (await http.send("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
+    found = data.get("data") if isinstance(data, dict) else None
+    myself = found.get("myself") if isinstance(found, dict) else None
+    amount = _money(myself.get("clientBalance")) if isinstance(myself, dict) else None
+    if amount is None or not isinstance(myself, dict):
+        raise BadAnswer("RunPod does not say what the account has left", console=http.console)
+    return Balance(amount=amount, per_hour=_money(myself.get("currentSpendPerHr")))
+
+
+def _money(value: object) -> float | None:
+    """Return an amount, which may be below zero; None for what is no finite number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None

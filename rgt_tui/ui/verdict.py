@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from rgt_tui.alerts import Assessment, assess
+from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState

@@ -14,11 +14,11 @@ import msgspec
 
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.intake import Intake
+from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.channel import FrameReader
-from rgt_tui.triage import diagnose
 
 KINDS: tuple[type[msgspec.Struct], ...] = typing.get_args(Frame)
 WORDS = (

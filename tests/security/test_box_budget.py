@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.alerts.assess import assess
 from rgt_tui.cli.status_line import status_line
 from rgt_tui.fleet import intake as intake_module
 from rgt_tui.fleet.budget import Budget, share, weight, within, words
@@ -22,6 +21,7 @@ from rgt_tui.fleet.reduce import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reduce import MOST_FOUND
 from rgt_tui.fleet.scalars import rewound
 from rgt_tui.gate.gather import gather
+from rgt_tui.health.assessment import assess
 from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Meter

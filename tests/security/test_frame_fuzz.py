@@ -11,12 +11,12 @@ from functools import cache
 import msgspec
 import pytest
 
-from rgt_tui.alerts.assess import assess
 from rgt_tui.cli import exposition, status_line, status_text
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate.gather import gather
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import diagnose, evaluate
+from rgt_tui.health.assessment import assess
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetState
@@ -26,7 +26,6 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.channel import FrameReader, LineSplitter
 from rgt_tui.store import Means
 from rgt_tui.store.saved_states import Saved
-from rgt_tui.triage import diagnose
 from tests.security.odd_frames import KINDS, NOW, SPEC, Odd, odd_lines, odd_state, taken
 
 SECONDS = 2.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckResult
 from rgt_tui.model.fleet import FleetState

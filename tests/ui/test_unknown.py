@@ -7,7 +7,7 @@ import re
 import msgspec
 import pytest
 
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState

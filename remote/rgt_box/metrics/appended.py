@@ -73,7 +73,8 @@ class Appended(Reader):
             isinstance(offset, int)
             and state.get("inode") == inode
             and 0 <= offset <= window.size
-            and state.get("head") == zlib.crc32(window.head[:offset])
+            and state.get("head")
+            in (None, zlib.crc32(window.head[:offset]))  # None: a client's, who knows no more
         )
 
     def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
@@ -84,12 +85,17 @@ class Appended(Reader):
 class Lines(Appended):
     """A text file of lines. Subclasses take one at a time in `_line`."""
 
+    budget = BUDGET
+    """Bytes after which a read ends, give or take a window."""
+    mark = b""
+    """A line with these bytes in it is the first of its read."""
+
     def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
         self._begin(window, state, batch)
         offset = first = state["offset"]
         length = WINDOW
         while offset < window.size:
-            if len(batch.points) >= limit or offset - first >= BUDGET:
+            if batch.more or self._is_full(batch, limit) or offset - first >= self.budget:
                 batch.more = True
                 break
             data = window.at(offset, length)
@@ -111,15 +117,21 @@ class Lines(Appended):
 
     def _lines(self, data: bytes, offset: int, state: dict[str, Any], batch: Batch, limit: int) -> int:
         """Take the lines of `data`; return the offset behind the last one that was taken."""
-        place, points = 0, batch.points
-        while place < len(data) and len(points) < limit:
+        place = 0
+        while place < len(data) and not self._is_full(batch, limit):
             end = data.find(b"\n", place)
             if state.get("skip"):
                 del state["skip"]
+            elif self.mark and offset + place > state["offset"] and self.mark in data[place:end]:
+                batch.more = True
+                break
             elif end > place:
                 self._line(data[place:end].rstrip(b"\r"), offset + place, state, batch)
             place = end + 1
         return offset + place
+
+    def _is_full(self, batch: Batch, limit: int) -> bool:
+        return len(batch.points) >= limit
 
     def _begin(self, window: Window, state: dict[str, Any], batch: Batch) -> None:
         """Prepare for the lines of one read (the header of a table)."""

@@ -73,9 +73,12 @@ class Batch:
         more: There is more to read right now.
         problems: The first `PROBLEMS` things that could not be read.
         problem_count: All of them.
+        rows: Where the rows begin in `points`, and `events` what is told beside them: of `jsonl.RunMetrics` alone.
     """
 
-    __slots__ = ("cursor", "more", "path", "points", "problem_count", "problems", "reset", "starts")
+    __slots__ = (
+        "cursor", "events", "more", "path", "points", "problem_count", "problems", "reset", "rows", "starts",
+    )  # fmt: skip
 
     def __init__(self, path: str, cursor: Cursor | None) -> None:
         self.path = path
@@ -86,6 +89,8 @@ class Batch:
         self.more = False
         self.problems: list[Problem] = []
         self.problem_count = 0
+        self.rows: list[int] = []
+        self.events: list[dict[str, Any]] = []
 
     def problem(self, offset: int, reason: str) -> None:
         """Note what could not be read."""

@@ -12,6 +12,7 @@ from rgt_box.metrics.canonical import choose
 from rgt_box.metrics.discover import Finder, Source, open_source, preference
 from rgt_box.metrics.discover_kinds import identify
 from rgt_box.metrics.merge import Offer, merge
+from rgt_box.metrics.numbers import spelled
 from rgt_box.metrics.segments import read_all
 
 TYPE_CHECKING = False
@@ -88,13 +89,6 @@ def directory(source: Source) -> str:
     return os.path.basename(path)
 
 
-def plain(y: float) -> float | str:
-    """Return a value as JSON can hold it."""
-    if math.isfinite(y):
-        return y
-    return "nan" if math.isnan(y) else ("inf" if y > 0 else "-inf")
-
-
 def whole(x: float) -> float:
     """Return a whole x as an integer."""
     return int(x) if math.isfinite(x) and x == int(x) else x
@@ -112,7 +106,7 @@ def as_json(reading: Reading, key: Key, series: Series, metric: str | None) -> d
         "x": kind,
         "points": len(series.xs),
         "nonfinite": sum(1 for y in series.ys if not math.isfinite(y)),
-        "last": [whole(series.xs[-1]), plain(series.ys[-1])],
+        "last": [whole(series.xs[-1]), spelled(series.ys[-1])],
     }
 
 

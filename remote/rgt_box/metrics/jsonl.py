@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 
 from rgt_box.metrics import rows
-from rgt_box.metrics.appended import Lines
-from rgt_box.metrics.base import MAX_TAGS
-from rgt_box.metrics.numbers import flatten, position, whole
+from rgt_box.metrics.appended import WINDOW, Lines
+from rgt_box.metrics.base import MAX_TAGS, STEP, TOTAL, Point
+from rgt_box.metrics.canonical import STEP_KEYS
+from rgt_box.metrics.numbers import clock, flatten, position, whole
 from rgt_box.metrics.rows import Layout
 
 TYPE_CHECKING = False
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 decode = json.JSONDecoder(parse_int=whole).decode
 
 LAYOUTS = {
-    "rgt": Layout(("step",)),
+    # A loop of one's own may write the seconds since its start as the time.
+    "rgt": Layout(tuple(dict.fromkeys(("step", *STEP_KEYS))), drop=("time",)),
     "jsonl": Layout(),
     "llamafactory": Layout(("current_steps",)),
     # A validation row has no iter, and its step is its epoch; it comes after the last iteration of that epoch.
@@ -60,7 +62,51 @@ class JsonLines(Lines):
             row = {rows.axis_name(key): value for key, value in row.items()}
         where = rows.place(row, self._layout, state)
         if where is not None:
+            batch.rows.append(len(batch.points))
             rows.add(row, where, self._layout, batch, offset)
+
+
+EVENTS = {"checkpoint-failed": "error", "checkpoint-recovered": "info", "done": "info"}
+"""Events of a run that the client gets as ``event`` frames, with their level."""
+
+
+class RunMetrics(JsonLines):
+    """The ``metrics.jsonl`` of a run, which is sent row by row: a read ends after `limit` rows, and before a resume."""
+
+    budget = WINDOW
+    mark = b'"resume"'
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "rgt")
+
+    def _is_full(self, batch: Batch, limit: int) -> bool:
+        return len(batch.rows) >= limit
+
+    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        row = decode_row(raw) if b'"event"' in raw else None
+        kind = row.get("event") if row is not None else None
+        if row is None or kind == "resume":
+            super()._line(raw, offset, state, batch)
+            return
+        step = position(row.get("step"))
+        total = position(row.get("total_steps"))
+        if kind == "start" and step is not None and total is not None:
+            batch.rows.append(len(batch.points))
+            batch.points.append(Point(TOTAL, STEP, step, total, clock(row.get("time"))))
+        elif isinstance(kind, str) and kind in EVENTS and step is not None:
+            batch.events.append(
+                {"kind": kind, "level": EVENTS[kind], "at": clock(row.get("time")), "text": words(row, step)}
+            )
+
+
+def words(row: dict[str, Any], step: float) -> str:
+    """Return an event of a run in words."""
+    text = "step %d" % step
+    if row.get("error"):
+        text += ": %s" % row["error"]
+    if row.get("resource"):
+        text += " (%s of %s)" % (row["resource"], row.get("mount") or "the disk")
+    return text[:2000]
 
 
 def decode_row(raw: bytes) -> dict[str, Any] | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -31,6 +33,13 @@ def number(value: Any) -> float | None:
         except ValueError:
             return None
     return None
+
+
+def spelled(value: float) -> float | str:
+    """Return a number as JSON can hold it: NaN and infinities as words."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
 
 
 def whole(text: str) -> int | float:

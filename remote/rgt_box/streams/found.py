@@ -17,8 +17,8 @@ from rgt_box.metrics.command import directory
 from rgt_box.metrics.discover import Finder, Source, open_source, preference
 from rgt_box.metrics.discover_kinds import candidates, identify
 from rgt_box.metrics.merge import Curve, News, Offer, merge
+from rgt_box.metrics.numbers import spelled
 from rgt_box.metrics.segments import Store
-from rgt_box.streams.points import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -108,5 +108,5 @@ BOX: dict[str, Check] = {
 
 
 SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
-"""What a sink says of its secrets; `rgt_tui.alerts.settings` checks the rest."""
+"""What a sink says of its secrets; `rgt_tui.health.alert_settings` checks the rest."""
 PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}

@@ -146,7 +146,7 @@ class _Reader:
         if kinds == {} and sinks == []:
             return AlertSettings()
         # Loaded only for a file that speaks of them.
-        from rgt_tui.alerts.settings import SettingsError, parse
+        from rgt_tui.health.alert_settings import SettingsError, parse
 
         for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
             self._secrets_of(("sinks", place), table)

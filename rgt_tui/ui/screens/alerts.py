@@ -8,7 +8,7 @@ from typing import ClassVar, cast
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.alerts import advice
+from rgt_tui.health import advice
 from rgt_tui.model.box import Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.alerts import danger_clock, pending_clock
+from rgt_tui.health import danger_clock, pending_clock
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_layout import Wants, place

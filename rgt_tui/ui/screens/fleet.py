@@ -9,8 +9,8 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from rgt_tui.alerts import danger_clock
 from rgt_tui.fleet.source import FleetSource
+from rgt_tui.health import danger_clock
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings

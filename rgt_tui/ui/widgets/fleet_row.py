@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from rgt_tui.alerts import ClockReading
+from rgt_tui.health import ClockReading
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.alerts.wording import message
+from rgt_tui.health.assessment import message
 from rgt_tui.model.alert import Alert, AlertEvent
 
 NOW = 1_790_000_000.0

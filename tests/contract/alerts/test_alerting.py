@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.settings import parse
-from rgt_tui.alerts.sinks import delivery
-from rgt_tui.alerts.statefile import load
 from rgt_tui.fleet.alerting import EVERY_S, Alerting
 from rgt_tui.fleet.config.load import parse_fleet
 from rgt_tui.fleet.engine import Fleet
+from rgt_tui.health import delivery
+from rgt_tui.health.alert_settings import parse
+from rgt_tui.health.mutes import load
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import Finding, Severity, StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState

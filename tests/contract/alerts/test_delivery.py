@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.alerts.sinks import delivery as module
-from rgt_tui.alerts.sinks.base import SinkError
-from rgt_tui.alerts.sinks.delivery import Delivery
-from rgt_tui.alerts.statefile import Told
-from rgt_tui.alerts.wording import message
+from rgt_tui.health import delivery as module
+from rgt_tui.health.alert_sinks import SinkError
+from rgt_tui.health.assessment import message
+from rgt_tui.health.delivery import Delivery
+from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts import statefile
 from rgt_tui.fleet import alert_file
+from rgt_tui.health import mutes
 from rgt_tui.model.box import Link, ProviderRef
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -99,12 +99,12 @@ async def test_a_mute_until_it_is_over_is_not_ended_by_who_has_not_seen_it(tmp_p
         one.see(sample=FULL)
         await one.until(lambda: len(one.ear.heard) == 1)
         one.alerting.mute("vast-demo", "inodes", None)
-        await other.until(lambda: bool(statefile.load(path).mutes))
+        await other.until(lambda: bool(mutes.load(path).mutes))
         await other.until(lambda: other.woken > 0)
         other.see(60)
         other.see(60, link=Link.REFUSED_KEY)  # which writes the file
-        await other.until(lambda: any(a.id == "host-key" for a in statefile.load(path).boxes[KEY].alerts))
-        assert [mute.what for mute in statefile.load(path).mutes] == ["inodes"]
+        await other.until(lambda: any(a.id == "host-key" for a in mutes.load(path).boxes[KEY].alerts))
+        assert [mute.what for mute in mutes.load(path).mutes] == ["inodes"]
         assert one.see(5, sample=FULL).alerts[0].muted
 
 
@@ -130,7 +130,7 @@ async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path)
     """The other rgt has raised the alert already, and hears of the mute only as it is about to tell."""
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as world:
-        statefile.update(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
+        mutes.update(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
         world.see(sample=FULL, link=Link.LIVE, clock_skew=500.0)
         for _ in range(3):
             world.see(40, sample=FULL, clock_skew=500.0)
@@ -139,7 +139,7 @@ async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path)
 
 
 def statefile_mute() -> tuple[Any, ...]:
-    from rgt_tui.alerts.mute import put
+    from rgt_tui.health.mutes import put
 
     return put((), KEY, "inodes:/workspace", None, NOW)
 
@@ -180,7 +180,7 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    real = statefile.update
+    real = mutes.update
 
     def hang(*arguments: Any) -> Any:
         answers.wait()
@@ -197,7 +197,7 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
             monkeypatch.setattr(alert_file, "DISK_S", 20.0)
             answers.set()
             await world.until(lambda: not world.alerting.alerts)
-        assert statefile.load(path).told
+        assert mutes.load(path).told
     finally:
         answers.set()
 
@@ -214,5 +214,5 @@ async def test_a_fault_in_keeping_the_file_is_said_and_ends_nothing(
         await world.until(lambda: bool(world.ear.heard))
         (alert,) = world.alerting.alerts
         assert "ValueError: it is poisoned; this is a fault of rgt" in alert.text
-        monkeypatch.setattr(alert_file, "update", statefile.update)
+        monkeypatch.setattr(alert_file, "update", mutes.update)
         await world.until(lambda: not world.alerting.alerts)

@@ -14,10 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.sinks.apprise import Apprise
-from rgt_tui.alerts.sinks.base import Secret, Sink, SinkError, address
-from rgt_tui.alerts.sinks.build import build
-from rgt_tui.alerts.sinks.ntfy import split
+from rgt_tui.health.alert_sinks import Apprise, Secret, Sink, SinkError, address, build, split
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT

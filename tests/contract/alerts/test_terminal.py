@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.alerts.sinks.base import SinkError
-from rgt_tui.alerts.sinks.terminal import Bell, Desktop, sequence, write_tty
+from rgt_tui.health.alert_sinks import Bell, Desktop, SinkError, sequence, write_tty
 from rgt_tui.model.alert import SinkSettings
 from tests.contract.alerts.samples import EVENT
 
@@ -21,7 +20,7 @@ DESKTOP = SinkSettings("desktop")
 
 RING = """
 import asyncio
-from rgt_tui.alerts.sinks.terminal import Bell
+from rgt_tui.health.alert_sinks import Bell
 from rgt_tui.model.alert import SinkSettings
 from tests.contract.alerts.samples import EVENT
 asyncio.run(Bell(SinkSettings("bell"), {}).send(EVENT))
@@ -50,7 +49,7 @@ def test_the_bell_rings_on_the_terminal_that_controls_the_program() -> None:
 
 
 def test_without_a_terminal_it_says_so() -> None:
-    code = "from rgt_tui.alerts.sinks.terminal import write_tty; write_tty(b'x')"
+    code = "from rgt_tui.health.alert_sinks import write_tty; write_tty(b'x')"
     done = subprocess.run(
         [sys.executable, "-c", code], start_new_session=True, capture_output=True, text=True, check=False
     )

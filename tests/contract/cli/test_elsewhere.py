@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from rgt_tui.alerts import assess
 from rgt_tui.cli.doctoring.box import BoxDoctor
 from rgt_tui.cli.gathering import gather
 from rgt_tui.demo.provider import LocalProvider
 from rgt_tui.demo.provider.pods import LocalPod
 from rgt_tui.fleet.reach import connected, reached
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
 from rgt_tui.ssh.connect import where
 from rgt_tui.ssh.errors import Unreachable

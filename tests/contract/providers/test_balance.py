@@ -8,10 +8,9 @@ import pytest
 
 from rgt_tui.demo.provider import LocalProvider
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.http import Account
-from rgt_tui.providers.keys import Secret
-from rgt_tui.providers.runpod import RunPod
-from rgt_tui.providers.runpod_account import RunPodAccount
+from rgt_tui.model.secret import Secret
+from rgt_tui.providers.http import AccountHttp
+from rgt_tui.providers.runpod import RunPod, RunPodAccount
 from tests.contract.providers.conftest import POD, START, Clock, World
 
 ASK = "POST /graphql"
@@ -24,7 +23,7 @@ class Wealth:
         self.server = server
         self.clock = clock
         key = Secret(server.key)
-        http = Account(server.base_url, lambda: key, console="console", clock=clock, timeout_s=2.0)
+        http = AccountHttp(server.base_url, lambda: key, console="console", clock=clock, timeout_s=2.0)
         self.account = RunPodAccount(http, clock, tells_balance=True)
 
     async def meter(self) -> Meter:

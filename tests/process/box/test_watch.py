@@ -143,17 +143,19 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
         json.dumps({"step": 320, "files": [{"path": "x", "size": 40}, {"path": "y", "size": 2}]})
     )
     (out / "checkpoints" / ".tmp-9").mkdir()
-    rows: list[dict[str, Any]] = [{"event": "start", "step": 0, "total_steps": 2400, "time": 1.0}]
-    rows += [{"step": n, "epoch": 0.5, "time": 2.0, "loss": 3.0, "lr": "nan"} for n in range(1, 1201)]
+    rows: list[dict[str, Any]] = [{"event": "start", "step": 0, "total_steps": 2400, "time": 1790000001.0}]
     rows += [
-        {"event": "resume", "step": 320, "reason": "SIGTERM", "time": 3.0},
+        {"step": n, "epoch": 0.5, "time": 1790000002.0, "loss": 3.0, "lr": "nan"} for n in range(1, 1201)
+    ]
+    rows += [
+        {"event": "resume", "step": 320, "reason": "SIGTERM", "time": 1790000003.0},
         {
             "event": "checkpoint-failed",
             "step": 812,
             "error": "OSError",
             "resource": "inodes",
             "mount": "/w",
-            "time": 4,
+            "time": 1790000004,
         },
     ]
     (out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -178,7 +180,7 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     assert all(len(frame.points) <= 500 for frame in scalars)
     assert [frame.start for frame in scalars] == [0, *(frame.end for frame in scalars[:-1])]
     assert scalars[0].points[0].values == {"total_steps": 2400.0}
-    assert scalars[0].points[1] == protocol.ScalarPoint(1, 2.0, 0.5, {"loss": 3.0, "lr": "nan"})
+    assert scalars[0].points[1] == protocol.ScalarPoint(1, 1790000002.0, 0.5, {"loss": 3.0, "lr": "nan"})
     assert scalars[-1].resumes == ((320, "SIGTERM"),)
     event = next(
         frame for frame in frames if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"

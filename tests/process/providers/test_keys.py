@@ -11,16 +11,20 @@ import pytest
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.secret import Secret
 from rgt_tui.providers.base import AuthError, PermitRefused, check_permit, printable
-from rgt_tui.providers.keys import Secret, check_base_url, runpod_key
-from rgt_tui.providers.registry import Providers, UnknownProvider, open_provider
+from rgt_tui.providers.http import check_base_url, find_key
+from rgt_tui.providers.registry import Providers, UnknownProvider
+from rgt_tui.providers.runpod import key_of_tools
 
 VENDOR = "https://api.runpod.io"
 ENV = "RUNPOD_API_KEY"
 
 
 def key(env: dict[str, str], home: Path | None = None, key_env: str | None = None) -> str:
-    return runpod_key(env, key_env=key_env, default_env=ENV, home=home, console="https://c").reveal()
+    file = None if home is None else (home / ".runpod/config.toml", key_of_tools)
+    found = find_key(env, key_env=key_env, default_env=ENV, console="https://c", vendor_file=file)
+    return found.reveal()
 
 
 def written(home: Path, text: str) -> Path:
@@ -116,11 +120,12 @@ def test_where_a_key_may_go(url: str, key_env: str | None) -> None:
 
 
 async def test_a_missing_key_is_a_reading_not_a_crash() -> None:
-    provider = open_provider(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"), env={})
+    providers = Providers(env={})
+    provider = providers.open(ProviderRef("runpod", "pod1", "http://127.0.0.1:9", "NOWHERE"))
     meter = await provider.read("pod1")
     assert meter.error is not None
     assert "NOWHERE" in meter.error
-    await provider.close()
+    await providers.close()
 
 
 def test_an_unknown_provider_is_named() -> None:

@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.alerts.settings import parse
 from rgt_tui.fleet import engine, silence
 from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.health.alert_settings import parse
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.profiles import readings
 from tests.process.box.harness import until

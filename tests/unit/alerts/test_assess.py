@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.alerts import Assessment, assess
+from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxSpec, Health, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.book import Book, step
-from rgt_tui.health.facts import facts
+from rgt_tui.health.alert_state import Book, step
+from rgt_tui.health.facts import facts_of
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
 from tests.unit.triage.builders import NOW, box, queue, run, sample
@@ -63,7 +63,7 @@ def test_of_several_trainings_each_one_is_looked_at() -> None:
     )
     (alert,) = step(Book(), state, NOW).raised
     assert (alert.id, alert.text) == ("stalled:a/one.py", "a/one.py stands at step 812 for 15m00")
-    assert facts(state, NOW).progress_age == 900.0, "the slowest"
+    assert facts_of(state, NOW).progress_age == 900.0, "the slowest"
 
 
 def test_a_training_of_several_runs_advances_with_any_of_them() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.alerts.book import Book, Step, holding, listed, resumed, step
-from rgt_tui.alerts.settings import parse, rows
+from rgt_tui.health.alert_settings import parse, rows
+from rgt_tui.health.alert_state import Book, Step, holding, listed, resumed, step
 from rgt_tui.health.remembered import Memory, Past, asked
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link

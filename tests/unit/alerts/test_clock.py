@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.alerts import danger_clock, pending_clock
+from rgt_tui.health import danger_clock, pending_clock
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile

@@ -6,19 +6,18 @@ import os
 import re
 from pathlib import Path
 
-from rgt_tui.alerts.kind import Kind
-from rgt_tui.alerts.rules import KINDS
-from rgt_tui.alerts.settings import SINKS
-from rgt_tui.lifecycle.table import CHECKS
+from rgt_tui.health.alert_settings import SINKS
+from rgt_tui.health.condition import Condition
+from rgt_tui.health.conditions import ALERTS, CHECKS
+from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.model.alert import SinkSettings
 from rgt_tui.profiles.readings import age
-from rgt_tui.triage.handbook import HANDBOOK
 
 PAGE = Path(__file__).parents[3] / "docs" / "alerts.md"
 HEAD = "| kind | what | raised → cleared | lasts | over for | what to do | more |\n|---|---|---|---|---|---|---|\n"
 
 
-def limits(kind: Kind) -> str:
+def limits(kind: Condition) -> str:
     if kind.rises:
         return f"{kind.rungs[0].level}: {kind.unit}"
     if kind.unit == "yes":
@@ -28,7 +27,7 @@ def limits(kind: Kind) -> str:
     return f"{'; '.join(parts)} {kind.unit}"
 
 
-def row(kind: Kind) -> str:
+def row(kind: Condition) -> str:
     calls = " **!**" if kind.escalates else ""
     lasts, over = (age(seconds) if seconds else "–" for seconds in (kind.hold_s, kind.quiet_s))
     see = kind.see.replace("triage", "[triage](triage.md)").replace("platform", "[profiles](profiles.md)")
@@ -44,7 +43,7 @@ def between(text: str, name: str) -> str:
 
 
 def test_the_page_has_the_table() -> None:
-    table = HEAD + "".join(row(kind) for kind in KINDS)
+    table = HEAD + "".join(row(kind) for kind in ALERTS)
     text = PAGE.read_text(encoding="utf-8")
     if os.environ.get("RGT_UPDATE_DOCS"):
         old = f"<!-- kinds -->\n{between(text, 'kinds')}<!-- /kinds -->"
@@ -60,7 +59,7 @@ def test_every_sink_and_every_key_is_described() -> None:
 
 def test_what_a_row_refers_to_is_there() -> None:
     """Ids are those of the handbook, of the lifecycle, or of the notes that the handbook's ids come from."""
-    words = {word for kind in KINDS for word in kind.see.split()}
+    words = {word for kind in ALERTS for word in kind.see.split()}
     checks = {check.id for check in CHECKS}
     notes = re.compile(r"(?:U|P|C|PA|SP|G|T|MP|SSH-[TKWP])\d+")
     other = words - checks - set(HANDBOOK) - {"triage", "platform"}

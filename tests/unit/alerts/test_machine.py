@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.alerts.hysteresis import GONE, REST, Machine, advance
-from rgt_tui.alerts.kind import Kind, Reading, Rung
+from rgt_tui.health.alert_state import GONE, REST, Machine, advance
+from rgt_tui.health.condition import Condition, Reading, Rung
 
 TWO = (Rung("warn", 80.0, 77.0), Rung("error", 95.0, 92.0))
 
@@ -21,14 +21,14 @@ def kind(
     quiet_s: float = 0.0,
     below: bool = False,
     rises: bool = False,
-) -> Kind:
-    return Kind(
+) -> Condition:
+    return Condition(
         "test", "Test", "test", lambda view: (), lambda *_: "text", rungs, "%", "do",
         hold_s=hold_s, quiet_s=quiet_s, below=below, rises=rises,
     )  # fmt: skip
 
 
-def after(row: Kind, *values: float, dt: float = 1.0, machine: Machine = REST) -> Machine:
+def after(row: Condition, *values: float, dt: float = 1.0, machine: Machine = REST) -> Machine:
     for value in values:
         machine = advance(row, machine, Reading("", value), dt)
     return machine
@@ -138,7 +138,7 @@ def test_noise_raises_at_most_once_per_quiet_time(values: list[float], quiet_s: 
     assert_apart(row, values, quiet_s)
 
 
-def assert_apart(row: Kind, values: list[float], seconds: float) -> None:
+def assert_apart(row: Condition, values: list[float], seconds: float) -> None:
     machine, last = REST, None
     for now, value in enumerate(values):
         before, machine = machine, advance(row, machine, Reading("", value), 1.0)

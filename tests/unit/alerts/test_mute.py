@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.alerts.mute import DAY_S, EVERYTHING, UNSEEN_S, Mute, hushed, over, put, silences
-from rgt_tui.alerts.rules import KINDS
+from rgt_tui.health.conditions import ALERTS
+from rgt_tui.health.mutes import DAY_S, EVERYTHING, UNSEEN_S, Mute, hushed, over, put, silences
 from rgt_tui.model.alert import Alert
 
 NOW = 1_790_000_000.0
@@ -43,7 +43,7 @@ def test_until_it_is_over() -> None:
 def test_until_it_is_over_for_who_has_never_seen_it() -> None:
     """Another rgt has: here it may have to last for minutes before it rises."""
     (mute,) = put((), "a", "idle-gpu", None, NOW)
-    longest = max(kind.hold_s for kind in KINDS)
+    longest = max(kind.hold_s for kind in ALERTS)
     assert not over(mute, (), NOW + longest + 60, met=False, live=True)
     assert not over(mute, (), NOW + DAY_S, met=False, live=False)
     assert over(mute, (), NOW + UNSEEN_S, met=False, live=True)

@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.sinks.plan import MAX_DIGEST_BYTES, Plan, digest, plan
-from rgt_tui.alerts.sinks.quiet import minutes_left, window
-from rgt_tui.alerts.statefile import Told
-from rgt_tui.alerts.wording import message
+from rgt_tui.health.assessment import message
+from rgt_tui.health.delivery import MAX_DIGEST_BYTES, Plan, digest, minutes_left, plan, window
+from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0

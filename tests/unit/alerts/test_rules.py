@@ -10,13 +10,12 @@ import msgspec
 import pytest
 from rgt_box.sampling import xid as box_xid
 
-from rgt_tui.alerts.book import Book, covered, step
-from rgt_tui.alerts.kind import Kind
-from rgt_tui.alerts.rules import BY_ID, KINDS
-from rgt_tui.alerts.rules_found import ended_at
-from rgt_tui.alerts.rules_gpu import SLOWED
-from rgt_tui.alerts.rules_run import spike
-from rgt_tui.health.facts import Facts, facts
+from rgt_tui.health.alert_state import Book, covered, step
+from rgt_tui.health.condition import Condition
+from rgt_tui.health.conditions import ALERTS, BY_ID
+from rgt_tui.health.conditions_gpu import SLOWED
+from rgt_tui.health.conditions_runs import ended_at, spike
+from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.remembered import Memory, Past, Trend, news_of, xid_level
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
@@ -210,13 +209,13 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
 
 
 def test_every_kind_has_a_case() -> None:
-    assert list(CASES) == [kind.id for kind in KINDS]
+    assert list(CASES) == [kind.id for kind in ALERTS]
 
 
 SELF = ("unreachable", "asking", "no-step")
 
 
-def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
+def judge(kind: Condition, over: dict[str, Any]) -> list[tuple[str, str]]:
     """Watch a box for as long as the kind asks, from a calm state on."""
     memory = over.get("memory", Memory())
     state = box(**{key: value for key, value in over.items() if key != "memory"})
@@ -228,7 +227,7 @@ def judge(kind: Kind, over: dict[str, Any]) -> list[tuple[str, str]]:
     texts: list[tuple[str, str]] = []
     for left in range(rounds, -1, -1):
         now = NOW if left == 0 else NOW - 60.0 * left
-        fresh = facts(state, NOW)
+        fresh = facts_of(state, NOW)
         shifted = replace(state, sample_at=now if fresh.live else state.sample_at, since=state.since)
         book = replace(book, memory=replace(book.memory, trends=trends))
         if left and (kind.hold_s == 0 or kind.id in SELF):
@@ -258,8 +257,8 @@ def test_the_nearest_case_where_it_does_not_hold(id_: str) -> None:
     assert judge(BY_ID[id_], CASES[id_][2]) == []
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.id)
-def test_a_row_is_whole(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", ALERTS, ids=lambda kind: kind.id)
+def test_a_row_is_whole(kind: Condition) -> None:
     sign = -1 if kind.below else 1
     for rung in kind.rungs:
         assert rung.level in ("warn", "error")
@@ -409,6 +408,6 @@ def test_an_end_that_nobody_saw_has_two_limits() -> None:
 
 def test_a_view_without_anything() -> None:
     bare = BoxState(spec=box().spec)
-    found: Facts = facts(bare, NOW)
-    for kind in KINDS:
+    found: Facts = facts_of(bare, NOW)
+    for kind in ALERTS:
         assert not kind.read(found) or kind.id == "stream", kind.id

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.alerts.rules import BY_ID, KINDS
-from rgt_tui.alerts.settings import SINKS, SettingsError, parse, rows
-from rgt_tui.alerts.sinks.build import MAKERS, build
+from rgt_tui.health.alert_settings import SINKS, SettingsError, parse, rows
+from rgt_tui.health.alert_sinks import MAKERS, build
+from rgt_tui.health.conditions import ALERTS, BY_ID
 from rgt_tui.model.alert import AlertSettings
 
 SECRET = "https://ntfy.sh/very-secret-topic"
@@ -17,7 +17,7 @@ SECRET = "https://ntfy.sh/very-secret-topic"
 
 def test_nothing_said_is_the_table_as_it_is() -> None:
     assert parse(None, None) == AlertSettings()
-    assert rows(AlertSettings()) == KINDS
+    assert rows(AlertSettings()) == ALERTS
 
 
 def test_a_kind_can_be_set_or_switched_off() -> None:

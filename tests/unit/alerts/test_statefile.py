@@ -11,9 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.alerts.mute import put
-from rgt_tui.alerts.statefile import KEEP_S, Notes, Stored, Told, default_path, load, update
 from rgt_tui.files import own
+from rgt_tui.health.mutes import KEEP_S, Notes, Stored, Told, default_path, load, put, update
 from rgt_tui.health.remembered import Past
 from rgt_tui.model.alert import Alert
 

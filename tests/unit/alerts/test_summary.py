@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.alerts import advice, assess, escalate, summary
+from rgt_tui.health import advice, assess, escalate
+from rgt_tui.health.assessment import summary
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from tests.unit.triage.builders import NOW, box, cell, queue, run

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.alerts import assess
 from rgt_tui.cli.exposition import exposition
 from rgt_tui.cli.status_line import Verdict, status_line
 from rgt_tui.cli.status_text import text_line
 from rgt_tui.gate.quiet import quiet
-from rgt_tui.health.facts import facts
-from rgt_tui.lifecycle.collect import quiet as all_quiet
+from rgt_tui.health import assess
+from rgt_tui.health.conditions_queue import check_quiet as all_quiet
+from rgt_tui.health.facts import facts_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
@@ -68,6 +68,6 @@ def test_the_gate_stays_locked() -> None:
 
 def test_the_checklist_does_not_pass() -> None:
     profile = load_profile("vastai")
-    assert all_quiet(facts(limited(unseen=None), NOW, profile=profile)).status is CheckStatus.PASSED
-    found = all_quiet(facts(limited(), NOW, profile=profile))
+    assert all_quiet(facts_of(limited(unseen=None), NOW, profile=profile)).status is CheckStatus.PASSED
+    found = all_quiet(facts_of(limited(), NOW, profile=profile))
     assert (found.status, "unknown" in found.evidence) == (CheckStatus.WARN, True)

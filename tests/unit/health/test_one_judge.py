@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.alerts import assess
 from rgt_tui.gate.quiet import quiet
-from rgt_tui.lifecycle import evaluate
+from rgt_tui.health import assess, evaluate
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.protocol import Cell, Proc

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.lifecycle import CHECKS, evaluate
+from rgt_tui.health import CHECKS, evaluate
 from rgt_tui.model.box import BoxState, Counters, Link, LogView
 from rgt_tui.model.evidence import CheckResult, CheckStatus, Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.lifecycle import CHECKS, PHASES, evaluate, summary
+from rgt_tui.health import CHECKS, PHASES, evaluate, summary
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.profiles import all_profiles, load_profile

@@ -55,9 +55,6 @@ class Answers:
     def tiers(self, instance: str) -> dict[str, str]:
         return {}
 
-    async def close(self) -> None:
-        pass
-
 
 async def phases(
     provider: Answers,

@@ -7,11 +7,11 @@ import shlex
 import msgspec
 import pytest
 
+from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Disk, InodeHog
 from rgt_tui.model.run import Resume
-from rgt_tui.triage import diagnose
 from tests.unit.triage.builders import (
     DATA,
     FULL,

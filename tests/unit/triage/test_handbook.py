@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rgt_tui.health import HANDBOOK, diagnose
 from rgt_tui.model.evidence import Severity
-from rgt_tui.triage import HANDBOOK, diagnose
 from tests.unit.triage.builders import NOW, box, cell, log, queue
 
 ILL: list[tuple[str, str]] = [

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.triage import scan as module
-from rgt_tui.triage.scan import scan, window
+from rgt_tui.health import lognotes as module
+from rgt_tui.health.lognotes import scan, window
 
 LINES = st.sampled_from(
     [

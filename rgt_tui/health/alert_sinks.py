@@ -1,0 +1,493 @@
+"""Where alerts are sent. Addresses are secrets: a topic or a hook is its own password."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol, TypeVar
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+
+from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.plain import clean
+from rgt_tui.model.secret import Secret as Secret
+
+MAX_SECRET_BYTES = 64 << 10
+
+
+class SinkError(Exception):
+    """It was not delivered. The message says why and what to do; it holds no address, key or answer's body."""
+
+
+class Sink(Protocol):
+    """Somewhere to tell a person."""
+
+    async def send(self, event: AlertEvent) -> None:
+        """Deliver one message, or fail.
+
+        Raises:
+            SinkError: it was not delivered, as far as can be told.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of what is held."""
+        ...
+
+
+def from_env(name: str, env: Mapping[str, str]) -> Secret:
+    """Return the secret of an environment variable.
+
+    Raises:
+        SinkError: it is not set.
+    """
+    value = env.get(name, "").strip()
+    if not value:
+        raise SinkError(f"the environment variable {name} is not set: export it before rgt is started")
+    return Secret(value)
+
+
+def address(settings: SinkSettings, env: Mapping[str, str]) -> Secret:
+    """Return the sink's address, read at each use, so that it can be changed while rgt runs.
+
+    Raises:
+        SinkError: the variable is not set, or the file cannot be read.
+    """
+    if settings.url_env is not None:
+        return from_env(settings.url_env, env)
+    if settings.url_file is None:
+        raise SinkError("has neither url_env nor url_file")
+    path = Path(settings.url_file).expanduser()
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(MAX_SECRET_BYTES).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+        raise SinkError(f"cannot read {path}: {why}") from None
+    if not text:
+        raise SinkError(f"{path} is empty: write the address into it")
+    return Secret(text)
+
+
+def host_of(url: str) -> str:
+    """Return the host of an address, the one part of it that may be shown."""
+    try:
+        return urlsplit(url).hostname or "its server"
+    except ValueError:
+        return "its server"
+
+
+def words_of(event: AlertEvent) -> str:
+    """Return the body of a message for a person: the reading, and what to do."""
+    return f"{event.text}\n→ {event.advice}" if event.advice else event.text
+
+
+CHATTY = ("httpx", "httpcore", "urllib3", "requests", "apprise")
+"""Loggers that write addresses; a topic or a hook in a log file is a password in a log file."""
+
+
+def hush() -> None:
+    """Keep those loggers from writing anything below an error."""
+    for name in CHATTY:
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+
+
+async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float) -> None:
+    """Send `body` once.
+
+    Raises:
+        SinkError: no connection, no answer in time, or an answer other than 2xx. It names the host alone.
+    """
+    import httpx
+
+    hush()
+    host = host_of(url)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise SinkError("its address is no http or https address")
+    try:
+        # A redirect is not followed: the message would go, and the token with it, where nobody has named.
+        async with httpx.AsyncClient(timeout=timeout_s, follow_redirects=False) as client:
+            status = (await client.post(url, content=body, headers=dict(headers))).status_code
+    except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+        # `from None`: the chained exception holds the request, and with it the address.
+        raise SinkError(f"{host} cannot be reached ({type(error).__name__})") from None
+    if not 200 <= status < 300:
+        hint = {401: ": check its token", 403: ": check its token", 404: ": check its address"}.get(
+            status, ""
+        )
+        raise SinkError(f"{host} answered {status}{hint}")
+
+
+PRIORITIES = {"error": 4, "warn": 3, "info": 2}
+TAGS = {"error": "rotating_light", "warn": "warning", "info": "white_check_mark"}
+
+
+class Ntfy:
+    """Publishes as JSON to the server of the topic's address, so that titles may hold any letter."""
+
+    def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+
+    async def send(self, event: AlertEvent) -> None:
+        """Publish one message; see `Sink.send`."""
+        server, topic = split(address(self._settings, self._env).reveal())
+        headers = {"Content-Type": "application/json"}
+        if self._settings.token_env is not None:
+            headers["Authorization"] = f"Bearer {from_env(self._settings.token_env, self._env).reveal()}"
+        body = {
+            "topic": topic,
+            "title": event.title,
+            "message": words_of(event),
+            "priority": PRIORITIES[event.level],
+            "tags": [TAGS[event.level]],
+        }
+        await post(server, msgspec.json.encode(body), headers, timeout_s=self._settings.timeout_s)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def split(url: str) -> tuple[str, str]:
+    """Return the server's address and the topic of ``https://ntfy.sh/topic``.
+
+    Raises:
+        SinkError: there is no topic in it.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise SinkError("its address is no http or https address") from None
+    root, _, topic = parts.path.rstrip("/").rpartition("/")
+    if not topic:
+        raise SinkError("its address names no topic: it must be like https://ntfy.sh/your-topic")
+    return urlunsplit((parts.scheme, parts.netloc, root + "/", "", "")), topic
+
+
+class Webhook:
+    """Sends the fields of `AlertEvent`; a token goes into the header ``Authorization: Bearer``."""
+
+    def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+
+    async def send(self, event: AlertEvent) -> None:
+        """Send one event; see `Sink.send`."""
+        headers = {"Content-Type": "application/json"}
+        if self._settings.token_env is not None:
+            headers["Authorization"] = f"Bearer {from_env(self._settings.token_env, self._env).reveal()}"
+        url = address(self._settings, self._env).reveal()
+        await post(url, msgspec.json.encode(event), headers, timeout_s=self._settings.timeout_s)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+MAX_WORDS = 200
+
+
+class Command:
+    """Runs it in a session of its own; after the time limit the whole of it is killed."""
+
+    def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+
+    async def send(self, event: AlertEvent) -> None:
+        """Run it once; see `Sink.send`. An exit status other than 0 is a failure."""
+        argv = self._settings.argv
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.PIPE,
+                env=dict(self._env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SinkError(f"cannot start {argv[0]}: {error.strerror}") from None
+        try:
+            async with asyncio.timeout(self._settings.timeout_s):
+                words = await _spoken(process, msgspec.json.encode(event) + b"\n")
+        except TimeoutError:
+            limit = f"{self._settings.timeout_s:g} s"
+            raise SinkError(f"{argv[0]} did not end within {limit}, and was killed") from None
+        finally:
+            await _ended(process)
+        if process.returncode:
+            last = clean(words.decode(errors="replace").strip().rpartition("\n")[2])[:MAX_WORDS]
+            raise SinkError(f"{argv[0]} ended with {process.returncode}" + (f": {last}" if last else ""))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+async def _spoken(process: asyncio.subprocess.Process, message: bytes) -> bytes:
+    """Hand over the message; return the last of what it says on stderr, which is read to its end."""
+    assert process.stdin is not None
+    assert process.stderr is not None
+    process.stdin.write(message)
+    with contextlib.suppress(ConnectionError):
+        await process.stdin.drain()
+    process.stdin.close()
+    kept = b""
+    while part := await process.stderr.read(4096):
+        kept = (kept + part)[-4096:]
+    await process.wait()
+    return kept
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """Leave nothing behind: also what the program has started and left running."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()
+
+
+BELL = b"\a"
+URGENCY = {"error": "critical", "warn": "normal", "info": "low"}
+NOTIFY_777 = ("foot", "rxvt", "vte")
+"""Terminals that know OSC 777 and not OSC 9, by the beginning of TERM."""
+MAX_TEXT = 400
+_APPLE = (
+    "-e", "on run argv",
+    "-e", "display notification (item 2 of argv) with title (item 1 of argv)",
+    "-e", "end run",
+)  # fmt: skip
+
+Write = Callable[[bytes], None]
+
+
+def write_tty(data: bytes) -> None:
+    """Write to the controlling terminal, at once and in one piece, so that nothing lands inside another sequence.
+
+    Raises:
+        SinkError: there is none.
+    """
+    try:
+        handle = os.open("/dev/tty", os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK)
+    except OSError as error:
+        raise SinkError(f"rgt runs without a terminal ({error.strerror}); use another sink") from None
+    try:
+        os.write(handle, data)
+    except OSError as error:
+        raise SinkError(f"the terminal does not take it: {error.strerror}") from None
+    finally:
+        os.close(handle)
+
+
+class Bell:
+    """Rings the terminal's bell; not for good news."""
+
+    def __init__(self, settings: SinkSettings, env: Mapping[str, str], write: Write = write_tty) -> None:
+        self._write = write
+
+    async def send(self, event: AlertEvent) -> None:
+        """Ring once; see `Sink.send`."""
+        if event.what != "resolved":
+            self._write(BELL)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class Desktop:
+    """A desktop note: notify-send or osascript where rgt runs on the desktop itself, else through the terminal."""
+
+    def __init__(
+        self,
+        settings: SinkSettings,
+        env: Mapping[str, str],
+        write: Write = write_tty,
+        platform: str = sys.platform,
+    ) -> None:
+        self._settings = settings
+        self._env = env
+        self._write = write
+        self._platform = platform
+
+    async def send(self, event: AlertEvent) -> None:
+        """Show one note; see `Sink.send`."""
+        program = self._program(event)
+        if program is None:
+            self._write(sequence(event, self._env))
+            return
+        settings = msgspec.structs.replace(self._settings, argv=program)
+        await Command(settings, self._env).send(event)
+
+    def _program(self, event: AlertEvent) -> tuple[str, ...] | None:
+        env = self._env
+        if "SSH_CONNECTION" in env or "SSH_TTY" in env:
+            return None  # the desktop is at the other end, and the terminal leads there
+        title, text = clean(event.title), _short(event.text)
+        path = env.get("PATH")
+        if self._platform == "darwin" and (found := shutil.which("osascript", path=path)):
+            return (found, *_APPLE, title, text)
+        desktop = any(env.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+        if desktop and (found := shutil.which("notify-send", path=path)):
+            return (found, "--app-name=rgt", f"--urgency={URGENCY[event.level]}", "--", title, text)
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+        await asyncio.sleep(0)
+
+
+def sequence(event: AlertEvent, env: Mapping[str, str]) -> bytes:
+    """Return the terminal's sequence for a desktop note: OSC 777 or OSC 9, through tmux where it runs in one.
+
+    https://iterm2.com/documentation-escape-codes.html (OSC 9), https://codeberg.org/dnkl/foot (OSC 777),
+    https://github.com/tmux/tmux/wiki/FAQ (passthrough, needs ``set -g allow-passthrough on``).
+    """
+    title, text = clean(event.title).replace(";", ","), _short(event.text)
+    if env.get("TERM", "").startswith(NOTIFY_777):
+        made = f"\x1b]777;notify;{title};{text}\x1b\\"
+    else:
+        made = f"\x1b]9;{title}: {text}\x07"
+    if env.get("TMUX"):
+        made = "\x1bPtmux;" + made.replace("\x1b", "\x1b\x1b") + "\x1b\\"
+    return made.encode("utf-8", errors="replace")
+
+
+def _short(text: str) -> str:
+    line = clean(" · ".join(text.splitlines()))
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+T = TypeVar("T")
+
+
+class Aside:
+    """One call at a time, in a thread that is left behind when it does not end, also by the end of the program.
+
+    Threads of the loop's own pool are waited for at its end, and a few that hang leave none for anybody else.
+    """
+
+    def __init__(self) -> None:
+        self._running: asyncio.Future[None] | None = None
+        self._given_up = False
+
+    async def call(self, work: Callable[[], T], seconds: float) -> T:
+        """Return what `work` returns.
+
+        Args:
+            work: Called in a thread. It goes on there when this is given up.
+            seconds: How long it may take, the end of an earlier call that still hangs included.
+
+        Raises:
+            TimeoutError: it took longer; or an earlier one that was given up still hangs, which is said at once.
+            Exception: what `work` raised.
+        """
+        if self._given_up:
+            raise TimeoutError("an earlier call still hangs")
+        found: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                found.append(work())
+            except BaseException as error:  # handed to who waits
+                failed.append(error)
+
+        try:
+            async with asyncio.timeout(seconds):
+                while self._running is not None:
+                    await asyncio.shield(self._running)
+                await asyncio.shield(self._started(run))
+        except TimeoutError:
+            self._given_up = self._running is not None
+            raise
+        if failed:
+            raise failed[0]
+        return found[0]
+
+    def _started(self, run: Callable[[], None]) -> asyncio.Future[None]:
+        """Run it in a thread; return what is done when it ends."""
+        loop = asyncio.get_running_loop()
+        running = self._running = loop.create_future()
+
+        def ended() -> None:
+            self._running, self._given_up = None, False
+            running.set_result(None)
+
+        def whole() -> None:
+            run()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(ended)
+
+        threading.Thread(target=whole, name="aside", daemon=True).start()
+        return running
+
+
+TYPES = {"error": "failure", "warn": "warning", "info": "success"}
+
+
+class Apprise:
+    """One or more of Apprise's addresses, a line each. Its calls block, some without end, so they run in a thread."""
+
+    def __init__(self, settings: SinkSettings, env: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._env = env
+        self._aside = Aside()
+
+    async def send(self, event: AlertEvent) -> None:
+        """Notify all of the addresses; see `Sink.send`."""
+        addresses = address(self._settings, self._env)
+        seconds = self._settings.timeout_s
+        try:
+            await self._aside.call(lambda: _notify(addresses, event), seconds)
+        except TimeoutError:
+            raise SinkError(
+                f"a service of Apprise has not answered within {seconds:g} s and is still being waited for"
+            ) from None
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+def _notify(addresses: Secret, event: AlertEvent) -> None:
+    try:
+        import apprise
+    except ImportError:
+        raise SinkError('Apprise is not installed: pip install "rgt-tui[apprise]"') from None
+    hush()
+    notifier = apprise.Apprise()
+    for place, line in enumerate(addresses.reveal().split(), 1):
+        if not notifier.add(line):
+            raise SinkError(f"Apprise does not know its address number {place}")
+    try:
+        done = notifier.notify(body=words_of(event), title=event.title, notify_type=TYPES[event.level])
+    except Exception as error:  # whatever a plug-in raises: its words may hold the address
+        raise SinkError(f"Apprise failed ({type(error).__name__})") from None
+    if not done:
+        raise SinkError(f"Apprise could not deliver to all of its {len(notifier)} addresses")
+
+
+MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], Sink]] = {
+    "apprise": Apprise,
+    "bell": Bell,
+    "command": Command,
+    "desktop": Desktop,
+    "ntfy": Ntfy,
+    "webhook": Webhook,
+}
+
+
+def build(settings: SinkSettings, env: Mapping[str, str]) -> Sink:
+    """Return the sink; nothing is sent, and no secret is looked up yet."""
+    return MAKERS[settings.kind](settings, env)

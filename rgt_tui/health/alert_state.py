@@ -1,0 +1,388 @@
+"""The state of a box's alerts: each must last before it rises, and be over for a while before it clears."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from rgt_tui.health.condition import Condition, Reading
+from rgt_tui.health.conditions import ALERTS, BY_ID
+from rgt_tui.health.facts import Facts, facts_of
+from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import Event
+
+GONE = Reading("", -math.inf)
+"""The resource is there no more."""
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """One alert of one resource. Time is counted in known seconds: those without a reading count for nothing."""
+
+    rung: int = 0
+    """0 = not raised, else the place of the kind's rung, from 1."""
+    up_s: float | None = None
+    """For how long it has been bad enough for a higher rung; None = it is not."""
+    down_s: float = 0.0
+    """For how long it has been good enough for a lower rung."""
+    count: float | None = None
+    """The last value of a kind that counts."""
+    alert: Alert | None = None
+    """What is shown while it is raised."""
+    fading: bool = False
+    """The reading is good by now; it clears once that has lasted."""
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is to be remembered."""
+        return self.rung == 0 and self.up_s is None and self.count is None
+
+
+REST = Machine()
+
+
+def known(reading: Reading) -> bool:
+    """Say whether there is a value."""
+    return reading.value is not None and reading.value == reading.value
+
+
+def advance(kind: Condition, machine: Machine, reading: Reading, dt: float) -> Machine:
+    """Return the machine after a known `reading`; its `alert` is left as it was.
+
+    Args:
+        kind: The row of the table.
+        machine: The state so far.
+        reading: Its value is neither None nor NaN.
+        dt: Known seconds since the last reading.
+    """
+    value = reading.value
+    assert value is not None
+    if kind.rises:
+        return _count(kind, machine, reading, value, dt)
+    sign = -1.0 if kind.below and reading is not GONE else 1.0
+    rungs = kind.rungs
+    up = machine.rung
+    for place in range(len(rungs), machine.rung, -1):
+        if sign * value >= sign * rungs[place - 1].at:
+            up = place
+            break
+    if up > machine.rung:
+        waited = (reading.age_s or 0.0) if machine.up_s is None else machine.up_s + dt
+        if waited >= kind.hold_s:
+            return Machine(rung=up, up_s=waited, alert=machine.alert)
+        return Machine(machine.rung, waited, 0.0, None, machine.alert)
+    down = machine.rung
+    while down and sign * value < sign * rungs[down - 1].clear:
+        down -= 1
+    if down < machine.rung:
+        over = machine.down_s + dt
+        if over >= kind.quiet_s:
+            return Machine(rung=down, alert=machine.alert)
+        return Machine(machine.rung, None, over, None, machine.alert, fading=down == 0)
+    if machine.up_s is None and not machine.down_s and not machine.fading:
+        return machine
+    return Machine(rung=machine.rung, alert=machine.alert)
+
+
+def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt: float) -> Machine:
+    if reading is GONE:
+        if machine.rung == 0:
+            return REST  # what is counted after that begins anew, such as after a reboot
+        value = machine.count if machine.count is not None else 0.0
+    if machine.rung == 0 and (machine.count is None or value < machine.count):
+        if reading.age_s is None or reading.age_s > kind.quiet_s:
+            return Machine(count=value)
+        return Machine(rung=1, up_s=reading.age_s, down_s=reading.age_s, count=value)
+    if machine.count is not None and value > machine.count:
+        return Machine(rung=1, count=value, alert=machine.alert)
+    if machine.rung == 0:
+        return machine if value == machine.count else Machine(count=value)
+    over = machine.down_s + dt
+    if over >= kind.quiet_s:
+        return Machine(count=value)
+    return Machine(machine.rung, None, over, value, machine.alert)
+
+
+LONGEST_STEP_S = 60.0
+"""More time between two steps is not believed: the laptop slept, or its clock was set."""
+LEVELS = {"error": 0, "warn": 1}
+_NAN = ("P8", "P9", "P10")
+_NONE: frozenset[str] = frozenset()
+
+replace = msgspec.structs.replace
+
+
+class Book(msgspec.Struct, frozen=True):
+    """Every alert of one box, and what is remembered of it. Nothing in it is ever changed."""
+
+    machines: dict[str, dict[str, Machine]] = {}
+    """Kind → resource → machine; those at rest are left out."""
+    memory: Memory = Memory()
+    at: float | None = None
+    """Client clock of the last step."""
+    trend_s: float = 0.0
+    """Known seconds so far, for the trends."""
+    events: tuple[Event, ...] = ()
+    news: News = News()
+    """What `events` tell."""
+    hushed: frozenset[str] = frozenset()
+    """Ids of alerts that hold and that a finding has told: when it ends they have not begun, and nobody is paged.
+    One that becomes worse is told like any other."""
+
+
+class Step(NamedTuple):
+    """What a step has led to."""
+
+    book: Book
+    raised: tuple[Alert, ...]
+    """Began, or became worse."""
+    cleared: tuple[Alert, ...]
+    """Are over: as they were last."""
+
+
+def step(
+    book: Book,
+    box: BoxState,
+    now: float,
+    kinds: Sequence[Condition] = ALERTS,
+    elsewhere: frozenset[str] = frozenset(),
+) -> Step:
+    """Return the book after `box` was looked at. Pure.
+
+    Args:
+        book: The book so far.
+        box: The state now.
+        now: Client clock.
+        kinds: The rows that count, with their limits.
+        elsewhere: Ids of alerts that another box tells.
+    """
+    dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
+    news = book.news if box.events is book.events else news_of(box.events)
+    memory, trend_s = _remember(book, box, dt)
+    seen = facts_of(box, now, memory, news)
+    machines = book.machines
+    raised: list[Alert] = []
+    cleared: list[Alert] = []
+    for kind in kinds:
+        held = machines.get(kind.id)
+        if seen.live or not kind.live:
+            readings = kind.read(seen)
+            if readings is None:
+                continue
+        elif seen.off:
+            readings = ()
+        else:
+            continue
+        if not readings and not held:
+            continue
+        changed = _stepped(kind, seen, held or {}, readings, dt, raised, cleared)
+        if changed is not held:
+            if machines is book.machines:
+                machines = dict(machines)
+            if changed:
+                machines[kind.id] = changed
+            else:
+                machines.pop(kind.id, None)
+    told = covered(box.findings) if box.findings else _NONE
+    if raised or cleared:
+        hidden = told | elsewhere
+        raised = [alert for alert in raised if alert.id not in hidden]
+        cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
+    made = Book(machines, memory, now, trend_s, box.events, news, book.hushed)
+    if told or book.hushed:
+        hushed = (book.hushed - {alert.id for alert in raised}) | told
+        made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})
+    return Step(made, tuple(raised), tuple(cleared))
+
+
+def _remember(book: Book, box: BoxState, dt: float) -> tuple[Memory, float]:
+    memory = book.memory
+    past = lived(memory.past, box)
+    if past is not memory.past:
+        memory = replace(memory, past=past)
+    at = book.trend_s + dt
+    if book.at is None or int(at / TREND_EVERY_S) > int(book.trend_s / TREND_EVERY_S):
+        memory = replace(memory, trends=measured(memory.trends, box, at))
+    return memory, at
+
+
+def _stepped(
+    kind: Condition,
+    seen: Facts,
+    held: dict[str, Machine],
+    readings: Iterable[Reading],
+    dt: float,
+    raised: list[Alert],
+    cleared: list[Alert],
+) -> dict[str, Machine]:
+    """Step the machines of one kind; return the same dictionary where nothing changed."""
+    made = held
+    left = dict(held) if held else None
+    first = math.inf if kind.rises else kind.rungs[0].at
+    for reading in readings:
+        value = reading.value
+        if left is None:
+            # Nearly always: nothing is raised, and nothing is bad.
+            if value is None or (value > first if kind.below else value < first and not kind.rises):
+                continue
+            machine = None
+        else:
+            machine = left.pop(reading.key, None)
+        if value is None or value != value:
+            continue
+        before = machine if machine is not None else REST
+        after = advance(kind, before, reading, dt)
+        if after.rung:
+            after = _worded(kind, seen, reading, before, after, raised)
+        elif before.alert is not None:
+            cleared.append(before.alert)
+            after = replace(after, alert=None)
+        if after is before or (machine is None and after.idle):
+            continue
+        if made is held:
+            made = dict(held)
+        if after.idle:
+            made.pop(reading.key, None)
+        else:
+            made[reading.key] = after
+    for key, machine in left.items() if left else ():
+        after = advance(kind, machine, GONE, dt)
+        if after is machine:
+            continue
+        if made is held:
+            made = dict(held)
+        if not after.rung and machine.alert is not None:
+            cleared.append(machine.alert)
+            after = replace(after, alert=None)
+        if after.idle:
+            made.pop(key, None)
+        else:
+            made[key] = after
+    return made
+
+
+def _worded(
+    kind: Condition, seen: Facts, reading: Reading, before: Machine, after: Machine, raised: list[Alert]
+) -> Machine:
+    """Put the newest reading into words; note a beginning, or that it became worse."""
+    old = before.alert
+    since = seen.now - (after.up_s or 0.0) if old is None else (old.since or seen.now)
+    level = reading.level or kind.rungs[after.rung - 1].level
+    text = clean(kind.say(seen, reading, since))
+    if old is not None and old.text == text and old.level == level:
+        return after if after.alert is old else replace(after, alert=old)
+    alert = Alert(
+        id=f"{kind.id}:{reading.key}" if reading.key else kind.id,
+        level=level,
+        text=text,
+        word=reading.word or kind.word,
+        since=since,
+    )
+    if old is None or LEVELS[level] < LEVELS[old.level]:
+        raised.append(alert)
+    return replace(after, alert=alert)
+
+
+def holding(book: Book) -> tuple[Alert, ...]:
+    """Return all that holds, in no order."""
+    if not book.machines:
+        return ()
+    return tuple(
+        machine.alert
+        for machines in book.machines.values()
+        for machine in machines.values()
+        if machine.alert is not None
+    )
+
+
+def listed(
+    book: Book, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
+) -> tuple[Alert, ...]:
+    """Return what is shown, worst first and then as in the table.
+
+    Left out is what a finding or another box tells, and a gauge whose number is good by now.
+    """
+    found = [
+        machine.alert
+        for id_, machines in book.machines.items()
+        for machine in machines.values()
+        if machine.alert is not None and not (machine.fading and BY_ID[id_].gauge)
+    ]
+    if not found:
+        return ()
+    hidden = covered(findings) | elsewhere
+    return ordered(alert for alert in found if alert.id not in hidden)
+
+
+def ordered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
+    """Return alerts worst first, muted ones last, and otherwise in the order of the table."""
+    return tuple(sorted(alerts, key=lambda a: (a.muted, LEVELS[a.level], _PLACE.get(a.kind, 99))))
+
+
+_PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}
+
+
+def covered(findings: tuple[Finding, ...]) -> frozenset[str]:
+    """Return the ids of alerts that a finding stands for: it says the same, and more."""
+    hidden = set()
+    for finding in findings:
+        what, _, mount = finding.resource.partition(" of ")
+        if what in ("bytes", "inodes") and mount:
+            hidden.add(f"{what}:{mount}")
+        if finding.gotcha in _NAN and finding.run:
+            hidden.add(f"loss-nan:{finding.run}")
+        if finding.gotcha == "U22" and finding.resource.startswith("GPU "):
+            hidden.add(f"gpu-error:{finding.resource[4:]}")
+    return frozenset(hidden)
+
+
+def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
+    """Judge a box that nobody has watched: what its own evidence says has lasted long enough, holds.
+
+    Returns:
+        The view, and the alerts, worst first; nobody can say since when.
+    """
+    seen = facts_of(box, now)
+    raised: list[Alert] = []
+    for kind in ALERTS:
+        if kind.live and seen.off:
+            continue
+        for reading in kind.read(seen) or ():
+            if known(reading):
+                after = advance(kind, REST, reading, 0.0)
+                if after.rung:
+                    _worded(kind, seen, reading, REST, after, raised)
+    hidden = covered(box.findings)
+    return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
+
+
+def resumed(alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()) -> Book:
+    """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew.
+
+    Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
+
+    Args:
+        alerts: What it showed last.
+        memory: What it remembered.
+        now: Client clock.
+        told: Ids of those that a finding told in their place.
+    """
+    machines: dict[str, dict[str, Machine]] = {}
+    for alert in alerts:
+        kind = BY_ID.get(alert.kind)
+        if kind is None:
+            continue
+        levels = [rung.level for rung in kind.rungs]
+        rung = levels.index(alert.level) + 1 if alert.level in levels else 1
+        over = max(0.0, now - (alert.since or 0.0)) if kind.rises else math.inf
+        key = alert.id.partition(":")[2]
+        kept = replace(alert, muted=False)
+        machines.setdefault(kind.id, {})[key] = Machine(rung=rung, down_s=over, alert=kept)
+    book = Book(machines=machines, memory=memory)
+    return replace(book, hushed=frozenset(alert.id for alert in holding(book) if alert.id in told))

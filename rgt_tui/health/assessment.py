@@ -1,0 +1,218 @@
+"""From a box's state to one word, one line, a rank and its alerts; and an alert in words."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rgt_tui.health.alert_state import instant
+from rgt_tui.health.conditions import BY_ID
+from rgt_tui.health.facts import BUSY_PCT, Facts, facts_of, trainers
+from rgt_tui.model.alert import Alert, AlertEvent
+from rgt_tui.model.box import BoxState, Health, Link
+from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import age
+
+
+class Assessment(msgspec.Struct, frozen=True):
+    """How a box stands."""
+
+    health: Health
+    word: str
+    """For the row: the worst alert's word, else what the box is doing."""
+    why: str
+    """One line: why the box is where it is, with the source that says so."""
+    alerts: tuple[Alert, ...]
+    """Worst first, muted ones at the end."""
+    progress_age: float | None
+    """Seconds since a running cell's step last advanced, the slowest cell's where there are several."""
+    sample_age: float | None
+    """Seconds since the newest sample arrived."""
+    stale: bool
+    """The newest sample is older than three intervals, or there is none."""
+    rank: tuple[int, int, int, float, str]
+    """Sorts boxes worst first."""
+
+
+_ORDER = {health: place for place, health in enumerate(Health)}
+_LINKS = {
+    Link.UNREACHABLE: (Health.UNREACHABLE, "unreachable"),
+    Link.REFUSED_KEY: (Health.UNREACHABLE, "key refused"),
+    Link.REFUSED_LOGIN: (Health.UNREACHABLE, "login refused"),
+    Link.ASKING: (Health.WARN, "asks you"),
+    Link.PAUSED: (Health.STALE, "paused"),
+    Link.CONNECTING: (Health.CONNECTING, "connecting"),
+}
+
+
+def assess(box: BoxState, now: float) -> Assessment:
+    """Say how `box` stands at `now` (client clock). Pure, and well below a millisecond.
+
+    The provider's *stopped* and *gone* outrank what SSH says, because a refused connection proves nothing; a
+    live channel in turn outranks an older word of the provider. Alerts are those that the fleet keeps; for a state
+    that nobody has watched (a test, a single look) the same rules are asked once. Muted alerts stay in the list, and
+    neither colour a box nor move it up.
+    """
+    if box.alerts_kept:
+        seen, alerts = facts_of(box, now), box.alerts
+    else:
+        seen, alerts = instant(box, now)
+    health, word, why = _base(seen)
+    loud = [alert for alert in alerts if not alert.muted]
+    if loud and health not in (Health.STOPPED, Health.GONE, Health.UNREACHABLE):
+        worst = loud[0]
+        raised = Health.TROUBLE if worst.level == "error" else Health.WARN
+        if _ORDER[raised] < _ORDER[health]:
+            health, word, why = raised, worst.word, worst.text
+    elif health is Health.UNREACHABLE and box.link is Link.REFUSED_KEY:
+        health = Health.TROUBLE
+    return Assessment(
+        health=health,
+        word=word,
+        why=why,
+        alerts=alerts,
+        progress_age=seen.progress_age,
+        sample_age=seen.sample_age,
+        stale=seen.stale,
+        rank=_rank(health, loud, seen),
+    )
+
+
+def _base(seen: Facts) -> tuple[Health, str, str]:
+    """What the box is doing, before any alert."""
+    box = seen.box
+    meter = box.meter
+    if seen.provider_word in (Lifecycle.STOPPED, Lifecycle.GONE):
+        stopped = seen.provider_word is Lifecycle.STOPPED
+        native = f" ({meter.native_status})" if meter.native_status else ""
+        read = "" if meter.at is None else f", read {age(seen.now - meter.at)} ago"
+        word = "stopped" if stopped else "gone"
+        return (Health.STOPPED if stopped else Health.GONE), word, f"{meter.source} says {word}{native}{read}"
+    if box.link in _LINKS:
+        health, word = _LINKS[box.link]
+        says = f"; {meter.source} says {meter.lifecycle.value}" if meter.at is not None else ""
+        last = "" if seen.sample_age is None else f"; last sample {age(seen.sample_age)} ago"
+        return health, word, f"{box.reason}{says}{last}"
+    if seen.stale:
+        if seen.sample_age is None:
+            return Health.CONNECTING, "connecting", "connected, no sample yet"
+        return Health.STALE, "stale", f"connected, but the last sample is {age(seen.sample_age)} old"
+    return _doing(seen)
+
+
+def _doing(seen: Facts) -> tuple[Health, str, str]:
+    """What a box with figures of now is doing."""
+    if seen.running:
+        _, cell, run = seen.running[0]
+        if run is None or run.step is None:
+            return Health.RUNNING, "running", f"{cell.name} runs, no step logged yet"
+        moved = "" if seen.progress_age is None else f", advanced {age(seen.progress_age)} ago"
+        return Health.RUNNING, "running", f"{cell.name} at step {run.step:,}{moved}"
+    if seen.unseen is not None and not seen.trains:
+        return Health.UNKNOWN, "unknown", _unseen(seen, seen.unseen)
+    if seen.queue_done and not seen.trains:
+        cells = [cell for queue in seen.box.queues for cell in queue.cells]
+        done = sum(cell.state == "done" for cell in cells)
+        return Health.FINISHED, "finished", f"{done} of {len(cells)} cells done, the runner wrote QUEUE DONE"
+    if seen.trains:
+        procs = trainers(seen.box.sample)
+        return (
+            Health.RUNNING,
+            "running",
+            f"{len(procs)} training process{'es' if len(procs) > 1 else ''}, no queue",
+        )
+    return Health.IDLE, "idle", "no training process, no cell running"
+
+
+def _unseen(seen: Facts, why: str) -> str:
+    """Say why nobody knows what runs, and what speaks for a training all the same."""
+    gpus = seen.box.sample.gpus if seen.box.sample is not None else ()
+    busy = max((gpu.util for gpu in gpus if gpu.util is not None), default=0.0)
+    return f"{why}; a GPU is {busy:.0f} % busy" if busy >= BUSY_PCT else why
+
+
+def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
+    errors = sum(alert.level == "error" for alert in alerts)
+    return (
+        _ORDER[health],
+        -errors,
+        -len(alerts),
+        -(seen.progress_age or 0.0),
+        seen.box.spec.name,
+    )
+
+
+class AlertLine(msgspec.Struct, frozen=True):
+    """One alert, as ``--json`` shows it."""
+
+    id: str
+    kind: str
+    level: str
+    text: str
+    since: float | None
+    """Client clock, epoch seconds; None where nobody has watched."""
+    muted: bool
+    advice: str
+
+
+def summary(box: BoxState, now: float) -> tuple[AlertLine, ...]:
+    """Return what holds on `box`, worst first, muted ones at the end."""
+    return tuple(
+        AlertLine(a.id, a.kind, a.level, a.text, a.since, a.muted, advice(a)) for a in assess(box, now).alerts
+    )
+
+
+def advice(alert: Alert) -> str:
+    """Return what to do about an alert, in one line; empty for one that the table does not have."""
+    kind = BY_ID.get(alert.kind)
+    return kind.advice if kind is not None else ""
+
+
+def escalate(box: BoxState, now: float) -> bool:
+    """Say whether a person should look at `box` now: any error, or a warning that ends or wastes something.
+
+    Muted alerts do not call; a box that cannot be reached is for the caller to tell from one that is well.
+    """
+    return any(calls(alert) for alert in assess(box, now).alerts)
+
+
+def calls(alert: Alert) -> bool:
+    """Say whether an alert calls for a person."""
+    kind = BY_ID.get(alert.kind)
+    return not alert.muted and (alert.level == "error" or (kind is not None and kind.escalates))
+
+
+def beginning(box: str, alert: Alert, now: float) -> FleetEvent | None:
+    """Return the event that an alert began; None where the fleet's other events tell it."""
+    if BY_ID[alert.kind].told:
+        return None
+    return FleetEvent(at=now, box=box, text=alert.text, level=alert.level, about=alert.id)
+
+
+def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
+    """Return the event that an alert is over."""
+    kind = BY_ID[alert.kind]
+    if kind.told:
+        return None
+    key = clean(alert.id.partition(":")[2])
+    title = kind.over or kind.title[0].lower() + kind.title[1:]
+    text = f"over: {title}{f' ({key})' if key else ''}"
+    return FleetEvent(at=now, box=box, text=text, about=alert.id)
+
+
+def message(box: str, alert: Alert, now: float) -> AlertEvent:
+    """Return what a sink is told of an alert that holds."""
+    kind = BY_ID.get(alert.kind)
+    return AlertEvent(
+        what="raised",
+        at=now,
+        level=alert.level,
+        title=f"{box}: {alert.word or alert.kind}",
+        text=alert.text,
+        box=box,
+        id=alert.id,
+        kind=alert.kind,
+        since=alert.since,
+        advice=kind.advice if kind is not None else "",
+    )

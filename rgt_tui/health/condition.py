@@ -1,0 +1,175 @@
+"""What a condition is: one thing that can be wrong, with its three views (alert, finding, check)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from rgt_tui.health.facts import Facts
+from rgt_tui.model.evidence import CheckStatus, Fix, Severity
+
+
+class Reading(NamedTuple):
+    """What a rule reads of one resource."""
+
+    key: str
+    """Which resource, e.g. a mount point; empty where a box has just one."""
+    value: float | None
+    """None or NaN = not known now: it neither raises nor clears."""
+    about: Any = None
+    """What the words are made of."""
+    age_s: float | None = None
+    """For how long it has been so by the box's own evidence. Only counted when it is seen for the first time:
+    later the client counts itself, so that a clock that is set on the box changes nothing."""
+    level: str | None = None
+    """In place of the rung's."""
+    word: str | None = None
+    """In place of the kind's."""
+
+
+class Rung(NamedTuple):
+    """One level of an alert and its two limits: between them it stays as it is."""
+
+    level: str
+    at: float
+    """Raised from here on."""
+    clear: float
+    """Still raised up to here."""
+
+
+Read = Callable[[Facts], Sequence[Reading] | None]
+"""All resources that the kind is about, or None where nothing can be said. What is left out is over."""
+Say = Callable[[Facts, Reading, float], str]
+"""One line with the reading that proves it; the number is the client clock of the beginning."""
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One kind of alert: a row of the table."""
+
+    id: str
+    title: str
+    word: str
+    """What the box's row shows."""
+    read: Read
+    say: Say
+    rungs: tuple[Rung, ...]
+    """Mildest first."""
+    unit: str
+    """Of the limits; ``yes`` where it either is so or not."""
+    advice: str
+    """What to do, in one line."""
+    see: str = ""
+    """Ids of the handbook and of the lifecycle, for more."""
+    hold_s: float = 0.0
+    """Known seconds for which it must be so before it rises."""
+    quiet_s: float = 0.0
+    """Known seconds for which it must be over before it clears."""
+    below: bool = False
+    """True where small values are the bad ones."""
+    rises: bool = False
+    """The value is a count: raised when it grows, cleared when it has not grown for `quiet_s`."""
+    live: bool = True
+    """Needs figures of now: without them it stays as it is."""
+    told: bool = False
+    """The fleet's events tell of it anyway."""
+    gauge: bool = False
+    """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
+    the sinks only after `quiet_s`."""
+    over: str = ""
+    """What ends, in words, where the title would sound as if it still held."""
+    escalates: bool = False
+    """Also as a warning it calls for a person."""
+    once: bool = False
+    """As a warning it does so once: it is about something that is over, and that nothing will change any more."""
+
+
+YES = (Rung("warn", 1.0, 1.0),)
+YES_ERROR = (Rung("error", 1.0, 1.0),)
+"""Limits of what either is so or not."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A known way for training to go wrong, and how a log shows it."""
+
+    id: str
+    """Stable for ever."""
+    title: str
+    severity: Severity
+    resource: str
+    """What ran out or broke; ``{name}`` is filled with the first group of the pattern, where there is one."""
+    fixes: tuple[Fix, ...]
+    """In the order in which to try them; every command is shown, never run."""
+    never: str
+    needles: tuple[str, ...]
+    """Literals of which at least one stands in every text that a pattern can match: a cheap first look."""
+    patterns: tuple[re.Pattern[str], ...]
+    """Searched in a window of a run's own log."""
+    cleared_by: str = "step"
+    """What a run that goes on shows when it is over: a finite ``step``, or a checkpoint ``saved``."""
+    beats: tuple[str, ...] = ()
+    """More general entries that this one explains away."""
+    sources: tuple[str, ...] = ("https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08)",)
+    """Where the facts come from, with the month."""
+
+
+def patterns(*texts: str) -> tuple[re.Pattern[str], ...]:
+    """Compile `texts` the way windows are searched: ``^`` and ``$`` at every line."""
+    return tuple(re.compile(text, re.MULTILINE) for text in texts)
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What an evaluator found."""
+
+    status: CheckStatus
+    evidence: str
+    at: float | None = None
+    """Client clock of the evidence; None where it has none, e.g. a fact of the profile."""
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One item of the lifecycle."""
+
+    id: str
+    """e.g. ``4.3``; the figure before the point is the phase."""
+    title: str
+    evaluator: Callable[[Facts], Verdict]
+    live: bool = True
+    """Proved only while the evidence is of now; False for facts that stay true (a finished cell, a profile)."""
+
+    @property
+    def phase(self) -> int:
+        """0 to 5."""
+        return int(self.id.split(".")[0])
+
+
+def passed(evidence: str, at: float | None = None) -> Verdict:
+    """Proved."""
+    return Verdict(CheckStatus.PASSED, evidence, at)
+
+
+def failed(evidence: str, at: float | None = None) -> Verdict:
+    """Disproved."""
+    return Verdict(CheckStatus.FAILED, evidence, at)
+
+
+def warn(evidence: str, at: float | None = None) -> Verdict:
+    """Neither proved nor disproved, and worth a look."""
+    return Verdict(CheckStatus.WARN, evidence, at)
+
+
+def waiting(evidence: str, at: float | None = None) -> Verdict:
+    """Nothing to evaluate yet."""
+    return Verdict(CheckStatus.WAITING, evidence, at)
+
+
+def absent(seen: Facts, evidence: str, at: float | None = None) -> Verdict:
+    """Nothing of it is there yet, or nobody could look, which is not the same."""
+    return Verdict(CheckStatus.WAITING, seen.untold or evidence, at)
+
+
+def person(evidence: str) -> Verdict:
+    """Only a person can say."""
+    return Verdict(CheckStatus.PERSON, evidence)

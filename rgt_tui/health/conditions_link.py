@@ -1,0 +1,200 @@
+"""The connection and the machine: unreachable, refused, stopped, gone, clocks apart, a damaged stream."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.health.condition import Reading, Verdict, failed, passed, person, waiting, warn
+from rgt_tui.health.facts import (
+    LOST_S,
+    SKEW_NOTED_S,
+    SKEW_WARN_S,
+    Facts,
+)
+from rgt_tui.model.box import Link
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.profiles.readings import age
+
+NOTHING: tuple[Reading, ...] = ()
+SO = (Reading("", 1.0),)
+
+
+def read_unreachable(view: Facts) -> Sequence[Reading] | None:
+    """The box does not answer. While a try goes on, nothing is known."""
+    link = view.box.link
+    if link is Link.LIVE or view.off:
+        return NOTHING
+    if link is Link.UNREACHABLE:
+        return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
+    return None if link in (Link.CONNECTING, Link.ASKING) else NOTHING
+
+
+def say_unreachable(view: Facts, reading: Reading, since: float) -> str:
+    """Name the reason, and what the provider says: a refused connection proves nothing of the machine."""
+    box = view.box
+    says = f"; {box.meter.source} says {box.meter.lifecycle.value}" if box.meter.at is not None else ""
+    return f"unreachable for {age(view.now - since)}: {box.reason}{says}"
+
+
+def read_silent(view: Facts) -> Sequence[Reading] | None:
+    """The connection stands, and no sample comes. Once it is lost, that it is lost is told instead."""
+    box = view.box
+    if view.off or box.link in (Link.PAUSED, Link.REFUSED_KEY, Link.REFUSED_LOGIN):
+        return NOTHING
+    if box.link is not Link.LIVE:
+        lost = box.link is Link.UNREACHABLE and view.now - box.since >= LOST_S
+        return NOTHING if lost else None
+    # The age of the sample does not count: after a night's sleep of this computer every sample is old for a moment.
+    return SO if view.stale else NOTHING
+
+
+def say_silent(view: Facts, reading: Reading, since: float) -> str:
+    """Say how old the newest sample is."""
+    if view.sample_age is None:
+        return "connected, and no sample has come yet: the agent hangs, or its recorder does"
+    return (
+        f"connected, and no sample for {age(view.sample_age)}: the agent, its recorder or the machine hangs"
+    )
+
+
+def read_asking(view: Facts) -> Sequence[Reading] | None:
+    """A question waits for a person: until it is answered, nobody watches the box."""
+    if view.box.link is not Link.ASKING:
+        return NOTHING
+    return (Reading("", 1.0, age_s=max(0.0, view.now - view.box.since)),)
+
+
+def say_asking(view: Facts, reading: Reading, since: float) -> str:
+    """Give the question."""
+    return f"nobody watches it until you answer: {view.box.reason}"
+
+
+def read_host_key(view: Facts) -> Sequence[Reading] | None:
+    """The box shows another key than the one known."""
+    return SO if view.box.link is Link.REFUSED_KEY else NOTHING
+
+
+def say_host_key(view: Facts, reading: Reading, since: float) -> str:
+    """Give the refusal's own words."""
+    return f"host key refused: {view.box.reason}"
+
+
+def read_login(view: Facts) -> Sequence[Reading] | None:
+    """The box answers and does not let us in."""
+    return SO if view.box.link is Link.REFUSED_LOGIN else NOTHING
+
+
+def say_login(view: Facts, reading: Reading, since: float) -> str:
+    """Give the refusal's own words."""
+    return f"login refused: {view.box.reason}"
+
+
+def read_stopped(view: Facts) -> Sequence[Reading] | None:
+    """The provider calls it stopped, it ran before, and nobody asked for it through rgt."""
+    if view.meter_unread:
+        return None
+    past = view.memory.past
+    stopped = view.off and view.box.meter.lifecycle is Lifecycle.STOPPED
+    return SO if stopped and past.ran and not past.asked else NOTHING
+
+
+def say_stopped(view: Facts, reading: Reading, since: float) -> str:
+    """Name who says so."""
+    meter = view.box.meter
+    native = f" ({meter.native_status})" if meter.native_status else ""
+    return f"{meter.source} says stopped{native}, and it was not asked for here"
+
+
+def read_gone(view: Facts) -> Sequence[Reading] | None:
+    """The provider does not know it any more, and nobody destroyed it through rgt."""
+    if view.meter_unread:
+        return None
+    past = view.memory.past
+    gone = view.off and view.box.meter.lifecycle is Lifecycle.GONE
+    return SO if gone and past.existed and past.asked != "destroy" else NOTHING
+
+
+def say_gone(view: Facts, reading: Reading, since: float) -> str:
+    """Name who says so."""
+    meter = view.box.meter
+    native = f" ({meter.native_status})" if meter.native_status else ""
+    return f"{meter.source} says gone{native}, and it was not destroyed from here"
+
+
+def read_skew(view: Facts) -> Sequence[Reading] | None:
+    """The box's clock and ours are apart."""
+    skew = view.box.clock_skew
+    return None if skew is None else (Reading("", abs(skew), skew),)
+
+
+def say_skew(view: Facts, reading: Reading, since: float) -> str:
+    """Say which is ahead."""
+    skew: float = reading.about
+    return f"the box's clock is {age(abs(skew))} {'ahead of' if skew > 0 else 'behind'} this machine's"
+
+
+def read_stream(view: Facts) -> Sequence[Reading] | None:
+    """Lines that are no frames, and numbers that never came, since rgt was started."""
+    counters = view.box.counters
+    return (Reading("", float(counters.bad_frames + counters.gaps), counters),)
+
+
+def say_stream(view: Facts, reading: Reading, since: float) -> str:
+    """Say how many of which."""
+    counters = reading.about if reading.about is not None else view.box.counters
+    return f"the agent's stream is damaged: {counters.bad_frames:,} bad frames, {counters.gaps:,} missing"
+
+
+def check_channel(view: Facts) -> Verdict:
+    """The channel is live, and so the host key is the known one: another would have been refused."""
+    box = view.box
+    if box.link is Link.LIVE:
+        return passed(
+            "connected, host key verified", box.sample_at if box.sample_at is not None else box.since
+        )
+    if box.link is Link.REFUSED_KEY:
+        return failed(f"host key refused: {box.reason}", box.since)
+    if box.link is Link.UNREACHABLE:
+        return failed(f"unreachable: {box.reason}", box.since)
+    return waiting(box.reason, box.since)
+
+
+def check_agent(view: Facts) -> Verdict:
+    """The agent on the box answers, and says what it cannot do there."""
+    hello = view.box.hello
+    if hello is None:
+        return waiting("the agent has not spoken yet")
+    text = f"Python {hello.python}, agent {hello.agent[:8]}, protocol {hello.proto}"
+    if hello.limited:
+        return warn(f"{text}; limited: {', '.join(hello.limited)}", view.box.sample_at)
+    return passed(text, view.box.sample_at)
+
+
+def check_clock_skew(view: Facts) -> Verdict:
+    """The clocks agree: ages, logs and tokens with an expiry depend on it."""
+    skew = view.box.clock_skew
+    if skew is None:
+        return waiting("not measured yet")
+    text = f"the box is {abs(skew):.1f} s {'ahead' if skew >= 0 else 'behind'}"
+    if abs(skew) >= SKEW_WARN_S:
+        return failed(text, view.box.sample_at)
+    if abs(skew) > SKEW_NOTED_S:
+        return warn(text, view.box.sample_at)
+    return passed(text, view.box.sample_at)
+
+
+def check_gapless(view: Facts) -> Verdict:
+    """The stream is whole: no sample was lost, none came twice."""
+    counters, at = view.box.counters, view.box.sample_at
+    if counters.samples == 0:
+        return waiting("no sample yet")
+    text = f"{counters.samples:,} samples, {counters.gaps} lost, {counters.duplicates} twice"
+    text += f", {counters.connects} connect{'s' if counters.connects != 1 else ''}"
+    if counters.gaps or counters.duplicates or counters.bad_frames:
+        return warn(f"{text}, {counters.bad_frames} bad frames", at)
+    return passed(text, at)
+
+
+def check_credentials(view: Facts) -> Verdict:
+    """Where the secrets are cannot be read off a stream, and must not be."""
+    return person("no key stands in an argument, a log, or on the durable share")

@@ -1,0 +1,246 @@
+"""Money: work that is over and bills on, a provider that cannot be read, clocks that run down, an empty account."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from rgt_tui.health.condition import Reading, Verdict, failed, passed, waiting, warn
+from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.facts import (
+    DANGER_ERROR_S,
+    DANGER_WARN_S,
+    METER_OLD_S,
+    Facts,
+)
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.profile import DangerClock, Profile
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.readings import age, money
+from rgt_tui.profiles.survival import survival
+
+
+class ClockReading(msgspec.Struct, frozen=True):
+    """One danger clock of a box."""
+
+    what: str
+    seconds_left: float | None
+    """None = it runs without an end (a charge), or nobody saw when it began."""
+    consequence: str
+    level: str
+    """info, warn or error."""
+    approx: bool = False
+    counting: bool = True
+    """False = would begin with a stop."""
+    whole_s: float | None = None
+    """Seconds from its beginning to its end; None = it has none."""
+
+
+def danger_clock(
+    profile: Profile, box: BoxState, now: float, *, stopped_at: float | None = None
+) -> ClockReading | None:
+    """Return the clock that is running down for `box` now, or None where none counts.
+
+    A stop is known from the provider alone. Where nobody says when it was, the last sample is taken: the box
+    cannot have stopped before it, so that the time shown is never too long.
+
+    Args:
+        profile: Platform of the box.
+        box: Its state.
+        now: Client clock.
+        stopped_at: Client clock of the stop, where it is known.
+    """
+    if box.meter.lifecycle is not Lifecycle.STOPPED:
+        return None
+    clocks = [clock for clock in profile.clocks if clock.starts == "stopped"]
+    timed = [clock for clock in clocks if clock.after_s]
+    if timed:
+        soonest = min(timed, key=lambda clock: clock.after_s or 0.0)
+        return _reading(soonest, now, stopped_at if stopped_at is not None else box.sample_at)
+    return _charge(clocks[0]) if clocks else None
+
+
+def pending_clock(profile: Profile) -> ClockReading | None:
+    """Return the clock that a stop of a box of this platform would start, or None."""
+    clocks = [clock for clock in profile.clocks if clock.starts == "stopped"]
+    timed = [clock for clock in clocks if clock.after_s]
+    chosen = min(timed, key=lambda clock: clock.after_s or 0.0) if timed else (clocks[0] if clocks else None)
+    if chosen is None:
+        return None
+    return ClockReading(
+        what=chosen.what,
+        seconds_left=chosen.after_s or None,
+        consequence=chosen.consequence,
+        level="info",
+        approx=chosen.approx,
+        counting=False,
+    )
+
+
+def _reading(clock: DangerClock, now: float, since: float | None) -> ClockReading:
+    left = None if since is None else max(0.0, since + (clock.after_s or 0.0) - now)
+    level = "info"
+    if left is None or left <= DANGER_WARN_S:
+        level = "error" if left is not None and left <= DANGER_ERROR_S else "warn"
+    return ClockReading(clock.what, left, clock.consequence, level, clock.approx, whole_s=clock.after_s)
+
+
+def _charge(clock: DangerClock) -> ClockReading:
+    return ClockReading(clock.what, None, clock.consequence, "warn", clock.approx)
+
+
+BETWEEN_S = 120.0
+"""So long nothing may train on a box without a queue: a script starts its next training."""
+SHORT_S = 60.0
+"""Below this, no sum is worth the words."""
+
+
+def read_done_billing(view: Facts) -> Sequence[Reading] | None:
+    """The work is over, nothing trains, and the provider says that the GPU still bills.
+
+    The work: every queue; where there is none, the trainings that were found.
+    """
+    meter = view.box.meter
+    if meter.lifecycle is not Lifecycle.RUNNING or meter.kind is not MeterKind.COMPUTE_AND_STORAGE:
+        return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
+    if not _is_over(view) or view.trains:
+        return NOTHING
+    if view.blind:
+        return None
+    ended = [cell.ended for queue in view.box.queues for cell in queue.cells if cell.ended is not None]
+    if not view.box.queues:
+        ended = [run.ended for run in view.box.found if run.ended is not None]
+        if ended and view.box_now - max(ended) < BETWEEN_S:
+            return None
+    return (Reading("", 1.0, age_s=max(0.0, view.box_now - max(ended)) if ended else None),)
+
+
+def _is_over(view: Facts) -> bool:
+    if view.box.queues:
+        return view.queue_done
+    return bool(view.box.found) and not any(run.alive for run in view.box.found)
+
+
+def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
+    """Say what it costs an hour, and what it has cost for nothing."""
+    meter = view.box.meter
+    rate = money(meter.per_hour, meter.currency)
+    waited = max(0.0, view.now - since)
+    what = "queue done" if view.box.queues else "no training alive"
+    if waited < SHORT_S:
+        return f"{what}, still billing {rate}/h ({meter.source})"
+    wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
+    spent = f": {money(wasted, meter.currency)} for nothing" if wasted is not None else ""
+    length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
+    return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
+
+
+def read_meter(view: Facts) -> Sequence[Reading] | None:
+    """Seconds since the provider was last read, while it cannot be."""
+    meter = view.box.meter
+    if meter.error is None:
+        return None if view.meter_unread else NOTHING
+    return (Reading("", math.inf if meter.at is None else view.now - meter.at),)
+
+
+def say_meter(view: Facts, reading: Reading, since: float) -> str:
+    """Say how old the last reading is, and why there is no newer one."""
+    meter = view.box.meter
+    last = "never read" if meter.at is None else f"last read {age(view.now - meter.at)} ago"
+    return f"meter unknown, {last}: {meter.error}"
+
+
+def read_clock(view: Facts) -> Sequence[Reading] | None:
+    """Hours left on the danger clock that counts now."""
+    if view.box.meter.lifecycle is not Lifecycle.STOPPED:
+        return None if view.meter_unread else NOTHING
+    profile = load_profile(view.box.spec.profile)
+    found = danger_clock(profile, view.box, view.now, stopped_at=view.memory.past.stopped_at)
+    if found is None or (found.seconds_left is None and found.whole_s is None):
+        return NOTHING  # a charge runs without an end
+    if found.seconds_left is None:
+        return (Reading("", 0.0, found, level="warn"),)
+    return (Reading("", found.seconds_left / 3600.0, found),)
+
+
+def say_clock(view: Facts, reading: Reading, since: float) -> str:
+    """Say what happens, and when."""
+    clock = reading.about
+    about = "about " if clock.approx else ""
+    if clock.seconds_left is None:
+        most = f"{about}{age(clock.whole_s)}"
+        return f"at most {most} left, when it stopped is not known: {clock.what}: {clock.consequence}"
+    return f"{about}{age(clock.seconds_left)} left: {clock.what}: {clock.consequence}"
+
+
+def read_balance(view: Facts) -> Sequence[Reading] | None:
+    """Hours for which the account's balance lasts at what it costs now."""
+    meter = view.box.meter
+    if view.off and meter.lifecycle is Lifecycle.GONE:
+        return NOTHING
+    if meter.balance is None or meter.burn_per_hour is None:
+        # A provider that was read and does not tell it (any more): an older word of it proves nothing.
+        return None if meter.at is None or meter.error is not None else NOTHING
+    if meter.burn_per_hour <= 0:
+        return NOTHING
+    return (Reading("", max(0.0, meter.balance) / meter.burn_per_hour),)
+
+
+def say_balance(view: Facts, reading: Reading, since: float) -> str:
+    """Say what is left, and what it is spent on."""
+    meter = view.box.meter
+    left = money(meter.balance, meter.currency)
+    burn = money(meter.burn_per_hour, meter.currency)
+    return f"the account has {left} left, {age((reading.value or 0.0) * 3600.0)} at {burn}/h ({meter.source})"
+
+
+def check_profile_known(view: Facts) -> Verdict:
+    """The platform is known, and its worst danger is on the screen."""
+    if view.profile.id != view.box.spec.profile:
+        return warn(
+            f"no profile '{view.box.spec.profile}'; {view.profile.name} is used: {view.profile.top_danger}"
+        )
+    return passed(f"{view.profile.name}: {view.profile.top_danger}")
+
+
+def check_durable_survives(view: Facts) -> Verdict:
+    """The durable place outlives the box, by the profile."""
+    path = view.box.spec.durable or view.profile.durable_dir
+    used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
+    if used is None:
+        return warn(f"no durable directory is named; on {view.profile.name} pull before you destroy")
+    tier = survival(view.profile, used, known=view.box.spec.tiers)
+    if tier is None:
+        return warn(f"{used}: the profile does not know that disk")
+    if tier.survives_destroy is True:
+        return passed(f"{used} is on {tier.name}, which survives destroy")
+    if tier.survives_destroy is None:
+        return warn(f"{used} is on {tier.name}; whether it survives destroy is not known")
+    other = next(
+        (one for one in view.profile.tiers if one.survives_destroy and set(one.mounts) & set(tier.mounts)),
+        None,
+    )
+    unless = f", unless a {other.name} is mounted there" if other is not None else ""
+    return failed(f"{used} is on {tier.name}, which destroy deletes{unless}")
+
+
+def check_meter_read(view: Facts) -> Verdict:
+    """What the box costs now is read from the provider."""
+    meter = view.box.meter
+    if view.box.spec.provider is None and meter.at is None:
+        return warn("no provider is configured: what the box costs is not known")
+    if meter.at is None:
+        return waiting(f"not read yet{f': {meter.error}' if meter.error else ''}")
+    rate = f"{money(meter.per_hour, meter.currency)}/h"
+    text = f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}"
+    if meter.error is not None or view.now - meter.at > METER_OLD_S:
+        return warn(
+            f"{text}; last read {age(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",
+            meter.at,
+        )
+    if meter.kind is MeterKind.UNKNOWN or meter.lifecycle is Lifecycle.UNKNOWN:
+        return warn(text, meter.at)
+    return passed(text, meter.at)

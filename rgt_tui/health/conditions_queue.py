@@ -1,0 +1,320 @@
+"""Cells and queues: failed, stalled, done too soon, interrupted, left waiting; and what triage has found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, waiting, warn
+from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.facts import (
+    NO_QUEUE_STALL_S,
+    PREEMPTED,
+    Facts,
+    trainers,
+)
+from rgt_tui.model.evidence import Finding, Severity
+from rgt_tui.model.protocol import Cell, Proc, QueueState
+from rgt_tui.model.run import RunState
+from rgt_tui.profiles.pace import stall_after, step_time
+from rgt_tui.profiles.readings import age
+
+SHORT_OF_PLAN = 0.5
+"""Part of the planned steps below which a cell that is done has ended much too soon."""
+EVER = 1e9
+
+BAD = (Severity.FATAL, Severity.SILENT_WRONG)
+WORDS = {"inodes": "inodes", "bytes": "disk", "quota": "quota", "space": "disk", "memory": "memory"}
+"""A resource's word in a row; for other findings the id of the handbook entry stands there."""
+
+
+def read_findings(view: Facts) -> Sequence[Reading] | None:
+    """Diagnoses: what ends a run or spoils it unseen is an error until its cause is gone, the rest a warning."""
+    return [
+        Reading(
+            finding_key(finding),
+            1.0,
+            finding,
+            level="error" if finding.severity in BAD and not finding.cleared else "warn",
+            word=WORDS.get(finding.resource.split(" of ")[0], finding.gotcha),
+        )
+        for finding in view.box.findings
+    ]
+
+
+def finding_key(finding: Finding) -> str:
+    """Return what tells a finding from the others of a box: the same cause in another run is another one."""
+    return f"{finding.gotcha}:{finding.resource}:{finding.run or ''}"
+
+
+def say_finding(view: Facts, reading: Reading, since: float) -> str:
+    """Give the resource, its reading or its proof, and whose it is."""
+    finding = reading.about
+    tail = "cause gone, not saved yet" if finding.cleared else (finding.reading or finding.evidence)
+    who = f" · {finding.run}" if finding.run else ""
+    return f"{finding.resource}: {tail} · {finding.gotcha}{who}"
+
+
+def read_stalled(view: Facts) -> Sequence[Reading] | None:
+    """Seconds without progress, in parts of what is usual for the run: 30 s, or ten of its steps."""
+    found = []
+    for queue, cell, run in view.running:
+        if run is not None and run.progressed_at is not None and (queue.runner_alive or view.trains):
+            still = view.now - run.progressed_at
+            found.append(Reading(cell.name, still / stall_after(cell, run), (cell, run)))
+    for runs in view.beside:
+        newest = runs[0]
+        still = view.now - (newest.progressed_at or view.now)
+        found.append(Reading(newest.name, still / NO_QUEUE_STALL_S, (None, newest)))
+    return found if view.live and not view.blind else None
+
+
+def say_stalled(view: Facts, reading: Reading, since: float) -> str:
+    """Say where it stands, for how long, and what is usual."""
+    about: tuple[Cell | None, RunState] = reading.about
+    cell, run = about
+    per_step = step_time(cell, run) if cell is not None else None
+    usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
+    still = age(view.now - (run.progressed_at or view.now))
+    return f"{run.name} stands at step {run.step or 0:,} for {still}{usual}"
+
+
+def read_halted(view: Facts) -> Sequence[Reading] | None:
+    """Training processes that a signal has stopped (state T): they hold their GPUs and do nothing."""
+    if view.box.sample is None:
+        return None
+    moved = {run.name: run.progressed_at for run in view.box.runs}
+    found = []
+    for proc in view.box.sample.procs:
+        if proc.state == "T":
+            since = moved.get(proc.run or "")
+            found.append(
+                Reading(str(proc.pid), 1.0, proc, age_s=EVER if since is None else max(0.0, view.now - since))
+            )
+    return found if view.live else None
+
+
+def say_halted(view: Facts, reading: Reading, since: float) -> str:
+    """Name the process, and what lets it go on."""
+    proc: Proc = reading.about
+    who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
+    return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} lets it go on"
+
+
+def read_no_step(view: Facts) -> Sequence[Reading] | None:
+    """Cells that are being run and have logged no step yet."""
+    found = []
+    for queue, cell, run in view.running:
+        if (run is None or run.progressed_at is None) and (queue.runner_alive or view.trains):
+            waited = None if cell.started is None else max(0.0, view.box_now - cell.started)
+            found.append(Reading(cell.name, 1.0, cell, age_s=waited))
+    return found if view.live and not view.blind else None
+
+
+def say_no_step(view: Facts, reading: Reading, since: float) -> str:
+    """Say for how long."""
+    return f"{reading.about.name} has logged no step, {age(view.now - since)} after its start"
+
+
+def read_queue_error(view: Facts) -> Sequence[Reading] | None:
+    """Queues that cannot be read."""
+    return [Reading(queue.path, 1.0, queue) for queue in view.box.queues if queue.error is not None]
+
+
+def say_queue_error(view: Facts, reading: Reading, since: float) -> str:
+    """Say why."""
+    return f"queue {reading.about.path}: {reading.about.error}"
+
+
+def _cells(view: Facts, state: str) -> list[Cell]:
+    return [cell for queue in view.box.queues for cell in queue.cells if cell.state == state]
+
+
+def read_failed(view: Facts) -> Sequence[Reading] | None:
+    """Cells that ended badly."""
+    return [Reading(cell.name, 1.0, cell) for cell in _cells(view, "failed")]
+
+
+def say_failed(view: Facts, reading: Reading, since: float) -> str:
+    """Say how it ended, and why."""
+    cell: Cell = reading.about
+    code = cell.signal or ("?" if cell.exit_code is None else f"exit {cell.exit_code}")
+    return f"{cell.name} failed, {code}{f': {cell.reason}' if cell.reason else ''}"
+
+
+def read_fast(view: Facts) -> Sequence[Reading] | None:
+    """Cells that are done although they took much less than their like, or did a part of their steps."""
+    runs = None
+    found = []
+    for cell in _cells(view, "done"):
+        if cell.flag:
+            found.append(Reading(cell.name, 1.0, f"{cell.name} {cell.flag}", age_s=EVER))
+            continue
+        runs = {run.name: run for run in view.box.runs} if runs is None else runs
+        run = runs.get(cell.name)
+        if run is None or run.step is None or not run.total_steps:
+            continue
+        if run.step < SHORT_OF_PLAN * run.total_steps:
+            text = f"{cell.name} is done at step {run.step:,} of {run.total_steps:,}"
+            found.append(Reading(cell.name, 1.0, text))
+    return found
+
+
+def _left(view: Facts) -> list[QueueState]:
+    """Queues that are not through and that nobody works on."""
+    return [queue for queue in view.box.queues if not queue.runner_alive and not queue.done]
+
+
+def read_interrupted(view: Facts) -> Sequence[Reading] | None:
+    """Cells that were cut off (preempted, killed), with no runner there to go on with them."""
+    found = []
+    for queue in _left(view):
+        for cell in queue.cells:
+            if cell.state == "interrupted":
+                cause = "preempted" if cell.exit_code == PREEMPTED else "interrupted"
+                text = f"{cell.name} {cause}, nobody runs it"
+                found.append(Reading(cell.name, 1.0, text, word=cause))
+            elif cell.state == "running":
+                left = "the training goes on without it" if view.trains else "nobody runs the cell"
+                if view.blind and not view.trains:
+                    left = "whether the training goes on is unknown"
+                found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
+    return found
+
+
+def read_waiting(view: Facts) -> Sequence[Reading] | None:
+    """Queues whose cells wait while nothing of it runs, and no runner is there."""
+    found = []
+    for queue in _left(view):
+        states = [cell.state for cell in queue.cells]
+        waiting = states.count("waiting")
+        if waiting and "running" not in states and "interrupted" not in states:
+            text = f"{waiting} cell{'s' if waiting > 1 else ''} waiting, no runner alive"
+            found.append(Reading(queue.path, 1.0, text))
+    return found if found else NOTHING
+
+
+def check_queue_read(view: Facts) -> Verdict:
+    """The queue is read, and no two cells share a name: they would write over each other."""
+    queues = view.box.queues
+    if not queues:
+        return absent(view, "no queue on this box yet")
+    at = view.client(max(queue.at for queue in queues))
+    errors = [queue.error for queue in queues if queue.error is not None]
+    if errors:
+        return failed(errors[0], at)
+    for queue in queues:
+        names = [cell.name for cell in queue.cells]
+        double = sorted({name for name in names if names.count(name) > 1})
+        if double:
+            return failed(f"{queue.path}: {', '.join(double)} stands there twice", at)
+    count = len(view.cells)
+    return (
+        passed(f"{count} cell{'s' if count != 1 else ''}, names distinct", at)
+        if count
+        else waiting("empty", at)
+    )
+
+
+def check_detached(view: Facts) -> Verdict:
+    """The runner lives in a session of its own, so that a lost connection ends nothing."""
+    box = view.box
+    if not box.queues:
+        return absent(view, "no queue on this box yet")
+    if all(queue.done for queue in box.queues):
+        return passed("the runner has written QUEUE DONE", view.client(max(queue.at for queue in box.queues)))
+    tmux = box.sample.session.tmux if box.sample is not None else ()
+    where = f", tmux {', '.join(tmux)}" if tmux else ""
+    alive = [queue for queue in box.queues if queue.runner_alive]
+    if len(alive) == sum(not queue.done for queue in box.queues):
+        return passed(f"runner {alive[0].runner_pid or '?'} is alive{where}", box.sample_at)
+    if any(cell.state in ("running", "interrupted") for cell in view.cells):
+        return failed(f"a cell is unfinished and no runner is alive{where}", box.sample_at)
+    return waiting(f"no runner is alive yet{where}", box.sample_at)
+
+
+def check_first_step(view: Facts) -> Verdict:
+    """The cell that runs has logged a step."""
+    if not view.marked_running:
+        stepped = [run for run in view.box.runs if run.step is not None]
+        if stepped:
+            newest = stepped[-1]
+            return passed(f"{newest.name} reached step {newest.step:,}", view.client(newest.last_at))
+        return absent(view, "no cell is running")
+    for _, cell, run in view.marked_running:
+        if run is None or run.step is None:
+            return waiting(f"{cell.name} has logged no step yet", view.box.sample_at)
+    _, cell, run = view.marked_running[0]
+    step = run.step if run is not None and run.step is not None else 0
+    return passed(f"{cell.name} is at step {step:,}", run.progressed_at if run is not None else None)
+
+
+def check_durable_named(view: Facts) -> Verdict:
+    """Every cell copies its result to a place that outlives the box."""
+    if not view.cells:
+        return absent(view, "no cell yet")
+    without = [cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None]
+    if without:
+        return warn(
+            f"{len(without)} of {len(view.cells)} cells copy nothing to a durable place", view.box.sample_at
+        )
+    return passed(f"{len(view.cells)} cells copy to a durable place", view.box.sample_at)
+
+
+def check_undiagnosed(view: Facts) -> Verdict:
+    """Nothing is diagnosed."""
+    if view.box.sample is None:
+        return waiting("no sample yet")
+    findings = [finding for finding in view.box.findings if not finding.cleared]
+    if findings:
+        return failed(
+            f"{findings[0].gotcha}: {findings[0].title}, {findings[0].resource}", view.box.sample_at
+        )
+    if view.box.findings:
+        return warn(f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at)
+    if not view.box.logs:
+        return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
+    return passed(f"no finding in {len(view.box.logs)} logs and the readings", view.box.sample_at)
+
+
+def check_all_done(view: Facts) -> Verdict:
+    """Every cell of every queue is done."""
+    if not view.cells:
+        return absent(view, "no cell yet")
+    done = sum(cell.state == "done" for cell in view.cells)
+    at = view.client(max(queue.at for queue in view.box.queues))
+    text = f"{done} of {len(view.cells)} cells done"
+    lost = [cell.name for cell in view.cells if cell.state == "failed"]
+    if lost:
+        return failed(f"{text}; failed: {', '.join(lost)}", at)
+    return passed(text, at) if done == len(view.cells) else waiting(text, at)
+
+
+def check_all_verified(view: Facts) -> Verdict:
+    """Every finished cell's result was read back from the durable place with equal hashes."""
+    done = [cell for cell in view.cells if cell.state == "done"]
+    if not done:
+        return absent(view, "no cell is done yet")
+    at = view.client(max(queue.at for queue in view.box.queues))
+    good = sum(cell.durable == "verified" for cell in done)
+    text = f"{good} of {len(done)} finished cells verified on durable storage"
+    if any(cell.durable == "failed" for cell in done):
+        return failed(text, at)
+    if good == len(done):
+        return passed(text, at)
+    if any(cell.durable is None for cell in done):
+        return warn(f"{text}; the others name no durable place", at)
+    return waiting(text, at)
+
+
+def check_quiet(view: Facts) -> Verdict:
+    """Nothing trains any more."""
+    box = view.box
+    if box.sample is None:
+        return waiting("no sample yet")
+    if live := trainers(box.sample):
+        return waiting(f"{len(live)} training: pid {live[0].pid} {live[0].cmd[:60]}", box.sample_at)
+    if view.blind:
+        return warn(f"whether anything trains is unknown: {view.unseen}", box.sample_at)
+    if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
+        return waiting("a cell or its runner is alive", box.sample_at)
+    return passed("no training process, no cell running", box.sample_at)

@@ -1,0 +1,313 @@
+"""Runs: a loss that is no number or jumps, progress, checkpoints, and trainings that nobody queued."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.facts import (
+    CHECKPOINT_OLD_S,
+    HOPELESS_STALL,
+    LAYER_OLD_S,
+    Facts,
+)
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.protocol import FoundRun
+from rgt_tui.model.run import RunState
+from rgt_tui.profiles.pace import stall_after
+from rgt_tui.profiles.readings import age, how_ended, size
+
+LOOK_BACK = 49
+"""Points that say what is usual."""
+LEAST = 30
+"""Fewer points say nothing: a short curve has no usual."""
+NEWEST = 3
+"""So many points in a row must be high: one bad batch is no spike."""
+TO_SIGMA = 1.4826
+"""Median absolute deviation to standard deviation, of a normal distribution."""
+FLOOR = 0.01
+"""Part of the usual loss below which no scatter is believed: a flat curve must not make a spike of a ripple."""
+MOST_BAD = 50
+
+
+def _runs(view: Facts) -> Iterator[RunState]:
+    """Runs that go on: those of running cells, and those of trainings outside of the queues."""
+    for _, _, run in view.running:
+        if run is not None:
+            yield run
+    for runs in view.beside:
+        yield from runs
+
+
+def _attempt(run: RunState) -> tuple[list[float], int, int] | None:
+    """Return the losses and where the present attempt begins and ends in them."""
+    loss = run.series.get("loss")
+    if loss is None or not len(loss):
+        return None
+    _, values, count = loss.columns()
+    return values, run.resumes[-1].index if run.resumes else 0, count
+
+
+def read_nan(view: Facts) -> Sequence[Reading] | None:
+    """How many losses in a row, the newest included, are not finite."""
+    if view.blind:
+        return None
+    found = []
+    for run in _runs(view):
+        if run.loss is None:
+            continue
+        if math.isfinite(run.loss):
+            found.append(Reading(run.name, 0.0, run))
+            continue
+        attempt = _attempt(run)
+        bad = 1
+        if attempt is not None:
+            values, start, count = attempt
+            newest = values[max(start, count - MOST_BAD) : count]
+            bad = max(1, next((i for i, v in enumerate(reversed(newest)) if math.isfinite(v)), len(newest)))
+        found.append(Reading(run.name, float(bad), run))
+    return found
+
+
+def say_nan(view: Facts, reading: Reading, since: float) -> str:
+    """Give the loss, the step, and since how many points."""
+    run: RunState = reading.about
+    many = f", {reading.value:.0f} points in a row" if (reading.value or 0) > 1 else ""
+    step = "?" if run.step is None else f"{run.step:,}"
+    return f"{run.name}: loss {run.loss} at step {step}{many}"
+
+
+def read_spike(view: Facts) -> Sequence[Reading] | None:
+    """How far the last losses lie above the usual ones, in robust standard deviations."""
+    if view.blind:
+        return None
+    found = []
+    for run in _runs(view):
+        attempt = _attempt(run)
+        if attempt is None:
+            continue
+        values, start, count = attempt
+        usual = values[max(start, count - NEWEST - LOOK_BACK) : max(start, count - NEWEST)]
+        found.append(Reading(run.name, spike(usual, values[max(start, count - NEWEST) : count]), run))
+    return found
+
+
+def spike(usual: Sequence[float], newest: Sequence[float]) -> float | None:
+    """Return by how many robust standard deviations all of `newest` exceed `usual`; None = too few to tell."""
+    if len(usual) < LEAST or len(newest) < NEWEST:
+        return None
+    low = min(newest)
+    if not math.isfinite(low):
+        return None
+    known = usual if math.isfinite(sum(usual)) else [value for value in usual if math.isfinite(value)]
+    if len(known) < LEAST:
+        return None
+    middle = median(known)
+    if low <= middle:
+        return 0.0
+    scatter = TO_SIGMA * median([abs(value - middle) for value in known])
+    return max(0.0, (low - middle) / max(scatter, FLOOR * abs(middle), 1e-12))
+
+
+def say_spike(view: Facts, reading: Reading, since: float) -> str:
+    """Give the loss, and what was usual before."""
+    run: RunState = reading.about
+    attempt = _attempt(run)
+    assert attempt is not None
+    values, start, count = attempt
+    known = [v for v in values[max(start, count - NEWEST - LOOK_BACK) : count - NEWEST] if math.isfinite(v)]
+    usual = f"{median(known):.4g}" if known else "?"
+    step = "?" if run.step is None else f"{run.step:,}"
+    return f"{run.name}: the loss jumped to {values[count - 1]:.4g} at step {step}, usual was {usual}"
+
+
+TOLD_S = 86400.0
+"""An end is told for a day; after that nobody waits for it."""
+UNKNOWN, FAILED = 1.0, 2.0
+BY_A_PERSON = ("COMPLETED", "CANCELLED")
+"""Slurm's words for an end that is no failure: the one is no news, the other was somebody's wish."""
+LONG_S = 900.0
+"""An end that nobody saw, somewhere in so long a time, is told with both of its limits."""
+
+
+def read_ended(view: Facts) -> Sequence[Reading] | None:
+    """Found trainings whose processes are gone, but for those of which Slurm says that they ended well."""
+    out = []
+    for run in view.box.found:
+        well = run.exit_code == 0 or (run.exit_code is None and run.outcome == "COMPLETED")
+        if run.alive or well or run.ended is None:
+            continue
+        gone = max(0.0, view.box_now - run.ended)
+        failed = bool(run.exit_code) or (run.outcome or "COMPLETED") not in BY_A_PERSON
+        if gone < TOLD_S:
+            out.append(Reading(run.name, FAILED if failed else UNKNOWN, run, age_s=gone))
+    return out
+
+
+def ended_at(box: BoxState, alert: Alert) -> float:
+    """Return when what an alert is about came about: box clock where a training has ended, else that of the client.
+
+    It is another one when the training has been started again and has ended again, which the alert does not show.
+    """
+    run = next((run for run in box.found if alert.id == f"ended:{run.name}"), None)
+    return run.ended if run is not None and run.ended is not None else alert.since or 0.0
+
+
+def say_ended(view: Facts, reading: Reading, since: float) -> str:
+    """Say when it ended, and what is known of how."""
+    run: FoundRun = reading.about
+    log = f"; its log is {run.log}" if run.log else ""
+    when = "" if run.ended is None else f" {age(max(0.0, view.box_now - run.ended))} ago"
+    if run.ended is not None and run.seen is not None and run.ended - run.seen > LONG_S:
+        when += f" or up to {age(run.ended - run.seen)} before that"
+    return f"{run.name} ended{when}, {how_ended(run)}{log}"
+
+
+SMOKE_POINTS = 20
+NAN_WINDOW = 50
+
+
+def check_smoke(view: Facts) -> Verdict:
+    """A run wrote a checkpoint and went on from one, or a whole cell is done."""
+    done = [cell for cell in view.cells if cell.state == "done"]
+    if done:
+        return passed(
+            f"{done[0].name} ran to its end, exit {done[0].exit_code or 0}", view.client(done[0].ended)
+        )
+    if resumed := _resumed(view):
+        return passed(f"a checkpoint was written, and {resumed[0]}", resumed[1])
+    if view.newest is not None:
+        run, point = view.newest
+        return waiting(
+            f"{run} wrote step {point.step:,}; no run has gone on from one yet", view.client(point.at)
+        )
+    return person("run a few steps, stop, start again: does the step go on where it was?")
+
+
+def check_resume_proved(view: Facts) -> Verdict:
+    """A run was cut off and went on from its checkpoint."""
+    if resumed := _resumed(view):
+        return passed(*resumed)
+    return absent(view, "no run has been cut off and gone on yet")
+
+
+def _resumed(view: Facts) -> tuple[str, float | None] | None:
+    for run in view.box.runs:
+        if run.resumes and run.step is not None and run.step >= run.resumes[-1].step:
+            last = run.resumes[-1]
+            return f"{run.name} went on from step {last.step:,} after {last.reason}", view.client(run.last_at)
+    return None
+
+
+def check_loss_falls(view: Facts) -> Verdict:
+    """The loss is finite and lower than it was at first."""
+    for run in sorted(view.box.runs, key=lambda run: -(run.last_at or 0.0)):
+        loss = run.series.get("loss")
+        if loss is None or len(loss) < SMOKE_POINTS:
+            continue
+        _, values, n = loss.columns()
+        first, last = values[:10], values[n - 10 : n]
+        at = view.client(run.last_at)
+        if not all(map(math.isfinite, last)):
+            return failed(f"{run.name}: the newest losses are not all finite", at)
+        start, end = (
+            median(filter(math.isfinite, first)) if any(map(math.isfinite, first)) else None,
+            median(last),
+        )
+        if start is None:
+            return warn(f"{run.name}: the first losses were not finite, now {end:.4g}", at)
+        text = f"{run.name}: {start:.4g} → {end:.4g} over {n:,} points"
+        return passed(text, at) if end < start else warn(f"{text}, it does not fall", at)
+    return absent(view, f"no run has logged {SMOKE_POINTS} losses yet")
+
+
+def check_four_layers(view: Facts) -> Verdict:
+    """Session, log, curve and cgroup all report: one alone can be fooled."""
+    if not view.marked_running:
+        return absent(view, "no cell is running")
+    box = view.box
+    moved = [run.progressed_at for _, _, run in view.marked_running if run and run.progressed_at is not None]
+    logs = [log.at for log in box.logs if log.at is not None]
+    alive = view.trains or any(queue.runner_alive for queue in box.queues)
+    layers = {
+        "session": box.sample_at if alive else None,
+        "log": max(logs, default=None),
+        "curve": max(moved, default=None),
+        "cgroup": box.sample_at if box.sample is not None and box.sample.mem.used is not None else None,
+    }
+    missing = [name for name, at in layers.items() if at is None]
+    if missing:
+        return warn(f"silent: {', '.join(missing)}", box.sample_at)
+    ages = {name: view.now - at for name, at in layers.items() if at is not None}
+    text = ", ".join(f"{name} {age(seconds)}" for name, seconds in ages.items())
+    oldest = view.now - max(ages.values())
+    return warn(text, oldest) if max(ages.values()) > LAYER_OLD_S else passed(text, oldest)
+
+
+def check_progress(view: Facts) -> Verdict:
+    """The step advances. Utilisation is not looked at."""
+    if not view.marked_running:
+        return absent(view, "no cell is running")
+    moved = [
+        (run.progressed_at, cell, run)
+        for _, cell, run in view.marked_running
+        if run and run.progressed_at is not None
+    ]
+    if len(moved) < len(view.marked_running):
+        return waiting("a running cell has logged no step yet", view.box.sample_at)
+    at, cell, run = min(moved, key=lambda item: item[0])
+    still = view.now - at
+    text = f"{cell.name} step {run.step or 0:,} advanced {age(still)} ago"
+    limit = stall_after(cell, run)
+    if still > HOPELESS_STALL * limit:
+        return failed(text, at)
+    return warn(text, at) if still > limit else passed(text, at)
+
+
+def check_losses_finite(view: Facts) -> Verdict:
+    """None of the last 50 losses is NaN or infinite."""
+    if not view.marked_running:
+        return absent(view, "no cell is running")
+    counted = 0
+    newest: float | None = None
+    for _, cell, run in view.marked_running:
+        loss = run.series.get("loss") if run is not None else None
+        if run is None or loss is None or not len(loss):
+            continue
+        xs, ys, n = loss.columns()
+        start = max(0, n - NAN_WINDOW)
+        bad = [xs[i] for i in range(start, n) if not math.isfinite(ys[i])]
+        if bad:
+            text = f"{cell.name}: {len(bad)} of the last {n - start} losses, the latest at step {bad[-1]:,}"
+            return failed(text, run.progressed_at)
+        counted += n - start
+        newest = run.progressed_at if newest is None else newest
+    return passed(f"the last {counted} are finite", newest) if counted else absent(view, "no loss logged yet")
+
+
+def check_checkpoint_age(view: Facts) -> Verdict:
+    """The newest checkpoint is recent: its age is what a preemption would cost."""
+    if not view.marked_running:
+        return absent(view, "no cell is running")
+    names = {cell.name for _, cell, _ in view.marked_running}
+    points = [(e.run, e.items[-1]) for e in view.box.checkpoints if e.items and e.run in names]
+    if not points:
+        return absent(view, "the running cell has written none yet")
+    run, point = max(points, key=lambda pair: pair[1].at)
+    at = view.client(point.at)
+    old = view.now - (at or view.now)
+    text = f"{run} step {point.step:,}, {size(point.bytes)}, {age(old)} ago"
+    return warn(text, at) if old > CHECKPOINT_OLD_S else passed(text, at)
+
+
+def check_looked(view: Facts) -> Verdict:
+    """A figure can be fine while the output is nonsense."""
+    return person("you compared two validation samples")
+
+
+def check_opened(view: Facts) -> Verdict:
+    """A file that has arrived is not yet a result."""
+    return person("you opened the pulled results on your own machine")

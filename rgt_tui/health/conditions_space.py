@@ -1,0 +1,221 @@
+"""Space: bytes and inodes of each mount, how soon they are used up, and the container's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, waiting, warn
+from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.facts import (
+    CHECKPOINTS_AHEAD,
+    DISK_ERROR_PCT,
+    DISK_WARN_PCT,
+    FILES_PER_CHECKPOINT,
+    MEMORY_ERROR_PCT,
+    MEMORY_WARN_PCT,
+    Facts,
+)
+from rgt_tui.model.protocol import Disk
+from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, memory_pct, pct, size
+from rgt_tui.profiles.survival import survival
+
+FAR = 1e6
+"""Hours to full of what does not grow."""
+
+
+def _disks(view: Facts) -> tuple[Disk, ...]:
+    sample = view.box.sample
+    return sample.disks if sample is not None else ()
+
+
+def read_inodes(view: Facts) -> Sequence[Reading] | None:
+    """Percent of the inodes in use, per mount that can be written."""
+    return [
+        Reading(disk.mount, inode_pct(disk) if disk.error is None else None, disk)
+        for disk in _disks(view)
+        if not disk.read_only
+    ]
+
+
+def say_inodes(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share and the numbers."""
+    disk: Disk = reading.about
+    detail = f"{disk.inodes_used or 0:,} of {disk.inodes_total or 0:,}"
+    return f"{disk.mount} {pct(reading.value)} of its inodes used ({detail})"
+
+
+def read_bytes(view: Facts) -> Sequence[Reading] | None:
+    """Percent of the bytes in use, per mount that can be written."""
+    return [
+        Reading(disk.mount, byte_pct(disk) if disk.error is None else None, disk)
+        for disk in _disks(view)
+        if not disk.read_only
+    ]
+
+
+def say_bytes(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share and what is free."""
+    disk: Disk = reading.about
+    return f"{disk.mount} {pct(reading.value)} of its bytes used ({size(disk.bytes_free)} free)"
+
+
+def read_filling(view: Facts) -> Sequence[Reading] | None:
+    """Hours until a mount is full, at the pace of the last half hour."""
+    trends = view.memory.trends
+    if not trends:
+        return None
+    found = []
+    for disk in _disks(view):
+        for what, free in (("bytes", disk.bytes_free), ("inodes", _free_inodes(disk))):
+            trend = trends.get(f"{what}:{disk.mount}")
+            if trend is None or trend.slope is None or free is None:
+                continue
+            hours = FAR if trend.slope <= 0 else free / trend.slope / 3600.0
+            found.append(Reading(f"{what}:{disk.mount}", min(hours, FAR), (disk, what, free)))
+    return found
+
+
+def say_filling(view: Facts, reading: Reading, since: float) -> str:
+    """Say when, and how much is left."""
+    disk, what, free = reading.about
+    left = size(free) if what == "bytes" else f"{free:,} inodes"
+    when = age((reading.value or 0.0) * 3600.0)
+    return f"{disk.mount} runs out of {what} in {when} at the pace of the last half hour ({left} free)"
+
+
+def _free_inodes(disk: Disk) -> int | None:
+    if disk.inodes_total is None or disk.inodes_used is None:
+        return None
+    return max(0, disk.inodes_total - disk.inodes_used)
+
+
+def read_mount(view: Facts) -> Sequence[Reading] | None:
+    """Mounts that cannot be read."""
+    return [Reading(disk.mount, 1.0, disk) for disk in _disks(view) if disk.error is not None]
+
+
+def say_mount(view: Facts, reading: Reading, since: float) -> str:
+    """Say why."""
+    return f"{reading.about.mount} cannot be read: {reading.about.error}"
+
+
+def read_memory(view: Facts) -> Sequence[Reading] | None:
+    """Percent of the container's limit, page cache that can be taken back left out."""
+    sample = view.box.sample
+    share = memory_pct(sample.mem) if sample is not None else None
+    return None if share is None else (Reading("", share),)
+
+
+def say_memory(view: Facts, reading: Reading, since: float) -> str:
+    """Give the share and the numbers."""
+    assert view.box.sample is not None
+    mem = view.box.sample.mem
+    used = max(0, (mem.used or 0) - (mem.cache or 0))
+    return f"container memory {pct(reading.value)}: {size(used)} of {size(mem.limit)}, cache left out"
+
+
+def read_oom(view: Facts) -> Sequence[Reading] | None:
+    """How often the kernel has killed: the container's counter and the recorder's events both grow."""
+    sample = view.box.sample
+    kills = sample.mem.oom_kills if sample is not None else None
+    news = view.news
+    if kills is None and not news.oom_seq:
+        return NOTHING
+    ago = None if news.oom_at is None else max(0.0, view.box_now - news.oom_at)
+    return (Reading("", float((kills or 0) + news.oom_seq), age_s=ago),)
+
+
+def say_oom(view: Facts, reading: Reading, since: float) -> str:
+    """Say when, and how often in all."""
+    sample = view.box.sample
+    kills = sample.mem.oom_kills if sample is not None else None
+    count = "" if kills is None else f" (oom kills {kills})"
+    return f"the kernel killed for memory {age(view.now - since)} ago{count}"
+
+
+def check_inodes(view: Facts) -> Verdict:
+    """Every mount has inodes to spare. Bytes say nothing about them."""
+    sample = view.box.sample
+    if sample is None:
+        return waiting("no sample yet")
+    shares = [
+        (share, d.mount) for d in sample.disks if not d.read_only and (share := inode_pct(d)) is not None
+    ]
+    unread = [disk.mount for disk in sample.disks if disk.error is not None]
+    if unread:
+        return warn(f"cannot be read: {', '.join(unread)}", view.box.sample_at)
+    if not shares:
+        return waiting("no mount with a fixed number of inodes was read", view.box.sample_at)
+    worst, mount = max(shares)
+    text = f"{mount} {pct(worst)}, the fullest of {len(shares)}"
+    if worst >= DISK_ERROR_PCT:
+        return failed(text, view.box.sample_at)
+    if worst >= DISK_WARN_PCT:
+        return warn(text, view.box.sample_at)
+    return passed(text, view.box.sample_at)
+
+
+def check_memory_limit(view: Facts) -> Verdict:
+    """The memory that counts is the container's; the host's belongs to all tenants."""
+    if view.box.sample is None:
+        return waiting("no sample yet")
+    mem, at = view.box.sample.mem, view.box.sample_at
+    host = "" if mem.host_total is None else f"; the host's {size(mem.host_total)} are not yours"
+    if mem.limit is not None:
+        return passed(f"cgroup v{mem.cgroup or '?'} limit {size(mem.limit)}{host}", at)
+    if mem.cgroup is None:
+        return warn("no memory controller is visible: the limit is not known", at)
+    return warn(f"cgroup v{mem.cgroup} sets no limit here; whether one is set above is not visible", at)
+
+
+def check_checkpoint_budget(view: Facts) -> Verdict:
+    """Three more checkpoints fit, by bytes and by inodes."""
+    if view.newest is None or view.box.sample is None:
+        return absent(view, "no checkpoint yet: its size is not known")
+    run, point = view.newest
+    disk = disk_of(view.box.sample.disks, point.path)
+    if disk is None or disk.bytes_free is None:
+        return waiting(f"the disk of {point.path} is not read")
+    need, at = CHECKPOINTS_AHEAD * point.bytes, view.box.sample_at
+    files = CHECKPOINTS_AHEAD * FILES_PER_CHECKPOINT
+    text = f"{run}: {CHECKPOINTS_AHEAD} × {size(point.bytes)}, {size(disk.bytes_free)} free on {disk.mount}"
+    if disk.bytes_free < need:
+        return failed(text, at)
+    if disk.inodes_total is not None and disk.inodes_used is not None:
+        free = disk.inodes_total - disk.inodes_used
+        text += f", {free:,} inodes free"
+        if free < files:
+            return failed(text, at)
+    return passed(text, at)
+
+
+def check_checkpoints_stay(view: Facts) -> Verdict:
+    """Checkpoints land on a disk that a stop leaves alone."""
+    if view.newest is None:
+        return absent(view, "no checkpoint yet")
+    run, point = view.newest
+    at = view.client(point.at)
+    tier = survival(view.profile, point.path, known=view.box.spec.tiers)
+    if tier is None:
+        return warn(f"{run}: {point.path}; the profile does not know that disk", at)
+    text = f"{run}: step {point.step:,} on {tier.name}"
+    if tier.survives_stop is True:
+        return passed(f"{text}, which survives a stop", at)
+    if tier.survives_stop is False:
+        return failed(f"{text}, which a stop empties", at)
+    return warn(f"{text}; whether it survives a stop is not known", at)
+
+
+def check_memory(view: Facts) -> Verdict:
+    """The container's memory is below its limit, and the kernel killed nothing."""
+    if view.box.sample is None:
+        return waiting("no sample yet")
+    mem, at = view.box.sample.mem, view.box.sample_at
+    share = memory_pct(mem)
+    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
+    text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
+    if share is None or mem.oom_kills is None:
+        return warn(text, at)
+    if share >= MEMORY_ERROR_PCT:
+        return failed(text, at)
+    return warn(text, at) if share >= MEMORY_WARN_PCT or mem.oom_kills else passed(text, at)

@@ -1,0 +1,301 @@
+"""Tells one sink what holds: late rather than twice, again until it works, and never in anybody's way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from rgt_tui.health.alert_sinks import Sink, SinkError
+from rgt_tui.health.mutes import Told
+from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.plain import clean
+
+_TIMES = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)")
+DAY = 24 * 60
+
+
+def window(text: str) -> tuple[int, int] | None:
+    """Return ``22:00-07:00`` as minutes of the day (1320, 420); None when it is no such stretch."""
+    match = _TIMES.fullmatch(text.strip())
+    if match is None:
+        return None
+    hours = [int(part) for part in match.groups()]
+    start, end = hours[0] * 60 + hours[1], hours[2] * 60 + hours[3]
+    return (start, end) if start != end else None
+
+
+def minutes_left(text: str | None, minute: int) -> int:
+    """Return for how many minutes the quiet goes on at `minute` of the local day; 0 = it is not quiet."""
+    found = window(text) if text is not None else None
+    if found is None:
+        return 0
+    start, end = found
+    inside = start <= minute < end if start < end else minute >= start or minute < end
+    return (end - minute) % DAY if inside else 0
+
+
+LEVELS = {"error": 0, "warn": 1, "info": 2}
+MAX_DIGEST_BYTES = 3500
+"""Of a digest's text. ntfy makes an attachment of what is above 4,096 bytes (https://docs.ntfy.sh/publish/#limitations),
+and the advice of a message still comes behind it."""
+
+
+class Plan(NamedTuple):
+    """What to do now."""
+
+    send: tuple[tuple[str, AlertEvent], ...]
+    """By key, in the order of the fleet."""
+    forget: tuple[str, ...]
+    """Over, and nobody needs to be told."""
+    again_in: float | None
+    """Seconds until something that waits becomes due; None = nothing waits."""
+
+
+def plan(
+    active: Mapping[str, AlertEvent],
+    told: Mapping[str, Told],
+    settings: SinkSettings,
+    now: float,
+    minute: int,
+    ours: Iterable[str],
+    held: Container[str] = (),
+) -> Plan:
+    """Compare what holds with what was told. Pure.
+
+    What came and went while it could not be told is never told: it is over.
+
+    Args:
+        active: Key → the alert that holds, unmuted, as it would be told.
+        told: Key → what the sink was told last.
+        settings: Its table in the fleet file.
+        now: Client clock.
+        minute: Minute of the local day.
+        ours: The beginnings of the keys of the boxes that this rgt watches; what is told of others is not ours.
+        held: Keys of what holds as well and is not to be told: it is muted, or something else stands for it.
+            It is not over.
+    """
+    send: list[tuple[str, AlertEvent]] = []
+    waits: list[float] = []
+    quiet_s = 60.0 * minutes_left(settings.quiet_hours, minute)
+    for key, event in active.items():
+        if not wanted(event, settings):
+            continue
+        known = told.get(key)
+        if known is not None and not known.over:
+            if LEVELS[event.level] >= LEVELS[known.level]:
+                continue
+            event = msgspec.structs.replace(event, what="worse")
+        elif known is not None and known.at + settings.every_s > now:
+            waits.append(known.at + settings.every_s - now)
+            continue
+        if quiet_s and event.level != "error":
+            waits.append(quiet_s)
+            continue
+        send.append((key, event))
+    forget = []
+    mine = tuple(ours)
+    for key, known in told.items():
+        if key in active or key in held or not key.startswith(mine):
+            continue
+        if known.over:
+            if known.at + settings.every_s <= now:
+                forget.append(key)
+            else:
+                waits.append(known.at + settings.every_s - now)
+        elif not settings.resolved:
+            forget.append(key)
+        elif quiet_s:
+            waits.append(quiet_s)
+        else:
+            send.append((key, resolved(key, now)))
+    return Plan(tuple(send), tuple(forget), min(waits) if waits else None)
+
+
+def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
+    """Say whether the sink wants to hear of this alert at all."""
+    return (
+        LEVELS[event.level] <= LEVELS[settings.min_level]
+        and (not settings.kinds or event.kind in settings.kinds)
+        and (not settings.boxes or event.box in settings.boxes)
+    )
+
+
+def resolved(key: str, now: float) -> AlertEvent:
+    """Return the message that an alert is over."""
+    box, _, id_ = key.partition(" ")
+    name, what = box.partition("@")[0], clean(id_)
+    return AlertEvent(
+        what="resolved", at=now, level="info", title=f"{name}: over: {what}", text=f"{what} of {name} is over",
+        box=name, id=id_, kind=id_.partition(":")[0],
+    )  # fmt: skip
+
+
+def digest(events: Sequence[AlertEvent], now: float) -> AlertEvent:
+    """Return one message for many events."""
+    worst = min((event.level for event in events), key=LEVELS.__getitem__)
+    boxes = len({event.box for event in events if event.box})
+    on = f" on {boxes} box{'es' if boxes != 1 else ''}" if boxes else ""
+    ranked = sorted(events, key=lambda event: LEVELS[event.level])
+    lines = _fitting([f"{event.title}: {event.text}" for event in ranked])
+    return AlertEvent(
+        what="digest", at=now, level=worst, title=f"{len(events)} alerts{on}", text="\n".join(lines),
+        items=tuple(events),
+    )  # fmt: skip
+
+
+def _fitting(lines: Sequence[str]) -> list[str]:
+    """Return the first lines that fit into a message, and how many more there are."""
+    room = MAX_DIGEST_BYTES
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line.encode(errors="replace")) + 1
+        if room < 0:
+            return [*kept, f"… and {len(lines) - len(kept)} more"]
+        kept.append(line)
+    return kept
+
+
+GATHER_S = (2.0, 5.0)
+"""Wait so long for more of the same: what breaks on ten boxes at once is one message. Drawn anew each time, so
+that of two rgt on one machine one is first, and the other sees what it has written."""
+FIRST_RETRY_S, LONGEST_RETRY_S = 5.0, 900.0
+MARGIN_S = 2.0
+"""Beyond the sink's own time limit: what hangs all the same is given up."""
+
+Read = Callable[[], Awaitable[Mapping[str, Told]]]
+Note = Callable[[Mapping[str, Told | None]], Awaitable[None]]
+
+
+class Delivery:
+    """One sink. What holds is set by `want`; the rest happens in `run`.
+
+    Args:
+        sink: Where to.
+        settings: Its table.
+        read: Returns what it was told, also by another rgt on this machine.
+        note: Writes down what it was told now; None forgets.
+        trouble: Called with the reason when it fails, and with None when it works again.
+        is_muted: Says of a key whether somebody muted it meanwhile, perhaps in another rgt; asked after `read`.
+        clock: Epoch seconds.
+        gather_s: Shortest and longest wait for more.
+        rng: For that wait and the retries.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        settings: SinkSettings,
+        *,
+        read: Read,
+        note: Note,
+        trouble: Callable[[str | None], None],
+        is_muted: Callable[[str], bool] = lambda _: False,
+        clock: Callable[[], float] = time.time,
+        gather_s: tuple[float, float] = GATHER_S,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self.failures = 0
+        self._sink = sink
+        self._read = read
+        self._note = note
+        self._trouble = trouble
+        self._is_muted = is_muted
+        self._clock = clock
+        self._gather_s = gather_s
+        self._rng = rng or random.Random()
+        self._active: Mapping[str, AlertEvent] = {}
+        self._ours: tuple[str, ...] = ()
+        self._held: frozenset[str] = frozenset()
+        self._poke = asyncio.Event()
+
+    def want(
+        self, active: Mapping[str, AlertEvent], ours: tuple[str, ...], held: frozenset[str] = frozenset()
+    ) -> None:
+        """Set what is to be told of the boxes whose keys begin with `ours`, and what holds besides.
+
+        Returns at once; the mapping is not kept.
+        """
+        self._active, self._ours, self._held = dict(active), ours, held
+        self._poke.set()
+
+    async def run(self) -> None:
+        """Deliver until cancelled."""
+        wait: float | None = None
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._poke.wait()
+            if not self.failures:
+                await asyncio.sleep(self._rng.uniform(*self._gather_s))
+            self._poke.clear()
+            wait = await self._round()
+            if self.failures:
+                # Whatever comes meanwhile waits with the rest.
+                await asyncio.sleep(wait or 0.0)
+                self._poke.set()
+
+    async def _round(self) -> float | None:
+        """Tell what is due; return when to look again."""
+        try:
+            again = await self._tell()
+        except Exception as error:  # a sink's mistake, too, must not end its delivery
+            self.failures += 1
+            self._trouble(reason(error))
+            pause = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** (self.failures - 1))
+            return pause * self._rng.uniform(0.5, 1.0)
+        if self.failures:
+            self.failures = 0
+            self._trouble(None)
+        return again
+
+    async def _tell(self) -> float | None:
+        now = self._clock()
+        local = time.localtime(now)
+        told = await self._read()
+        muted = {key for key in self._active if self._is_muted(key)}
+        due = plan(
+            {key: event for key, event in self._active.items() if key not in muted},
+            told,
+            self.settings,
+            now,
+            local.tm_hour * 60 + local.tm_min,
+            self._ours,
+            self._held | muted,
+        )
+        if due.forget:
+            await self._note(dict.fromkeys(due.forget))
+        if len(due.send) > self.settings.digest_over:
+            await self._send(digest([event for _, event in due.send], now))
+            await self._note({key: _told(event, now) for key, event in due.send})
+        else:
+            for key, event in due.send:
+                await self._send(event)
+                await self._note({key: _told(event, now)})
+        return due.again_in
+
+    async def _send(self, event: AlertEvent) -> None:
+        async with asyncio.timeout(self.settings.timeout_s + MARGIN_S):
+            await self._sink.send(event)
+
+    async def close(self) -> None:
+        """Let go of the sink."""
+        await self._sink.close()
+
+
+def reason(error: Exception) -> str:
+    """Say why, in words that hold no address: those of our own errors alone are known to."""
+    if isinstance(error, TimeoutError):
+        return "it does not answer in time"
+    return str(error) if isinstance(error, SinkError) else f"{type(error).__name__}"
+
+
+def _told(event: AlertEvent, now: float) -> Told:
+    return Told(level=event.level, at=now, over=event.what == "resolved")

@@ -1,0 +1,354 @@
+"""Full disks: the log says *no space*, the live reading says of what, and a later save says that it is over."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from rgt_tui.health.facts import DISK_MARGIN_PCT, short_of
+from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health.lognotes import TOGETHER, Case, Hit
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding, Fix
+from rgt_tui.model.plain import exact
+from rgt_tui.model.protocol import Disk, InodeHog
+from rgt_tui.profiles.readings import byte_pct, disk_of, inode_pct, pct, size
+
+REMAKEABLE = frozenset(
+    {
+        ".cache",
+        "cache",
+        "caches",
+        "__pycache__",
+        "viz",
+        "vis",
+        "visuals",
+        "visualizations",
+        "tmp",
+        ".tmp",
+        "temp",
+    }
+)
+"""Names of directories whose content can be made again, by wide convention."""
+_REMOVE = "rm -rf -- {}"
+
+
+def command(words: str, path: str | None) -> str | None:
+    """Return a command for a person to run on the box, or None where it might name another file than was judged.
+
+    Args:
+        words: The command, with ``{}`` for the path.
+        path: As the box has sent it. Always put in quotes, so that the eye sees where it ends.
+    """
+    if path is None or not path.startswith("/") or not exact(path):
+        return None
+    return words.replace("{}", "'" + path.replace("'", "'\"'\"'") + "'")
+
+
+def inode_fixes(box: BoxState, disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
+    """Return the steps out of used-up inodes: check, look, remove what can be made again."""
+    fixes = [Fix("Check: it is the inodes, not the bytes", command("df -i -- {}", disk.mount))]
+    goes_on = "the cell then goes on from its last good checkpoint"
+    goes_on += f" (step {last_good})" if last_good is not None else ""
+    for hog in sorted(disk.hogs, key=lambda hog: -hog.inodes)[:2]:
+        if not exact(hog.path):
+            fixes += _unnameable(hog)
+            continue
+        look = command("ls -A -- {} | head", hog.path)
+        fixes.append(Fix(f"Look first at what is in {hog.path} ({size(hog.bytes)})", look))
+        if removable(box, disk.mount, hog):
+            text = f"{hog.inodes:,} files in {hog.path} can be made again: remove them, {goes_on}"
+            fixes.append(Fix(text, command(_REMOVE, hog.path)))
+        else:
+            fixes.append(Fix(f"{hog.inodes:,} files in {hog.path}: yours to judge, they may not come again"))
+    if not disk.hogs:
+        find = command("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
+        fixes.append(Fix("Find the directory with the most files", find))
+        fixes.append(Fix(f"Remove or pack what can be made again; {goes_on}"))
+    return tuple(fixes)
+
+
+def byte_fixes(disk: Disk, last_good: int | None) -> tuple[Fix, ...]:
+    """Return the steps out of a disk without bytes."""
+    goes_on = f" (step {last_good})" if last_good is not None else ""
+    return (
+        Fix("Check: it is the bytes", command("df -h -- {}", disk.mount)),
+        Fix(
+            "Find what is large; caches of models often outweigh all results",
+            command("du -xh -d3 -- {} | sort -h | tail", disk.mount),
+        ),
+        Fix("Remove left-over .tmp checkpoints and caches, name by name; keep best and the newest good one"),
+        Fix(f"With room again, the cell goes on from its last good checkpoint{goes_on}"),
+    )
+
+
+def _unnameable(hog: InodeHog) -> tuple[Fix, Fix]:
+    """Return the steps for a directory whose name cannot be shown: it is listed escaped, and nothing is removed."""
+    above = posixpath.dirname(hog.path)
+    inside = f" in {above}" if exact(above) else ""
+    return (
+        Fix(
+            f"Look first: {hog.inodes:,} files are in a directory{inside} whose name has characters that cannot be "
+            "shown; this lists names with such characters escaped",
+            command("ls -lAb -- {}", above),
+        ),
+        Fix("No command is offered for it: what is shown here may be the name of another directory"),
+    )
+
+
+def removable(box: BoxState, mount: str, hog: InodeHog) -> bool:
+    """Say whether `hog` may be offered for removal: its name says cache, and nothing kept lies in it.
+
+    Refused are a mount point itself, what another mount lies in, a relative or crooked path, and every directory
+    that holds or is held by a run, a checkpoint, a durable copy, a job or a followed log.
+    """
+    path = hog.path
+    if not path.startswith("/") or posixpath.normpath(path) != path or not exact(path):
+        return False
+    if any(f"{other.rstrip('/')}/".startswith(f"{path}/") for other in _mounts(box)):
+        return False
+    if path == posixpath.normpath(mount) or path.count("/") < 2:
+        return False
+    if not REMAKEABLE & set(path.split("/")):
+        return False
+    return not any(_overlap(path, kept) for kept in _kept(box))
+
+
+def _mounts(box: BoxState) -> tuple[str, ...]:
+    return tuple(disk.mount for disk in box.sample.disks) if box.sample is not None else ()
+
+
+def _kept(box: BoxState) -> set[str]:
+    cells = [cell for queue in box.queues for cell in queue.cells]
+    named = [path for cell in cells for path in (cell.out, cell.durable_path, cell.log)]
+    points = [item.path for entry in box.checkpoints for item in entry.items]
+    logs = [view.path for view in box.logs]
+    queues = [queue.path for queue in box.queues]
+    return {path for path in (*named, *points, *logs, *queues, *box.spec.jobs, box.spec.durable) if path}
+
+
+def _overlap(one: str, other: str) -> bool:
+    a, b = one.rstrip("/") + "/", other.rstrip("/") + "/"
+    return a.startswith(b) or b.startswith(a)
+
+
+STORAGE_IDS = ("U6", "U7")
+TITLES = {
+    "inodes": "No inodes left: there is room, but no file can be made",
+    "bytes": "The disk is full",
+    "quota": "The quota is used up",
+    "space": "No space left on a disk",
+}
+NEARLY = {
+    "inodes": "Nearly all inodes are used: soon no file can be made",
+    "bytes": "The disk is nearly full",
+}
+"""Titles of what a reading alone says while there is something left."""
+
+
+def reading(disk: Disk, what: str) -> str:
+    """Return the live reading beside the evidence, e.g. ``4,096 of 4,096 inodes used (bytes 3 %)``."""
+    if what == "inodes":
+        used, total = disk.inodes_used or 0, disk.inodes_total or 0
+        return f"{used:,} of {total:,} inodes used (bytes {pct(byte_pct(disk))})"
+    free = f"{size(disk.bytes_used)} of {size(disk.bytes_total)} used, {size(disk.bytes_free)} free"
+    return f"{free} (inodes {pct(inode_pct(disk))})"
+
+
+def fixes(box: BoxState, what: str, disk: Disk | None, last_good: int | None) -> tuple[Fix, ...]:
+    """Return the steps out of it."""
+    if disk is None:
+        return (Fix("Check both, bytes and inodes", "df -h; df -i"),)
+    return inode_fixes(box, disk, last_good) if what == "inodes" else byte_fixes(disk, last_good)
+
+
+def from_readings(box: BoxState, named: set[str], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Yield a finding for each mount that is full by its reading alone, but for the `named` resources."""
+    standing = {finding.resource for finding in previous if not finding.cleared}
+    for disk in box.sample.disks if box.sample is not None else ():
+        what = short_of(disk)
+        if what is None:
+            lower = short_of(disk, DISK_MARGIN_PCT)
+            what = lower if f"{lower} of {disk.mount}" in standing else None
+        if what is None or f"{what} of {disk.mount}" in named:
+            continue
+        entry = HANDBOOK["U7" if what == "inodes" else "U6"]
+        proof = reading(disk, what)
+        yield Finding(
+            gotcha=entry.id,
+            title=(NEARLY if _left(disk, what) else TITLES)[what],
+            severity=entry.severity,
+            resource=f"{what} of {disk.mount}",
+            evidence=f"{disk.mount}: {proof}",
+            where="sample",
+            fixes=fixes(box, what, disk, None),
+            never=entry.never,
+            reading=proof,
+        )
+
+
+def _left(disk: Disk, what: str) -> bool:
+    """Say whether anything is left of it."""
+    share = inode_pct(disk) if what == "inodes" else byte_pct(disk)
+    return share is not None and share < 100
+
+
+_PATH = re.compile(r"(?:: |directory |writing )['‘\"](/[^'’\"\n]+)['’\"]|(?:left on|exceeded on) (/[^\s;(]*)")
+_STEP_IN_PATH = re.compile(r"(?:step|tmp)[-_]?0*(\d+)")
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What a mount is short of, by the live reading."""
+
+    what: str
+    """inodes, bytes, quota, or space where nothing tells."""
+    disk: Disk | None
+    short: bool | None
+    """None = no reading can tell."""
+
+
+def from_logs(cases: list[Case], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Yield a finding for each run whose log shows a full disk and that has not recovered from it."""
+    for case in cases:
+        hits = [hit for hit in case.scan.hits if hit.id in STORAGE_IDS and not _explained(hit, case)]
+        if not hits:
+            continue
+        # The OSError line names the file; the trainer's own sentence is the next best.
+        hit = max(hits, key=lambda hit: ("Errno" in hit.line, hit.index))
+        before = before_of(case, previous)
+        cause = _cause(case, hit, before)
+        if not cause.short and _recovered(case, max(hit.index for hit in hits), before):
+            continue
+        yield _finding(case, hit, cause, before)
+
+
+def kept(cases: list[Case], named: set[str | None], previous: tuple[Finding, ...]) -> Iterator[Finding]:
+    """Yield anew the findings whose line has scrolled away, until their run saves again or is done.
+
+    Args:
+        cases: The logs that count.
+        named: Runs that have a finding from their log already.
+        previous: The last findings.
+    """
+    for case in cases:
+        before = before_of(case, previous)
+        if before is None or case.name in named or before.where == "sample":
+            continue
+        what, _, mount = before.resource.partition(" of ")
+        disks = case.box.sample.disks if case.box.sample is not None else ()
+        disk = next((one for one in disks if one.mount == mount), None)
+        short = short_of(disk, 0.0 if before.cleared else DISK_MARGIN_PCT) if disk is not None else None
+        # The line is gone from the window, so whatever the window shows came after it.
+        if short is None and (case.scan.saved >= 0 or _past_save(case, _start(case, before, -1))):
+            continue
+        yield msgspec.structs.replace(
+            before,
+            cleared=disk is not None and short is None,
+            reading=reading(disk, short or what) if disk is not None else before.reading,
+            fixes=fixes(case.box, short or what, disk, case.last_good),
+        )
+
+
+def before_of(case: Case, previous: tuple[Finding, ...]) -> Finding | None:
+    """Return the full disk that was found for this run last time."""
+    return next((f for f in previous if f.run == case.name and f.gotcha in STORAGE_IDS), None)
+
+
+def _explained(hit: Hit, case: Case) -> bool:
+    """Say whether a more exact entry explains the line.
+
+    That is a copy right after it which then claimed success, or, for a run that holds, a save that failed for
+    another reason than space.
+    """
+    if hit.line.startswith(("holding at", "giving up at")):
+        return any(other.id == "CKPT1" for other in case.scan.hits)
+    return any(
+        hit.id in HANDBOOK[other.id].beats
+        and other.id not in STORAGE_IDS
+        and 0 <= other.index - hit.index <= TOGETHER
+        for other in case.scan.hits
+    )
+
+
+def _cause(case: Case, hit: Hit, before: Finding | None) -> Cause:
+    disks = case.box.sample.disks if case.box.sample is not None else ()
+    match = _PATH.search(hit.line)
+    path = (match.group(1) or match.group(2)) if match else (case.cell.out if case.cell is not None else None)
+    margin = DISK_MARGIN_PCT if before is not None and not before.cleared else 0.0
+    need = case.checkpoints[-1].bytes if case.checkpoints else None
+    disk = disk_of(disks, path) if path else None
+    if disk is None or (match is None and short_of(disk) is None):
+        disk = next((one for one in disks if short_of(one) is not None), disk)
+    if "quota" in hit.line:
+        return Cause("quota", disk, None)
+    said = "inodes" if "no inodes left" in hit.line else "bytes" if "no bytes left" in hit.line else None
+    if said is None and before is not None:
+        said = before.resource.split(" of ")[0]
+    if disk is None:
+        return Cause(said or "space", None, None)
+    short = short_of(disk, margin, need)
+    return Cause(short or said or "space", disk, short is not None)
+
+
+def _recovered(case: Case, index: int, before: Finding | None) -> bool:
+    """Say whether the run has shown that it saves again after the line at `index` of the window."""
+    if case.scan.saved > index:
+        return True
+    if not case.goes_on:
+        return False
+    start = _start(case, before, index)
+    if start is None:  # an old line, first seen now: steps after it are all there is to go by
+        return case.scan.step > index
+    return _past_save(case, start)
+
+
+def _start(case: Case, before: Finding | None, index: int) -> int | None:
+    """Return the step beyond which a save counts: where a new attempt took up, else where the save failed."""
+    if case.scan.resume > index and case.run is not None and case.run.resumes:
+        return case.run.resumes[-1].step
+    if case.scan.failed_step is not None:
+        return case.scan.failed_step
+    return before.step if before is not None else None
+
+
+def _past_save(case: Case, start: int | None) -> bool:
+    """Say whether a checkpoint after `start` stands; where none can be seen, whether the run has gone on."""
+    if start is None:
+        return False
+    if case.checkpoints:
+        return case.checkpoints[-1].step > start
+    return case.run is not None and case.run.step is not None and case.run.step > start
+
+
+def _finding(case: Case, hit: Hit, cause: Cause, before: Finding | None) -> Finding:
+    saving = hit.id == "U6" or case.scan.failed_step is not None
+    entry = HANDBOOK["U6" if saving and cause.what in ("bytes", "space") else "U7"]
+    where = f" of {cause.disk.mount}" if cause.disk is not None else ""
+    return Finding(
+        gotcha=entry.id,
+        title=TITLES[cause.what] if entry.id == "U7" else entry.title,
+        severity=entry.severity,
+        resource=f"{cause.what}{where}",
+        evidence=hit.line,
+        where=case.log,
+        fixes=fixes(case.box, cause.what, cause.disk, case.last_good),
+        never=entry.never,
+        reading=reading(cause.disk, cause.what) if cause.disk is not None else None,
+        run=case.name,
+        step=_step(case, hit, before),
+        cleared=cause.short is False,
+    )
+
+
+def _step(case: Case, hit: Hit, before: Finding | None) -> int | None:
+    """Return the step of the failed save: as the log says, else as it was first seen, so that it stands still."""
+    if case.scan.failed_step is not None:
+        return case.scan.failed_step
+    if in_path := _STEP_IN_PATH.search(hit.line):
+        return int(in_path.group(1))
+    if before is not None and before.step is not None:
+        return before.step
+    return case.run.step if case.run is not None else None

@@ -1,0 +1,220 @@
+"""Which entries of the handbook a run's log shows, and which of its lines say that the run went on."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Hashable, Iterator
+
+import msgspec
+
+from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.model.box import BoxState, LogView
+from rgt_tui.model.protocol import Cell, Checkpoint
+from rgt_tui.model.run import RunState
+
+WINDOW = 60
+"""Lines from the end of a log that are searched."""
+MAX_LINE = 1000
+"""Characters of a line that are searched; longer ones are cut, so that no line costs without bound."""
+TOGETHER = 4
+"""Lines that far apart speak of the same failure."""
+
+_SAVED = re.compile(
+    r"(?i)\bcheckpoint (?:saved|published|recovered|written)\b|\bsaved (?:the )?(?:checkpoint|ckpt)\b"
+    r"|^(?:\S+ )?checkpoint \d[\d,]* "
+)
+_STEP = re.compile(r"(?i)\bloss['\"]?\s*[=: |]\s*(?:tensor\()?[-+]?\d|\d+/\d+ \[\d[\d:]*<")
+_RESUME = re.compile(r"(?i)\bresum(?:ed|ing) (?:from|at)\b|^(?:\S+ )?resume: at step \d")
+_FAILED_STEP = re.compile(r"(?:checkpoint save failed|^holding|^giving up) at step ([\d,]+)", re.MULTILINE)
+_LAST_GOOD = re.compile(r"last good checkpoint is step ([\d,]+)")
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """An entry that matched."""
+
+    id: str
+    line: str
+    """The line that proves it, whole."""
+    index: int
+    """Its place in the window."""
+    name: str | None = None
+    """First group of the pattern, e.g. the missing module."""
+
+
+class Scan(msgspec.Struct, frozen=True):
+    """What a window shows. Places are indices into it, -1 where there is none."""
+
+    hits: tuple[Hit, ...] = ()
+    """The newest of each entry."""
+    saved: int = -1
+    """Newest line that reports a saved checkpoint."""
+    step: int = -1
+    """Newest line with a finite loss, or a progress bar."""
+    resume: int = -1
+    """Newest line that reports a resume: what stands before it belongs to an earlier attempt."""
+    failed_step: int | None = None
+    last_good: int | None = None
+
+
+def window(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the end of a log that is searched."""
+    return lines[-WINDOW:]
+
+
+def scan(lines: tuple[str, ...], owner: Hashable = None) -> Scan:
+    """Search `lines` (oldest first) for every entry of the handbook.
+
+    Args:
+        lines: The window.
+        owner: Whose lines they are, such as box and path: what was searched for this owner before is not searched
+            again. None = nobody's, nothing is remembered.
+    """
+    known = _SEARCHED.get(owner) if owner is not None else None
+    if known is None:
+        known = _Searched()
+    elif known.lines == lines:
+        return known.scan
+    before = {id(line): said for line, said in zip(known.lines, known.reports, strict=True)}
+    reports = tuple(before.get(id(line)) or _report(line) for line in lines)
+    found = _summed(lines, reports)
+    if owner is not None:
+        _SEARCHED.pop(owner, None)
+        _SEARCHED[owner] = _Searched(lines, reports, found)
+        if len(_SEARCHED) > MOST_OWNERS:
+            del _SEARCHED[next(iter(_SEARCHED))]
+    return found
+
+
+Report = tuple[tuple[tuple[int, ...], tuple[str, ...]], ...]
+"""What a line says. Per row, because one that rewrites itself has several: its marks, as places in (saved, step,
+resume), and the entries that it may belong to."""
+
+
+class _Searched(msgspec.Struct, frozen=True):
+    """The window of a log, as it was searched last."""
+
+    lines: tuple[str, ...] = ()
+    reports: tuple[Report, ...] = ()
+    scan: Scan = Scan()
+
+
+_SEARCHED: dict[Hashable, _Searched] = {}
+MOST_OWNERS = 4096
+"""The logs that are remembered, the last searched ones."""
+_SAME: dict[Report, Report] = {}
+"""The same object for the same report: nearly all lines of all logs say one of a handful of things."""
+MOST_REPORTS = 1000
+
+
+def _texts(line: str) -> list[str]:
+    return [row[:MAX_LINE] for row in line.replace("\r", "\n").split("\n")]
+
+
+def _report(line: str) -> Report:
+    report = tuple(_seen(row) for row in _texts(line))
+    if len(_SAME) > MOST_REPORTS:
+        _SAME.clear()
+    return _SAME.setdefault(report, report)
+
+
+def _seen(row: str) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    marks = tuple(place for place, pattern in enumerate((_SAVED, _STEP, _RESUME)) if pattern.search(row))
+    return marks, tuple(
+        entry.id for entry in HANDBOOK.values() if any(needle in row for needle in entry.needles)
+    )
+
+
+def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
+    newest = [-1, -1, -1]
+    suspects: set[str] = set()
+    for i, (marks, ids) in enumerate(row for report in reports for row in report):
+        for mark in marks:
+            newest[mark] = i
+        suspects.update(ids)
+    saved, step, resume = newest
+    rows = [row for line in lines for row in _texts(line)]
+    text = "\n".join(rows)
+    hits = tuple(hit for key in HANDBOOK if key in suspects and (hit := _find(key, rows, text)) is not None)
+    return Scan(
+        hits=hits,
+        saved=saved,
+        step=step,
+        resume=resume,
+        failed_step=_last_number(_FAILED_STEP, text),
+        last_good=_last_number(_LAST_GOOD, text),
+    )
+
+
+def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
+    entry = HANDBOOK[id]
+    last = [matches[-1] for pattern in entry.patterns if (matches := list(pattern.finditer(text)))]
+    if not last:
+        return None
+    places = [text.count("\n", 0, max(match.start(), match.end() - 1)) for match in last]
+    index = max(places)
+    # Of lines that stand together, the one whose pattern comes first tells most.
+    proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)
+    name = match.group(1) if match.re.groups else None
+    return Hit(id=id, line=rows[proof].strip(), index=index, name=name)
+
+
+def _last_number(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.findall(text) if " step " in text else []
+    return int(found[-1].replace(",", "")) if found else None
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One log to look at, with the cell and the run that wrote it."""
+
+    box: BoxState
+    log: str
+    scan: Scan
+    cell: Cell | None
+    run: RunState | None
+    checkpoints: tuple[Checkpoint, ...]
+    """Newest last."""
+
+    @property
+    def name(self) -> str | None:
+        """Name of the run; None for a log that no cell owns."""
+        return self.cell.name if self.cell is not None else None
+
+    @property
+    def goes_on(self) -> bool:
+        """The run may still be going: nothing says that it has ended."""
+        return self.cell is None or self.cell.state == "running"
+
+    @property
+    def last_good(self) -> int | None:
+        """Step of the newest good checkpoint, by what is published, else by what the log says."""
+        return self.checkpoints[-1].step if self.checkpoints else self.scan.last_good
+
+
+def cases(box: BoxState) -> Iterator[Case]:
+    """Yield the logs of `box` that can say something about work that is not done.
+
+    A log that no cell owns counts only on a box without any queue: elsewhere it is history (``master.log``),
+    and an old line in it must not look like news.
+    """
+    cells = [cell for queue in box.queues for cell in queue.cells]
+    runs = {run.name: run for run in box.runs}
+    kept = {entry.run: entry.items for entry in box.checkpoints}
+    for view in box.logs:
+        cell = _owner(view, cells)
+        if cell is None and cells:
+            continue
+        if cell is not None and cell.state not in ("running", "failed", "interrupted"):
+            continue
+        name = cell.name if cell is not None else None
+        run = runs.get(name) if name is not None else None
+        found = scan(window(view.lines), (box.spec.name, box.spec.host, view.path))
+        yield Case(box, view.path, found, cell, run, kept.get(name or "", ()))
+
+
+def _owner(view: LogView, cells: list[Cell]) -> Cell | None:
+    stem = posixpath.splitext(posixpath.basename(view.path))[0]
+    for cell in cells:
+        if view.path == cell.log or (cell.out and view.path.startswith(cell.out.rstrip("/") + "/")):
+            return cell
+    return next((cell for cell in cells if cell.name == stem), None)

@@ -1,0 +1,200 @@
+"""Being quiet about an alert, and the file that remembers: mutes, what was raised, what the sinks were told."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.files.own import alone, publish, state_directory
+from rgt_tui.health.remembered import Past
+from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import BoxSpec
+
+DAY_S = 86400.0
+EVERYTHING = "*"
+"""In place of an alert or a kind: whatever a box raises."""
+LONGEST_S = {"done-billing": DAY_S, EVERYTHING: DAY_S}
+"""What costs money every hour speaks again after so long, whatever was asked for; *everything* includes it."""
+
+
+class Mute(msgspec.Struct, frozen=True):
+    """Somebody does not want to hear of it."""
+
+    box: str
+    what: str
+    """Id of an alert, a kind, or `EVERYTHING`."""
+    until: float | None
+    """Client clock; None = until it is over."""
+    at: float
+    """Client clock at which it was said."""
+
+
+def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float) -> tuple[Mute, ...]:
+    """Return the mutes after one more; 0 seconds speak again, None is until the alert is over."""
+    kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
+    if seconds is not None and not seconds > 0:
+        # Speaking again about an alert must not be in vain because its kind is muted, and the other way round.
+        kind = what.partition(":")[0]
+        if what == EVERYTHING:
+            return tuple(mute for mute in kept if mute.box != box)
+        above = (kind, EVERYTHING)
+        return tuple(
+            m for m in kept if m.box != box or (m.what not in above and m.what.partition(":")[0] != what)
+        )
+    longest = LONGEST_S.get(what.partition(":")[0])
+    if longest is not None:
+        seconds = longest if seconds is None else min(seconds, longest)
+    return (*kept, Mute(box, what, None if seconds is None else now + seconds, now))
+
+
+def covers(mute: Mute, alert: Alert) -> bool:
+    """Say whether a mute is about this alert."""
+    return mute.what in (alert.id, alert.kind, EVERYTHING)
+
+
+def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
+    """Say whether the alert `id_` of `box` is muted at `now`."""
+    what = (id_, id_.partition(":")[0], EVERYTHING)
+    return any(m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes)
+
+
+def hushed(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+    """Return the alerts of `box`, those that are muted at `now` marked."""
+    own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
+    if not own:
+        return alerts
+    return tuple(
+        msgspec.structs.replace(alert, muted=True) if any(covers(mute, alert) for mute in own) else alert
+        for alert in alerts
+    )
+
+
+UNSEEN_S = 900.0
+"""What is muted until it is over, and has not been seen to hold for so long after that, is over. It is longer than any
+kind has to last before it rises: another rgt may have seen it first."""
+
+
+def over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
+    """Say whether a mute has ended: its time is up, or what it was about is no more.
+
+    Args:
+        mute: One of the box.
+        alerts: All that holds on it, shown or not.
+        now: Client clock.
+        met: This rgt has seen what it is about.
+        live: This rgt sees the box now.
+    """
+    if mute.until is not None:
+        return now >= mute.until
+    if any(covers(mute, alert) for alert in alerts):
+        return False
+    return met or (live and now - mute.at >= UNSEEN_S)
+
+
+KEEP_S = 90 * 86400.0
+"""What was not touched for so long belongs to boxes that are no more."""
+MAX_BYTES = 16 << 20
+VERSION = 1
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a sink was last told of one alert."""
+
+    level: str
+    at: float
+    over: bool = False
+    """It was told that it is over, or need not be."""
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What held on one box."""
+
+    alerts: tuple[Alert, ...] = ()
+    past: Past = Past()
+    at: float = 0.0
+    covered: tuple[str, ...] = ()
+    """Ids of alerts that held as well, and in whose place something else was shown or had been told."""
+
+
+class _Version(msgspec.Struct):
+    version: int = VERSION
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The whole file."""
+
+    version: int = VERSION
+    mutes: tuple[Mute, ...] = ()
+    boxes: dict[str, Notes] = {}
+    told: dict[str, dict[str, Told]] = {}
+    """Sink → ``BOX ALERT`` → what."""
+
+
+def default_path(env: Mapping[str, str]) -> Path:
+    """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
+    return state_directory(env) / "alerts.json"
+
+
+def key_of(spec: BoxSpec) -> str:
+    """Return what a box is called here: of two fleets, both may have a box of one name."""
+    return f"{spec.name}@{spec.host}"
+
+
+def load(path: Path) -> Stored:
+    """Read the file. One that is damaged is set aside beside it, so that nothing is lost; then all is empty.
+
+    Raises:
+        OSError: it is there and cannot be read, or a newer rgt has written it.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES)
+    except FileNotFoundError:
+        return Stored()
+    try:
+        if msgspec.json.decode(data, type=_Version).version > VERSION:
+            raise OSError("a newer rgt has written it: update this one; it is left as it is")
+        return msgspec.json.decode(data, type=Stored)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        with contextlib.suppress(OSError):
+            path.replace(path.with_name(path.name + ".damaged"))
+        return Stored()
+
+
+def update(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
+    """Apply `change` to what is in the file now, whoever wrote it, and return the result. Blocks for a moment.
+
+    Raises:
+        OSError: it cannot be written, or its lock is not let go of; the file is then as it was.
+    """
+    with alone(path):
+        old = load(path)
+        new = change(old)
+        if new is not old:
+            publish(path, msgspec.json.format(msgspec.json.encode(_kept(new, now)), indent=1))
+        return new
+
+
+def _kept(stored: Stored, now: float) -> Stored:
+    boxes = {key: notes for key, notes in stored.boxes.items() if now - notes.at < KEEP_S}
+    told = {
+        sink: {key: what for key, what in known.items() if now - what.at < KEEP_S}
+        for sink, known in stored.told.items()
+    }
+    return msgspec.structs.replace(stored, boxes=boxes, told=told)
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Return what changes whenever somebody writes the file; (0, 0) where there is none.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_ino, found.st_mtime_ns

@@ -1,0 +1,252 @@
+"""A provider is one module and one row: the skeleton that CONTRIBUTING.md names, followed to the meter's end."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, StopPhase, Verb
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.providers.base import Context, Instance, PermitRefused, ProviderError, check_permit
+from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.registry import KINDS, Providers, adapter
+from rgt_tui.providers.stopping import carry_out
+
+# What stands in a module of its own: rgt_tui/providers/acme.py
+
+STATES = {"on": Lifecycle.RUNNING, "off": Lifecycle.STOPPED, "deleted": Lifecycle.GONE}
+METERS = {
+    Lifecycle.RUNNING: MeterKind.COMPUTE_AND_STORAGE,
+    Lifecycle.STOPPED: MeterKind.STORAGE_ONLY,
+    Lifecycle.GONE: MeterKind.NONE,
+}
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What is used of Acme's answer."""
+
+    id: str
+    state: str
+    usd_per_hour: float | None = None
+
+
+class AcmeAccount:
+    """One account: its machines, by one connection."""
+
+    def __init__(self, http: AccountHttp, clock: Callable[[], float]) -> None:
+        self.http, self.clock = http, clock
+
+    def box(self, instance: str) -> Acme:
+        return Acme(self, instance)
+
+    async def close(self) -> None:
+        await self.http.close()
+
+    def meter(self, machine: Machine) -> Meter:
+        life = STATES.get(machine.state, Lifecycle.UNKNOWN)
+        return Meter(
+            kind=METERS.get(life, MeterKind.UNKNOWN),
+            lifecycle=life,
+            per_hour=machine.usd_per_hour,
+            at=self.clock(),
+            source=f"Acme at {self.http.host}",
+            native_status=machine.state,
+            actions=("stop", "delete") if life is Lifecycle.RUNNING else ("delete",),
+        )
+
+
+class Acme:
+    """One machine's control plane."""
+
+    def __init__(self, account: AcmeAccount, instance: str) -> None:
+        self._account, self._instance = account, instance
+
+    @property
+    def instance(self) -> str:
+        return self._instance
+
+    @property
+    def console_url(self) -> str:
+        return self._account.http.console
+
+    async def read(self, instance: str) -> Meter:
+        try:
+            data = (await self._account.http.get(f"/machines/{instance}")).data
+            return self._account.meter(msgspec.convert(data, Machine))
+        except (ProviderError, msgspec.ValidationError) as error:
+            return Meter(at=self._account.clock(), source="Acme", error=str(error))
+
+    async def list(self) -> tuple[Instance, ...]:
+        data = (await self._account.http.get("/machines")).data
+        machines = msgspec.convert(data, tuple[Machine, ...])
+        return tuple(Instance(machine.id, machine.id, self._account.meter(machine)) for machine in machines)
+
+    async def stop(self, permit: Permit) -> str:
+        return await self._act(permit, Verb.PARK)
+
+    async def destroy(self, permit: Permit) -> str:
+        return await self._act(permit, Verb.DESTROY)
+
+    async def _act(self, permit: Permit, verb: Verb) -> str:
+        check_permit(permit, verb, self._instance, self._account.clock())
+        method, path = self._call(verb, self._instance)
+        return f"Acme answered {(await self._account.http.send(method, path)).status}"
+
+    @staticmethod
+    def _call(verb: Verb, instance: str) -> tuple[str, str]:
+        path = f"/machines/{instance}"
+        return ("POST", f"{path}/stop") if verb is Verb.PARK else ("DELETE", path)
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        return " ".join(self._call(verb, instance))
+
+    def native_label(self, verb: Verb) -> str:
+        return self.action(verb).capitalize()
+
+    def action(self, verb: Verb) -> str:
+        return "stop" if verb is Verb.PARK else "delete"
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        return ("the disk",) if verb is Verb.PARK else ()
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        return {}
+
+
+def open_account(ref: ProviderRef, context: Context) -> AcmeAccount:
+    http = open_http(
+        ref,
+        context,
+        vendor="https://api.acme.example",
+        console="https://acme.example",
+        key_env="ACME_KEY",
+    )
+    return AcmeAccount(http, context.clock)
+
+
+# The test: the row, and a server that speaks as Acme's documentation says.
+
+
+class Server:
+    """Acme's API on the loopback."""
+
+    def __init__(self) -> None:
+        self.states = {"m1": "on", "m2": "on"}
+        self.calls: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                server.calls.append(f"{self.command} {self.path}")
+                _, _, name, *rest = [*self.path.split("/"), ""]
+                if self.headers["Authorization"] != "Bearer secret":
+                    self.send_error(401)
+                    return
+                if self.command == "POST" and rest[0] == "stop":
+                    server.states[name] = "off"
+                elif self.command == "DELETE":
+                    server.states[name] = "deleted"
+                rows = [
+                    {"id": key, "state": state, "usd_per_hour": 1.5} for key, state in server.states.items()
+                ]
+                body = json.dumps(rows if not name else next(row for row in rows if row["id"] == name))
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            do_GET = do_POST = do_DELETE = answer  # noqa: N815
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.thread = threading.Thread(target=self.http.serve_forever)
+        self.thread.start()
+
+    def ref(self, instance: str) -> ProviderRef:
+        return ProviderRef("acme", instance, f"http://127.0.0.1:{self.http.server_port}", "SOME_KEY")
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.thread.join()
+        self.http.server_close()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setitem(KINDS, "acme", adapter(__name__))
+    found = Server()
+    yield found
+    found.close()
+
+
+async def pause(_seconds: float) -> None:
+    pass
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
+    server: Server, verb: Verb
+) -> None:
+    providers = Providers(env={"SOME_KEY": "secret"})
+    try:
+        meters = await providers.poll([server.ref("m1"), server.ref("m2")])
+        assert {name: (meter.per_hour, meter.lifecycle) for name, meter in meters.items()} == {
+            "m1": (1.5, Lifecycle.RUNNING),
+            "m2": (1.5, Lifecycle.RUNNING),
+        }
+        assert server.calls == ["GET /machines"]
+        permit = Permit("box", verb, "m1", "digest", time.time() + 600)
+        steps = carry_out(providers.open(server.ref("m1")), permit, clock=time.time, sleep=pause)
+        assert [step.phase async for step in steps][-1] is StopPhase.METER_OFF
+    finally:
+        await providers.close()
+    assert [call for call in server.calls if not call.startswith("GET")] == [
+        "POST /machines/m1/stop" if verb is Verb.PARK else "DELETE /machines/m1"
+    ]
+    assert server.states["m2"] == "on"
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "acme"])
+@pytest.mark.parametrize("verb", list(Verb))
+async def test_no_provider_acts_without_a_permit_that_fits(kind: str, verb: Verb, server: Server) -> None:
+    providers = Providers(env={"SOME_KEY": "secret"})
+    provider = providers.open(msgspec.structs.replace(server.ref("m1"), kind=kind))
+    other = next(one for one in Verb if one is not verb)
+    now = time.time()
+    for permit in (
+        Permit("box", other, "m1", "digest", now + 60),
+        Permit("box", verb, "m2", "digest", now + 60),
+        Permit("box", verb, "m1", "digest", now - 1),
+        Permit("box", verb, "m1", "digest", float("nan")),
+    ):
+        act = provider.stop if verb is Verb.PARK else provider.destroy
+        with pytest.raises(PermitRefused):
+            await act(permit)
+    await providers.close()
+    assert server.calls == []
+
+
+def test_the_recipe_touches_three_files_and_names_what_is_there() -> None:
+    root = Path(__file__).parents[3]
+    text = (root / "CONTRIBUTING.md").read_text()
+    (recipe,) = re.findall(r"^\*\*a provider\*\*.*?(?=^\*\*)", text, re.MULTILINE | re.DOTALL)
+    steps = re.findall(r"^\d\. (.*?)(?=^\d\. |\Z)", recipe, re.MULTILINE | re.DOTALL)
+    assert len(steps) <= 3
+    named = re.findall(r"`((?:rgt_tui|profiles|tests)/[\w/.]+)`", recipe)
+    assert str(Path(__file__).relative_to(root)) in named
+    for path in named:
+        if "NAME" not in path:
+            assert (root / path).is_file(), path
+    assert "open_account" in steps[0]
+    assert "KINDS" in steps[1]
