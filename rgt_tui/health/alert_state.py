@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from rgt_tui.health.condition import Condition, Reading
-from rgt_tui.health.conditions import ALERTS, BY_ID
+from rgt_tui.health.conditions import ALERTS, BY_ID, covered
 from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.remembered import TREND_EVERY_S, Memory, News, lived, measured, news_of
 from rgt_tui.model.alert import Alert
@@ -112,7 +112,6 @@ def _count(kind: Condition, machine: Machine, reading: Reading, value: float, dt
 LONGEST_STEP_S = 60.0
 """More time between two steps is not believed: the laptop slept, or its clock was set."""
 LEVELS = {"error": 0, "warn": 1}
-_NAN = ("P8", "P9", "P10")
 _NONE: frozenset[str] = frozenset()
 
 replace = msgspec.structs.replace
@@ -326,20 +325,6 @@ def ordered(alerts: Iterable[Alert]) -> tuple[Alert, ...]:
 
 
 _PLACE = {kind.id: place for place, kind in enumerate(ALERTS)}
-
-
-def covered(findings: tuple[Finding, ...]) -> frozenset[str]:
-    """Return the ids of alerts that a finding stands for: it says the same, and more."""
-    hidden = set()
-    for finding in findings:
-        what, _, mount = finding.resource.partition(" of ")
-        if what in ("bytes", "inodes") and mount:
-            hidden.add(f"{what}:{mount}")
-        if finding.gotcha in _NAN and finding.run:
-            hidden.add(f"loss-nan:{finding.run}")
-        if finding.gotcha == "U22" and finding.resource.startswith("GPU "):
-            hidden.add(f"gpu-error:{finding.resource[4:]}")
-    return frozenset(hidden)
 
 
 def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:

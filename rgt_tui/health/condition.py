@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from rgt_tui.health.facts import Facts
-from rgt_tui.model.evidence import CheckStatus, Fix, Severity
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import CheckStatus, Finding, Fix, Severity
 
 
 class Reading(NamedTuple):
@@ -42,57 +42,27 @@ class Rung(NamedTuple):
 
 Read = Callable[[Facts], Sequence[Reading] | None]
 """All resources that the kind is about, or None where nothing can be said. What is left out is over."""
+Covered = Callable[[Finding], str | None]
 Say = Callable[[Facts, Reading, float], str]
 """One line with the reading that proves it; the number is the client clock of the beginning."""
 
 
-class Condition(msgspec.Struct, frozen=True):
-    """One kind of alert: a row of the table."""
+class Proof(NamedTuple):
+    """What proves an entry of the handbook without any line of a log."""
 
-    id: str
-    title: str
-    word: str
-    """What the box's row shows."""
-    read: Read
-    say: Say
-    rungs: tuple[Rung, ...]
-    """Mildest first."""
-    unit: str
-    """Of the limits; ``yes`` where it either is so or not."""
-    advice: str
-    """What to do, in one line."""
-    see: str = ""
-    """Ids of the handbook and of the lifecycle, for more."""
-    hold_s: float = 0.0
-    """Known seconds for which it must be so before it rises."""
-    quiet_s: float = 0.0
-    """Known seconds for which it must be over before it clears."""
-    below: bool = False
-    """True where small values are the bad ones."""
-    rises: bool = False
-    """The value is a count: raised when it grows, cleared when it has not grown for `quiet_s`."""
-    live: bool = True
-    """Needs figures of now: without them it stays as it is."""
-    told: bool = False
-    """The fleet's events tell of it anyway."""
-    gauge: bool = False
-    """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
-    the sinks only after `quiet_s`."""
-    over: str = ""
-    """What ends, in words, where the title would sound as if it still held."""
-    escalates: bool = False
-    """Also as a warning it calls for a person."""
-    once: bool = False
-    """As a warning it does so once: it is about something that is over, and that nothing will change any more."""
-
-
-YES = (Rung("warn", 1.0, 1.0),)
-YES_ERROR = (Rung("error", 1.0, 1.0),)
-"""Limits of what either is so or not."""
+    evidence: str
+    where: str = "sample"
+    """Path, or ``sample`` or ``scalars``."""
+    resource: str | None = None
+    """In place of the entry's."""
+    run: str | None = None
+    step: int | None = None
+    durable: str | None = None
+    """Where the run's results are copied to, for the commands that want it."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A known way for training to go wrong, and how a log shows it."""
+    """A known way for training to go wrong, how it is proved, and the way out: a row of the handbook."""
 
     id: str
     """Stable for ever."""
@@ -103,21 +73,24 @@ class Entry(msgspec.Struct, frozen=True):
     fixes: tuple[Fix, ...]
     """In the order in which to try them; every command is shown, never run."""
     never: str
-    needles: tuple[str, ...]
+    needles: tuple[str, ...] = ()
     """Literals of which at least one stands in every text that a pattern can match: a cheap first look."""
-    patterns: tuple[re.Pattern[str], ...]
-    """Searched in a window of a run's own log."""
+    patterns: tuple[str, ...] = ()
+    """Regular expressions, searched in a window of a run's own log with ``^`` and ``$`` at every line."""
+    prove: Callable[[Facts], Iterable[Proof]] | None = None
+    """What the live readings prove."""
+    gives_way: str = ""
+    """What of the same run makes `prove` superfluous: ``log``, a finding in its log; ``any``, also a full disk."""
+    reading: Callable[[BoxState], str | None] | None = None
+    """The live figures that belong beside the line."""
     cleared_by: str = "step"
     """What a run that goes on shows when it is over: a finite ``step``, or a checkpoint ``saved``."""
     beats: tuple[str, ...] = ()
     """More general entries that this one explains away."""
+    symptom: bool = False
+    """It only follows from something else: it gives way to any other finding of the box."""
     sources: tuple[str, ...] = ("https://github.com/Hanyuyuan6/remote-gpu-trainer (2026-08)",)
     """Where the facts come from, with the month."""
-
-
-def patterns(*texts: str) -> tuple[re.Pattern[str], ...]:
-    """Compile `texts` the way windows are searched: ``^`` and ``$`` at every line."""
-    return tuple(re.compile(text, re.MULTILINE) for text in texts)
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -143,6 +116,76 @@ class Check(msgspec.Struct, frozen=True):
     def phase(self) -> int:
         """0 to 5."""
         return int(self.id.split(".")[0])
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """One thing that can be wrong: a row of the table. Alert, finding and check are three views of it."""
+
+    id: str
+    """Of the alert; for what is only found in logs that of the entry."""
+    title: str
+    word: str = ""
+    """What the box's row shows."""
+    read: Read = lambda view: None
+    say: Say = lambda view, reading, since: ""
+    rungs: tuple[Rung, ...] = ()
+    """Mildest first; none = it is no alert."""
+    unit: str = "yes"
+    """Of the limits; ``yes`` where it either is so or not."""
+    advice: str = ""
+    """What to do, in one line."""
+    hold_s: float = 0.0
+    """Known seconds for which it must be so before it rises."""
+    quiet_s: float = 0.0
+    """Known seconds for which it must be over before it clears."""
+    below: bool = False
+    """True where small values are the bad ones."""
+    rises: bool = False
+    """The value is a count: raised when it grows, cleared when it has not grown for `quiet_s`."""
+    live: bool = True
+    """Needs figures of now: without them it stays as it is."""
+    told: bool = False
+    """The fleet's events tell of it anyway."""
+    gauge: bool = False
+    """Its number alone says whether it is so: as soon as that is good it is shown no more, while it is over for
+    the sinks only after `quiet_s`."""
+    over: str = ""
+    """What ends, in words, where the title would sound as if it still held."""
+    escalates: bool = False
+    """Also as a warning it calls for a person."""
+    once: bool = False
+    """As a warning it does so once: it is about something that is over, and that nothing will change any more."""
+    findings: tuple[str, ...] = ()
+    """Entries of the handbook that are its causes, with proof and way out."""
+    covered: Covered | None = None
+    """For which resource one of `findings` stands in the alert's place; None = they are told beside each other."""
+    checks: tuple[Check, ...] = ()
+    """Its place in the phases."""
+    see: str = ""
+    """Further ids, of checks, of the handbook, and of the notes that its ids come from."""
+
+    @property
+    def more(self) -> str:
+        """Ids of what else is said about it."""
+        return " ".join((*self.findings, *(check.id for check in self.checks), *self.see.split()))
+
+
+YES = (Rung("warn", 1.0, 1.0),)
+YES_ERROR = (Rung("error", 1.0, 1.0),)
+"""Limits of what either is so or not."""
+NOTHING: tuple[Reading, ...] = ()
+SO = (Reading("", 1.0),)
+"""It is so, of the one resource there is."""
+
+
+def say_text(view: Facts, reading: Reading, since: float) -> str:
+    """Give the words that were read."""
+    return str(reading.about)
+
+
+def level(rungs: Sequence[Rung], value: float) -> str | None:
+    """Return the level of a value where large ones are bad, without any memory; None = below all rungs."""
+    return next((rung.level for rung in reversed(rungs) if value >= rung.at), None)
 
 
 def passed(evidence: str, at: float | None = None) -> Verdict:
@@ -173,3 +216,8 @@ def absent(seen: Facts, evidence: str, at: float | None = None) -> Verdict:
 def person(evidence: str) -> Verdict:
     """Only a person can say."""
     return Verdict(CheckStatus.PERSON, evidence)
+
+
+def graded(evidence: str, found: str | None, at: float | None = None) -> Verdict:
+    """Turn the `level` of a reading into a verdict."""
+    return {"error": failed, "warn": warn}.get(found or "", passed)(evidence, at)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 
-from rgt_tui.health.condition import Reading, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
 from rgt_tui.health.facts import (
     MOVING_S,
     NO_QUEUE_MOVING_S,
@@ -13,9 +13,11 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.health.remembered import HARDWARE, xid_level
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles.pace import stall_after, step_time
-from rgt_tui.profiles.readings import age, pct
+from rgt_tui.profiles.readings import age, pct, size
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
@@ -111,11 +113,6 @@ def read_xid(view: Facts) -> Sequence[Reading] | None:
     return [*found, *(Reading(gpu, 1.0, text) for gpu, text in hard.items())] if hard else found
 
 
-def say_text(view: Facts, reading: Reading, since: float) -> str:
-    """Give the words that were read."""
-    return str(reading.about)
-
-
 def read_xid_soft(view: Facts) -> Sequence[Reading] | None:
     """Xids that are mostly the program's fault."""
     news = view.news
@@ -178,3 +175,28 @@ def check_gpu_seen(view: Facts) -> Verdict:
         return warn(f"SIM: {names} replayed from a trace, no real GPU was seen", at)
     source = view.box.hello.gpu_source if view.box.hello is not None else "?"
     return passed(f"{names}, by {source}", at)
+
+
+_LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")
+
+
+def card_of(finding: Finding) -> str | None:
+    """Return the card that a finding is about."""
+    what, _, index = finding.resource.partition(" ")
+    return index if what == "GPU" and index else None
+
+
+def prove_lost(view: Facts) -> Iterator[Proof]:
+    """Yield the cards whose driver says that they are lost."""
+    for gpu in _gpus(view):
+        if gpu.error is not None and _LOST.search(gpu.error):
+            yield Proof(gpu.error, resource=f"GPU {gpu.index}")
+
+
+def vram_reading(box: BoxState) -> str | None:
+    """Return how full the fullest card is now."""
+    if box.sample is None or not box.sample.gpus:
+        return None
+    fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
+    mark = "SIM " if fullest.sim else ""
+    return f"{mark}GPU {fullest.index} now holds {size(fullest.vram_used)} of {size(fullest.vram_total)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rgt_tui.health.condition import Reading, Verdict, failed, passed, person, waiting, warn
+from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import (
     LOST_S,
     SKEW_NOTED_S,
@@ -14,9 +14,6 @@ from rgt_tui.health.facts import (
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age
-
-NOTHING: tuple[Reading, ...] = ()
-SO = (Reading("", 1.0),)
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:

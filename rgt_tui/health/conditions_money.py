@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.health.condition import Reading, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
 from rgt_tui.health.facts import (
     DANGER_ERROR_S,
     DANGER_WARN_S,
@@ -21,6 +20,11 @@ from rgt_tui.model.profile import DangerClock, Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import age, money
 from rgt_tui.profiles.survival import survival
+
+CLOCK = tuple(
+    Rung(level, left / 3600.0, left / 3600.0)
+    for level, left in (("warn", DANGER_WARN_S), ("error", DANGER_ERROR_S))
+)
 
 
 class ClockReading(msgspec.Struct, frozen=True):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, waiting, warn
-from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
 from rgt_tui.health.facts import (
     NO_QUEUE_STALL_S,
     PREEMPTED,
@@ -318,3 +317,53 @@ def check_quiet(view: Facts) -> Verdict:
     if view.marked_running or any(queue.runner_alive and not queue.done for queue in box.queues):
         return waiting("a cell or its runner is alive", box.sample_at)
     return passed("no training process, no cell running", box.sample_at)
+
+
+KILLED = (137, -9)
+
+
+def prove_copy_failed(view: Facts) -> Iterator[Proof]:
+    """Yield the cells whose durable copy failed."""
+    for queue, cell in _cells_of(view):
+        if cell.durable == "failed":
+            yield _proof(queue, cell, f"{cell.name}: durable copy failed")
+
+
+def prove_preempted(view: Facts) -> Iterator[Proof]:
+    """Yield the cells that were asked to stop, and that nobody goes on with."""
+    for queue, cell in _cells_of(view):
+        if cell.state == "interrupted" and cell.exit_code == PREEMPTED and not queue.runner_alive:
+            yield _proof(queue, cell, _how(cell))
+
+
+def prove_killed_by_kernel(view: Facts) -> Iterator[Proof]:
+    """Yield the cells that were killed on a box where the kernel has killed for memory."""
+    yield from _killed(view, by_kernel=True)
+
+
+def prove_killed(view: Facts) -> Iterator[Proof]:
+    """Yield the cells that were killed by nobody knows whom."""
+    yield from _killed(view, by_kernel=False)
+
+
+def _killed(view: Facts, *, by_kernel: bool) -> Iterator[Proof]:
+    if bool(view.box.sample is not None and view.box.sample.mem.oom_kills) is not by_kernel:
+        return
+    for queue, cell in _cells_of(view):
+        preempted = cell.state == "interrupted" and cell.exit_code == PREEMPTED
+        killed = cell.exit_code in KILLED or cell.signal == "SIGKILL"
+        if cell.state in ("failed", "interrupted") and killed and not preempted:
+            yield _proof(queue, cell, _how(cell))
+
+
+def _cells_of(view: Facts) -> Iterator[tuple[QueueState, Cell]]:
+    return ((queue, cell) for queue in view.box.queues for cell in queue.cells)
+
+
+def _how(cell: Cell) -> str:
+    return f"{cell.name} {cell.state}, {cell.signal or f'exit {cell.exit_code}'}"
+
+
+def _proof(queue: QueueState, cell: Cell, evidence: str) -> Proof:
+    why = f": {cell.reason}" if cell.reason else ""
+    return Proof(f"{evidence}{why}", queue.path, run=cell.name, durable=cell.durable_path)

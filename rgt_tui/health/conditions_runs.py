@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, person, waiting, warn
+from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
 from rgt_tui.health.facts import (
     CHECKPOINT_OLD_S,
     HOPELESS_STALL,
@@ -15,6 +15,7 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.pace import stall_after
@@ -311,3 +312,21 @@ def check_looked(view: Facts) -> Verdict:
 def check_opened(view: Facts) -> Verdict:
     """A file that has arrived is not yet a result."""
     return person("you opened the pulled results on your own machine")
+
+
+def run_of(finding: Finding) -> str | None:
+    """Return the run that a finding is about."""
+    return finding.run
+
+
+def prove_nan(view: Facts) -> Iterator[Proof]:
+    """Yield the running cells, and the runs of no cell, whose newest loss is not finite."""
+    states = {cell.name: cell.state for cell in view.cells}
+    for run in view.box.runs:
+        if (
+            states.get(run.name, "running") == "running"
+            and run.loss is not None
+            and not math.isfinite(run.loss)
+        ):
+            step = "?" if run.step is None else run.step
+            yield Proof(f"loss {run.loss} at step {step}", "scalars", run=run.name, step=run.step)

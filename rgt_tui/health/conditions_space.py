@@ -4,20 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rgt_tui.health.condition import Reading, Verdict, absent, failed, passed, waiting, warn
-from rgt_tui.health.conditions_link import NOTHING
+from rgt_tui.health.condition import (
+    NOTHING,
+    Covered,
+    Reading,
+    Rung,
+    Verdict,
+    absent,
+    failed,
+    graded,
+    level,
+    passed,
+    waiting,
+    warn,
+)
 from rgt_tui.health.facts import (
     CHECKPOINTS_AHEAD,
     DISK_ERROR_PCT,
+    DISK_MARGIN_PCT,
     DISK_WARN_PCT,
     FILES_PER_CHECKPOINT,
     MEMORY_ERROR_PCT,
+    MEMORY_MARGIN_PCT,
     MEMORY_WARN_PCT,
     Facts,
 )
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles.readings import age, byte_pct, disk_of, inode_pct, memory_pct, pct, size
 from rgt_tui.profiles.survival import survival
+
+DISK = (
+    Rung("warn", DISK_WARN_PCT, DISK_WARN_PCT - DISK_MARGIN_PCT),
+    Rung("error", DISK_ERROR_PCT, DISK_ERROR_PCT - DISK_MARGIN_PCT),
+)
+MEMORY = (
+    Rung("warn", MEMORY_WARN_PCT, MEMORY_WARN_PCT - MEMORY_MARGIN_PCT),
+    Rung("error", MEMORY_ERROR_PCT, MEMORY_ERROR_PCT - MEMORY_MARGIN_PCT),
+)
 
 FAR = 1e6
 """Hours to full of what does not grow."""
@@ -148,11 +173,7 @@ def check_inodes(view: Facts) -> Verdict:
         return waiting("no mount with a fixed number of inodes was read", view.box.sample_at)
     worst, mount = max(shares)
     text = f"{mount} {pct(worst)}, the fullest of {len(shares)}"
-    if worst >= DISK_ERROR_PCT:
-        return failed(text, view.box.sample_at)
-    if worst >= DISK_WARN_PCT:
-        return warn(text, view.box.sample_at)
-    return passed(text, view.box.sample_at)
+    return graded(text, level(DISK, worst), view.box.sample_at)
 
 
 def check_memory_limit(view: Facts) -> Verdict:
@@ -216,6 +237,23 @@ def check_memory(view: Facts) -> Verdict:
     text = f"{pct(share)} of {size(mem.limit)}, cache left out; oom kills {kills}"
     if share is None or mem.oom_kills is None:
         return warn(text, at)
-    if share >= MEMORY_ERROR_PCT:
-        return failed(text, at)
-    return warn(text, at) if share >= MEMORY_WARN_PCT or mem.oom_kills else passed(text, at)
+    return graded(text, level(MEMORY, share) or ("warn" if mem.oom_kills else None), at)
+
+
+def mount_short_of(what: str) -> Covered:
+    """Return what names the mount that a finding calls short of `what`."""
+
+    def mount(finding: Finding) -> str | None:
+        resource, _, where = finding.resource.partition(" of ")
+        return where if resource == what and where else None
+
+    return mount
+
+
+def memory_reading(box: BoxState) -> str | None:
+    """Return the kills and the memory of the container now."""
+    if box.sample is None:
+        return None
+    mem = box.sample.mem
+    kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
+    return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {size(mem.limit)}"

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from rgt_tui.health import fulldisk
-from rgt_tui.health.facts import MEMORY_WARN_PCT, PREEMPTED
-from rgt_tui.health.fulldisk import STORAGE_IDS, command, from_readings
+from rgt_tui.health.condition import Entry, Proof
+from rgt_tui.health.facts import MEMORY_WARN_PCT, facts_of
+from rgt_tui.health.fulldisk import STORAGE_IDS, command
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.health.lognotes import Case, Hit, cases
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix, Severity
-from rgt_tui.model.protocol import Cell, QueueState
-from rgt_tui.profiles.readings import memory_pct, pct, size
+from rgt_tui.profiles.readings import memory_pct
 
-SYMPTOMS = ("MN3",)
-"""Entries that only follow from another one: they give way to any other hit on the box."""
 _KERNEL_SAYS = re.compile(r"(?i)oom|out of memory|memory limit")
-_GPU_LOST = re.compile(r"(?i)fallen off the bus|GPU is lost|uncorrectable")
 
 
 def live_hits(case: Case) -> list[Hit]:
@@ -47,7 +43,7 @@ def from_logs(cases: list[Case]) -> Iterator[Finding]:
     """Yield a finding for each hit that holds."""
     for case in cases:
         for hit in live_hits(case):
-            yield _finding(case, _told_apart(case.box, hit), hit)
+            yield _of_hit(case, HANDBOOK[_told_apart(case.box, hit)], hit)
 
 
 def _told_apart(box: BoxState, hit: Hit) -> str:
@@ -59,21 +55,32 @@ def _told_apart(box: BoxState, hit: Hit) -> str:
     return "U3" if innocent else "U9"
 
 
-def _finding(case: Case, id: str, hit: Hit) -> Finding:  # noqa: A002
-    entry = HANDBOOK[id]
+def _of_hit(case: Case, entry: Entry, hit: Hit) -> Finding:
     name = f"'{hit.name}'" if hit.name else "?"
-    return Finding(
-        gotcha=id,
-        title=entry.title,
-        severity=entry.severity,
+    proof = Proof(
+        hit.line,
+        case.log,
         resource=entry.resource.replace("{name}", name),
-        evidence=hit.line,
-        where=case.log,
-        fixes=filled(entry.fixes, case.cell.durable_path if case.cell is not None else None),
-        never=entry.never,
-        reading=live_reading(case.box, id),
         run=case.name,
         step=case.run.step if case.run is not None else None,
+        durable=case.cell.durable_path if case.cell is not None else None,
+    )
+    return _finding(case.box, entry, proof)
+
+
+def _finding(box: BoxState, entry: Entry, proof: Proof) -> Finding:
+    return Finding(
+        gotcha=entry.id,
+        title=entry.title,
+        severity=entry.severity,
+        resource=proof.resource or entry.resource,
+        evidence=proof.evidence,
+        where=proof.where,
+        fixes=filled(entry.fixes, proof.durable),
+        never=entry.never,
+        reading=entry.reading(box) if entry.reading is not None else None,
+        run=proof.run,
+        step=proof.step,
     )
 
 
@@ -87,104 +94,15 @@ def filled(fixes: tuple[Fix, ...], durable: str | None) -> tuple[Fix, ...]:
     )
 
 
-def live_reading(box: BoxState, id: str) -> str | None:  # noqa: A002
-    """Return the live figures that belong beside an entry's line, or None."""
-    if box.sample is None:
-        return None
-    if id in ("U9", "U3"):
-        mem = box.sample.mem
-        kills = "?" if mem.oom_kills is None else str(mem.oom_kills)
-        return f"oom kills {kills}, memory now {pct(memory_pct(mem))} of {size(mem.limit)}"
-    if id in ("U10", "U11", "LO3", "M8") and box.sample.gpus:
-        fullest = max(box.sample.gpus, key=lambda gpu: gpu.vram_used or 0)
-        mark = "SIM " if fullest.sim else ""
-        return f"{mark}GPU {fullest.index} now holds {size(fullest.vram_used)} of {size(fullest.vram_total)}"
-    return None
-
-
-def nan_losses(box: BoxState, named: set[str | None]) -> Iterator[Finding]:
-    """Yield a finding for each running cell whose newest loss is not finite, but for the `named` ones."""
-    entry = HANDBOOK["P8"]
-    states = {cell.name: cell.state for queue in box.queues for cell in queue.cells}
-    for run in box.runs:
-        if states.get(run.name, "running") != "running" or run.name in named:
+def from_readings(box: BoxState, now: float, explained: Mapping[str, set[str | None]]) -> Iterator[Finding]:
+    """Yield a finding for all that the live readings prove, but for the `explained` runs, by what they explain."""
+    seen = facts_of(box, now)
+    for entry in HANDBOOK.values():
+        if entry.prove is None:
             continue
-        if run.loss is not None and not math.isfinite(run.loss):
-            yield Finding(
-                gotcha=entry.id,
-                title=entry.title,
-                severity=entry.severity,
-                resource=entry.resource,
-                evidence=f"loss {run.loss} at step {run.step if run.step is not None else '?'}",
-                where="scalars",
-                fixes=entry.fixes,
-                never=entry.never,
-                run=run.name,
-                step=run.step,
-            )
-
-
-def lost_gpus(box: BoxState) -> Iterator[Finding]:
-    """Yield a finding for a card whose driver says that it is lost."""
-    entry = HANDBOOK["U22"]
-    for gpu in box.sample.gpus if box.sample is not None else ():
-        if gpu.error is not None and _GPU_LOST.search(gpu.error):
-            yield Finding(
-                gotcha=entry.id,
-                title=entry.title,
-                severity=entry.severity,
-                resource=f"GPU {gpu.index}",
-                evidence=gpu.error,
-                where="sample",
-                fixes=entry.fixes,
-                never=entry.never,
-            )
-
-
-KILLED = (137, -9)
-
-
-def from_cells(box: BoxState, named: set[str | None]) -> Iterator[Finding]:
-    """Yield a finding for each cell whose end explains itself; `named` runs have one already."""
-    for queue in box.queues:
-        for cell in queue.cells:
-            if cell.durable == "failed":
-                yield _of_cell(box, queue, cell, "U33", f"{cell.name}: durable copy failed{_why(cell)}")
-            if cell.name in named or (id_ := _cause(box, queue, cell)) is None:
-                continue
-            ended = cell.signal or f"exit {cell.exit_code}"
-            yield _of_cell(box, queue, cell, id_, f"{cell.name} {cell.state}, {ended}{_why(cell)}")
-
-
-def _cause(box: BoxState, queue: QueueState, cell: Cell) -> str | None:
-    if cell.state == "interrupted" and cell.exit_code == PREEMPTED:
-        return None if queue.runner_alive else "SP1"
-    if cell.state not in ("failed", "interrupted"):
-        return None
-    if cell.exit_code in KILLED or cell.signal == "SIGKILL":
-        kills = box.sample.mem.oom_kills if box.sample is not None else None
-        return "U9" if kills else "U3"
-    return None
-
-
-def _why(cell: Cell) -> str:
-    return f": {cell.reason}" if cell.reason else ""
-
-
-def _of_cell(box: BoxState, queue: QueueState, cell: Cell, id: str, evidence: str) -> Finding:  # noqa: A002
-    entry = HANDBOOK[id]
-    return Finding(
-        gotcha=id,
-        title=entry.title,
-        severity=entry.severity,
-        resource=entry.resource,
-        evidence=evidence,
-        where=queue.path,
-        fixes=filled(entry.fixes, cell.durable_path),
-        never=entry.never,
-        reading=live_reading(box, id),
-        run=cell.name,
-    )
+        for proof in entry.prove(seen):
+            if proof.run not in explained.get(entry.gives_way, ()):
+                yield _finding(box, entry, proof)
 
 
 _ORDER = {severity: place for place, severity in enumerate(Severity)}
@@ -204,12 +122,10 @@ def diagnose(box: BoxState, now: float, previous: tuple[Finding, ...]) -> tuple[
     full += fulldisk.kept(seen, {finding.run for finding in full}, previous)
     full = _one_per_resource(full)
     resources = {finding.resource for finding in full if not finding.cleared}
-    full += from_readings(box, resources, previous)
+    full += fulldisk.from_readings(box, resources, previous)
     other = list(from_logs(seen))
-    explained = {finding.run for finding in (*full, *other)}
-    other += nan_losses(box, {finding.run for finding in other})
-    other += lost_gpus(box)
-    other += from_cells(box, explained)
+    logged = {finding.run for finding in other}
+    other += from_readings(box, now, {"log": logged, "any": logged | {finding.run for finding in full}})
     found = [*full, *_causes_only([*full, *other], other)]
     dated = [_dated(finding, now, previous) for finding in _unique(found)]
     return tuple(sorted(dated, key=lambda f: (f.cleared, _ORDER[f.severity], -f.since, f.gotcha)))
@@ -227,7 +143,7 @@ def _one_per_resource(findings: list[Finding]) -> list[Finding]:
 
 def _causes_only(everything: list[Finding], other: list[Finding]) -> Iterable[Finding]:
     """Leave out symptoms (a collective that timed out) where something else explains them."""
-    causes = [finding for finding in everything if finding.gotcha not in SYMPTOMS]
+    causes = [finding for finding in everything if not HANDBOOK[finding.gotcha].symptom]
     return [finding for finding in other if finding in causes] if causes else other
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from rgt_tui.health.condition import Entry, patterns
+from rgt_tui.health import conditions_gpu as gpu
+from rgt_tui.health import conditions_queue as queue
+from rgt_tui.health import conditions_runs as runs
+from rgt_tui.health import conditions_space as space
+from rgt_tui.health.condition import Entry
 from rgt_tui.model.evidence import Fix, Severity
 
 STORAGE: tuple[Entry, ...] = (
@@ -20,7 +24,7 @@ STORAGE: tuple[Entry, ...] = (
             "serialization.py",
             "DISK_GATE",
         ),
-        patterns=patterns(
+        patterns=(
             r"basic_ios::clear: iostream error",
             r"enforce fail at inline_container\.cc:\d+\][^\n]*unexpected pos \d+ vs \d+",
             r"PytorchStreamWriter failed writing file",
@@ -44,7 +48,7 @@ STORAGE: tuple[Entry, ...] = (
             "no bytes left",
             " at step ",
         ),
-        patterns=patterns(
+        patterns=(
             r"\[Errno 28\] No space left on device",
             r"\[Errno 122\] Disk quota exceeded",
             r"^(?:/\S*/)?(?:ba|z|da)?sh: [^\n]*No space left on device$",
@@ -68,9 +72,7 @@ STORAGE: tuple[Entry, ...] = (
         ),
         never="Do not stop the process while its last good checkpoint is far behind: its memory holds the rest.",
         needles=("checkpoint save failed",),
-        patterns=patterns(
-            r"checkpoint save failed at step \d+: (?!no (?:inodes|bytes) left|quota exceeded)[^\n]*"
-        ),
+        patterns=(r"checkpoint save failed at step \d+: (?!no (?:inodes|bytes) left|quota exceeded)[^\n]*",),
         cleared_by="saved",
         sources=("docs/jobs.md, the event checkpoint-failed",),
     ),
@@ -88,12 +90,13 @@ STORAGE: tuple[Entry, ...] = (
         ),
         never="Do not tear the box down because a line says 'synced'.",
         needles=("SYNC FAILED", "sync", "synced"),
-        patterns=patterns(
+        patterns=(
             r"!! SYNC FAILED",
             r"^(?:mkdir|cp): [^\n]*(?:cannot create|error writing|failed)[^\n]*\n"
             r"(?:[^\n]*\n){0,2}?[^\n]*(?:auto-synced|sync(?:ed)? OK|synced )",
         ),
         beats=("U7",),
+        prove=queue.prove_copy_failed,
     ),
     Entry(
         id="C2",
@@ -117,7 +120,7 @@ STORAGE: tuple[Entry, ...] = (
             "InvalidHeader",
             "UnpicklingError",
         ),
-        patterns=patterns(
+        patterns=(
             r"PytorchStreamReader failed (?:reading zip archive|reading file|finding)",
             r"failed finding central directory",
             r"EOFError: Ran out of input",
@@ -138,7 +141,7 @@ STORAGE: tuple[Entry, ...] = (
         ),
         never="Do not take it for a lack of host memory, nor for a deadlock.",
         needles=("Bus error", "bus error", "torch_", "ancdata", "allocate shared memory"),
-        patterns=patterns(
+        patterns=(
             r"DataLoader worker \(pid\(?s?\)? [\d, ]+\) is killed by signal:\s+Bus error",
             r"Unexpected bus error encountered in worker",
             r"unable to (?:write to file|open shared memory object|mmap \d+ bytes from file) </?torch_",
@@ -165,7 +168,7 @@ MEMORY: tuple[Entry, ...] = (
         ),
         never="Do not make the batch smaller: this is the memory of the host, not of the card.",
         needles=("Killed", "killed", "oom", "OOM", "exited unexpectedly", "SIGKILL", "137", "memory limit"),
-        patterns=patterns(
+        patterns=(
             r"^Killed$",
             r"(?:^|: )(?:line \d+: )?\s*\d+ Killed\s{2,}\S",
             r"DataLoader worker \(pid \d+\) is killed by signal:\s+Killed",
@@ -183,6 +186,9 @@ MEMORY: tuple[Entry, ...] = (
             r"\b(?:rc|exit|exit_?code|exit_?status)=137\b",
             r"Reason:\s+OOMKilled",
         ),
+        prove=queue.prove_killed_by_kernel,
+        gives_way="any",
+        reading=space.memory_reading,
     ),
     Entry(
         id="U10",
@@ -199,10 +205,11 @@ MEMORY: tuple[Entry, ...] = (
         ),
         never="Do not start it again unchanged: the same shapes need the same memory.",
         needles=("CUDA out of memory",),
-        patterns=patterns(
+        patterns=(
             r"(?:torch\.(?:cuda\.)?OutOfMemoryError|RuntimeError): CUDA out of memory\.",
             r"CUDA out of memory\. Tried to allocate [\d.]+ [KMGT]i?B",
         ),
+        reading=gpu.vram_reading,
     ),
     Entry(
         id="U11",
@@ -215,12 +222,13 @@ MEMORY: tuple[Entry, ...] = (
         ),
         never="Do not shrink the model, and do not end a process of another tenant.",
         needles=("CUDA error: out of memory", "is allocated by PyTorch"),
-        patterns=patterns(
+        patterns=(
             r"CUDA error: out of memory",
             r"CUDA out of memory\.[\s\S]{0,600}?"
             r"Of the allocated memory (?:0 bytes|[\d.]+ MiB) is allocated by PyTorch",
         ),
         beats=("U10", "M8"),
+        reading=gpu.vram_reading,
     ),
     Entry(
         id="LO3",
@@ -233,10 +241,9 @@ MEMORY: tuple[Entry, ...] = (
         ),
         never="Do not change the config before the card is free.",
         needles=("memory in use",),
-        patterns=patterns(
-            r"CUDA out of memory\.[\s\S]{0,600}?Process \d+ has [\d.]+ [GM]iB memory in use",
-        ),
+        patterns=(r"CUDA out of memory\.[\s\S]{0,600}?Process \d+ has [\d.]+ [GM]iB memory in use",),
         beats=("U10", "M8", "U11"),
+        reading=gpu.vram_reading,
     ),
     Entry(
         id="M8",
@@ -251,12 +258,13 @@ MEMORY: tuple[Entry, ...] = (
         ),
         never="Do not make the batch smaller before trying what costs nothing.",
         needles=("reserved by PyTorch but unallocated",),
-        patterns=patterns(
+        patterns=(
             r"CUDA out of memory\.[\s\S]{0,700}?"
             r"(?:[2-9]|\d{2,})(?:\.\d+)? GiB is reserved by PyTorch but unallocated",
         ),
         beats=("U10",),
         sources=("https://docs.pytorch.org/docs/stable/notes/cuda.html (2026-08)",),
+        reading=gpu.vram_reading,
     ),
 )
 
@@ -277,7 +285,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not count on writing a large checkpoint after the signal.",
         needles=("SIG", "signal: 15", "PREEMPTION", "preempted", "Preempt", "terminate", "15 death"),
-        patterns=patterns(
+        patterns=(
             r"\"action\"\s*:\s*\"(?:terminate|stop|hibernate)\"\s*,\s*\"time\"",
             r"\"EventType\"\s*:\s*\"Preempt\"",
             r"CANCELLED AT \S+ DUE TO PREEMPTION",
@@ -289,6 +297,8 @@ RUNTIME: tuple[Entry, ...] = (
             r"^SIG[A-Z0-9]+ at step \d+: saving, then exit 75",
         ),
         sources=("https://www.runpod.io/blog/spot-vs-on-demand-instances-runpod (2026-06)",),
+        prove=queue.prove_preempted,
+        gives_way="any",
     ),
     Entry(
         id="SP10",
@@ -304,7 +314,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not ask for the same time again without a resume that works.",
         needles=("CANCELLED AT",),
-        patterns=patterns(r"CANCELLED AT \S+ DUE TO (?:TIME LIMIT|NODE FAILURE)"),
+        patterns=(r"CANCELLED AT \S+ DUE TO (?:TIME LIMIT|NODE FAILURE)",),
         sources=("https://slurm.schedmd.com/sbatch.html (2026-08)",),
     ),
     Entry(
@@ -322,7 +332,13 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not shrink the batch for a lack of memory that nobody has seen.",
         needles=("SIGHUP", "1 death signal", "got signal: 1"),
-        patterns=patterns(r"Received (?:Signals\.SIGHUP|1) death signal", r"got signal: 1$"),
+        patterns=(
+            r"Received (?:Signals\.SIGHUP|1) death signal",
+            r"got signal: 1$",
+        ),
+        prove=queue.prove_killed,
+        gives_way="any",
+        reading=space.memory_reading,
     ),
     Entry(
         id="LL4",
@@ -335,7 +351,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not put training behind a plain '&'.",
         needles=("Hangup",),
-        patterns=patterns(r"^Hangup$"),
+        patterns=(r"^Hangup$",),
         beats=("U3",),
     ),
     Entry(
@@ -350,7 +366,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not train on: one bad step spoils all weights.",
         needles=("nan", "NaN", "NAN", "inf", "Inf", "non-finite", "not finite"),
-        patterns=patterns(
+        patterns=(
             r"(?i)(?<![\w/.-])(?<!best )(?<!min )(?<!lowest )(?<!initial )(?<!previous )"
             r"(?:(?:train|training|val|valid|eval|test|total|step|avg|mean|batch)[_/ -]?)?"
             r"loss['\"]?\s*[=:]\s*(?:tensor\()?(?:nan|-?inf)(?![\w-])(?!\s*(?:\(|->|→))",
@@ -362,6 +378,8 @@ RUNTIME: tuple[Entry, ...] = (
             r"|non-finite loss (?:detected|encountered) at step",
         ),
         sources=("https://docs.pytorch.org/docs/stable/generated/torch.log.html (2026-08)",),
+        prove=runs.prove_nan,
+        gives_way="log",
     ),
     Entry(
         id="P9",
@@ -373,7 +391,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not leave anomaly detection on: a step takes about ten times as long.",
         needles=("returned nan values",),
-        patterns=patterns(r"Function '\w+Backward\d*' returned nan values in its \d+th output"),
+        patterns=(r"Function '\w+Backward\d*' returned nan values in its \d+th output",),
         beats=("P8",),
         sources=("https://docs.pytorch.org/docs/stable/autograd.html (2026-08)",),
     ),
@@ -385,7 +403,7 @@ RUNTIME: tuple[Entry, ...] = (
         fixes=(Fix("Use bf16; without it, keep logits, attention and loss in fp32"),),
         never="Do not lower the initial scale: it was not the cause.",
         needles=("loss scale",),
-        patterns=patterns(
+        patterns=(
             r"Current loss scale already at minimum - cannot decrease scale anymore",
             r"Minimum loss scale reached \([\d.e-]+\)",
         ),
@@ -405,13 +423,14 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not just raise the timeout: find the silent rank first.",
         needles=("Watchdog caught", "WorkNCCL", "NCCL timeout", "watchdog got stuck"),
-        patterns=patterns(
+        patterns=(
             r"Watchdog caught collective operation timeout",
             r"WorkNCCL\([^)\n]*\) ran for \d+ milliseconds before timing out",
             r"NCCL timeout in: ",
             r"watchdog got stuck for \d+ seconds without making progress",
         ),
         sources=("https://docs.pytorch.org/docs/stable/torch_nccl_environment_variables.html (2026-11)",),
+        symptom=True,
     ),
     Entry(
         id="U22",
@@ -424,7 +443,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not debug code on a card that has failed.",
         needles=("Xid", "fallen off the bus", "uncorrectable ECC", "device handle", "GPU is lost"),
-        patterns=patterns(
+        patterns=(
             r"NVRM: Xid \((?:PCI:)?[0-9A-Fa-f:.]+\): (?:48|79)\b",
             r"GPU has fallen off the bus",
             r"uncorrectable ECC error encountered",
@@ -432,6 +451,7 @@ RUNTIME: tuple[Entry, ...] = (
             r"(?:Unknown Error|GPU is lost|Not Found)",
             r"GPU is lost\.\s+Reboot the system to recover this GPU",
         ),
+        prove=gpu.prove_lost,
     ),
     Entry(
         id="ENV1",
@@ -449,7 +469,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not install into an environment before you know that the cell runs in it.",
         needles=("No module named",),
-        patterns=patterns(
+        patterns=(
             r"ModuleNotFoundError: No module named '?([\w.]+)'?",
             r"^\S*python[\d.]*: No module named ([\w.]+)",
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import re
 from collections.abc import Hashable, Iterator
@@ -148,7 +149,7 @@ def _summed(lines: tuple[str, ...], reports: tuple[Report, ...]) -> Scan:
 
 def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
     entry = HANDBOOK[id]
-    last = [matches[-1] for pattern in entry.patterns if (matches := list(pattern.finditer(text)))]
+    last = [found[-1] for pattern in entry.patterns if (found := list(_compiled(pattern).finditer(text)))]
     if not last:
         return None
     places = [text.count("\n", 0, max(match.start(), match.end() - 1)) for match in last]
@@ -157,6 +158,12 @@ def _find(id: str, rows: list[str], text: str) -> Hit | None:  # noqa: A002
     proof, match = next(pair for pair in zip(places, last, strict=True) if pair[0] >= index - TOGETHER)
     name = match.group(1) if match.re.groups else None
     return Hit(id=id, line=rows[proof].strip(), index=index, name=name)
+
+
+@functools.cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern when a log first has one of its needles: most are never needed."""
+    return re.compile(pattern, re.MULTILINE)
 
 
 def _last_number(pattern: re.Pattern[str], text: str) -> int | None:

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from rgt_box.sampling import xid as box_xid
 
-from rgt_tui.health.alert_state import Book, covered, step
+from rgt_tui.health.alert_state import Book, step
 from rgt_tui.health.condition import Condition
-from rgt_tui.health.conditions import ALERTS, BY_ID
+from rgt_tui.health.conditions import ALERTS, BY_ID, covered
 from rgt_tui.health.conditions_gpu import SLOWED
 from rgt_tui.health.conditions_runs import ended_at, spike
 from rgt_tui.health.facts import Facts, facts_of
