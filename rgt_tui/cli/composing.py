@@ -16,7 +16,7 @@ from rgt_tui.gate import audit
 from rgt_tui.health import mutes
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.host_keys import Policy
 from rgt_tui.store import History, history_path
 
 NOISY = ("asyncssh", "httpx", "httpcore")

@@ -79,7 +79,7 @@ async def _boxes(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> lis
     import asyncio
 
     from rgt_tui.cli.doctoring.box import BoxDoctor
-    from rgt_tui.ssh.hostkeys.policy import Policy
+    from rgt_tui.ssh.host_keys import Policy
 
     policy = Policy.ACCEPT_NEW if arguments.accept_new_host_key else Policy.ASK
     gate = asyncio.Semaphore(10)

@@ -17,7 +17,7 @@ from rgt_tui.cli.arguments import (
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
 
 if TYPE_CHECKING:
-    from rgt_tui.ssh.trainer import Pushed
+    from rgt_tui.ssh.deploy import Pushed
 
 
 def add_push(subparsers: Subparsers) -> None:

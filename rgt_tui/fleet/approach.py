@@ -15,9 +15,8 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.question import Ask
 from rgt_tui.ssh.connect import Elsewhere, connect
 from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, ProbeFailed, Unreachable
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.login.answers import Answers
-from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.person import Answers, Person
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:

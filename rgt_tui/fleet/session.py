@@ -26,13 +26,12 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Control, Frame, Sample
 from rgt_tui.model.question import Ask
 from rgt_tui.profiles.readings import stale_after
-from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.channel import Channel
+from rgt_tui.ssh.channel import Channel, Watching, watch
+from rgt_tui.ssh.deploy import AgentBundle
 from rgt_tui.ssh.errors import BoxError
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.limited.probe import Probe
-from rgt_tui.ssh.login.answers import Answers
-from rgt_tui.ssh.watching import Watching, watch
+from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.person import Answers
+from rgt_tui.ssh.sh_probe import Probe
 
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""

@@ -1,4 +1,4 @@
-"""The one long-lived channel of a box: bytes in, frames out."""
+"""The one long-lived stream of frames from a box: from the agent, or where there can be none from a plain shell."""
 
 from __future__ import annotations
 
@@ -13,48 +13,22 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.protocol import (
-    MAX_FRAME_BYTES,
     Control,
     Frame,
     Hello,
     LogLines,
     WatchConfig,
 )
-from rgt_tui.ssh.noise import record
-from rgt_tui.ssh.refusing import open_session
+from rgt_tui.ssh.deploy import AgentBundle, deploy
+from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
+from rgt_tui.ssh.sh_probe import Probe, open_probe
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10
 """When so much waits to be asked for, no more is taken from the box: it waits there, the agent leaves samples out."""
 INFLATED_BYTES = 32 << 10
 """At most so much is inflated at once, however much a box has packed into few bytes."""
-
-
-class LineSplitter:
-    """Cuts a byte stream into lines. A line above the size limit is dropped as a whole and counted."""
-
-    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
-        self.oversized = 0
-        self._limit = limit
-        self._rest = bytearray()
-        self._skipping = False
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the lines that `data` completes, without their line feeds; what waits for its end is not looked at."""
-        *lines, rest = data.split(b"\n")
-        if lines:
-            lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])
-            self._rest.clear()
-            self._skipping = False
-        kept = [line for line in lines if line and len(line) <= self._limit]
-        self.oversized += sum(len(line) > self._limit for line in lines)
-        if not self._skipping and len(self._rest) + len(rest) > self._limit:
-            self._skipping = True
-            self.oversized += 1
-            self._rest.clear()
-        elif not self._skipping:
-            self._rest += rest
-        return kept
 
 
 class DamagedStream(Exception):
@@ -312,3 +286,65 @@ async def open_channel(
     channel = await open_session(connection, lambda: session, command)
     channel.write(msgspec.json.encode(config) + b"\n")
     return Channel(channel, session)
+
+
+NO_HISTORY = (
+    "no log, no curve, no queue and no history, and processes by their command lines only: these need the agent on "
+    "the box"
+)
+NO_FILES = "no file transfer (SFTP, scp): push results to storage from the box, or use the direct TCP address"
+
+
+class Watching(msgspec.Struct, frozen=True):
+    """A running stream of frames, and what does not work on this box."""
+
+    channel: Channel | Probe
+    limited: tuple[str, ...] = ()
+
+
+async def watch(
+    connection: asyncssh.SSHClientConnection,
+    bundle: AgentBundle,
+    pythons: tuple[str, ...],
+    config: WatchConfig,
+    on_frame: Callable[[Frame], None],
+    on_bad: Callable[[int], None],
+    on_line: Callable[[bytes], None] | None = None,
+    on_waiting: Callable[[], None] | None = None,
+) -> Watching:
+    """Put the agent on the box and start it; where that cannot be, read the box with its shell.
+
+    Args:
+        connection: An open connection.
+        bundle: The agent.
+        pythons: Interpreters to try first.
+        config: See `open_channel`, as the callbacks.
+        on_frame: Called from the event loop, in order of arrival.
+        on_bad: Called with the number of lines that were no frames.
+        on_line: Called with every line as it came.
+        on_waiting: See `open_channel`; a shell is read as it comes.
+
+    Raises:
+        NoCommands: the box gives no shell at all.
+        ProbeFailed: the shell could not be used.
+        CommandFailed: the box does not answer in time.
+    """
+    terminal = False
+    limited: tuple[str, ...]
+    try:
+        deployed = await deploy(connection, bundle, pythons)
+    except NoPython as error:
+        limited = (f"{error}; {NO_HISTORY}",)
+    except DeployFailed as error:
+        limited = (f"{error}; mend that and press retry; until then {NO_HISTORY}",)
+    except NoCommands as error:
+        terminal = True
+        limited = (f"{error}: a terminal only (proxied SSH); {NO_HISTORY}", NO_FILES)
+    else:
+        command = deployed.command("watch")
+        channel = await open_channel(connection, command, config, on_frame, on_bad, on_line, on_waiting)
+        return Watching(channel, (deployed.note,) if deployed.note else ())
+    probe = await open_probe(
+        connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
+    )
+    return Watching(probe, limited)

@@ -1,25 +1,54 @@
-"""Open one SSH connection to a box, hop by hop, and say in plain words why it failed."""
+"""Open one SSH connection to a box, hop by hop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from weakref import WeakKeyDictionary
 
 import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.by_hand import arguments
 from rgt_tui.ssh.errors import ConfigError, Unreachable
-from rgt_tui.ssh.hop import Opener
-from rgt_tui.ssh.hop_words import Step
-from rgt_tui.ssh.hostkeys.judge import Moved
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.login.person import Person
-from rgt_tui.ssh.resolve import Host, Wanted, check_host, check_user, route
-from rgt_tui.ssh.ssh_config import Surroundings, expand, scan, surroundings
+from rgt_tui.ssh.hop import Opener, Step
+from rgt_tui.ssh.host_keys import Moved, Policy
+from rgt_tui.ssh.person import Person
+from rgt_tui.ssh.resolve import Host, Wanted, check_host, check_user, place, route
+from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
+
+
+def arguments(
+    spec: BoxSpec, around: Surroundings, hop: Host, before: Sequence[Host], *, last: bool, moved: bool
+) -> tuple[str, ...]:
+    """Return the words behind ``ssh``; what ssh_config says of the alias is left to ssh.
+
+    Args:
+        spec: The box.
+        around: With its ssh_config.
+        hop: The server.
+        before: The hops that lead to it.
+        last: It is the box itself: what the description says counts.
+        moved: It is not where its alias leads.
+    """
+    # A shell does not expand what is quoted, and ssh expands no `~` behind -F.
+    words = [] if spec.ssh_config is None else ["-F", *(str(source.path) for source in around.sources)]
+    words += [NO_FILE] if words == ["-F"] else []
+    if last and spec.identity is not None:
+        words += ["-i", hop.identities[0], "-o", "IdentitiesOnly=yes"]
+    if last and spec.known_hosts is not None:
+        words += ["-o", _option("UserKnownHostsFile", hop.user_known_hosts[0])]
+    if before and (moved or not last):
+        words += ["-J", ",".join(f"{jump.user}@{place(jump.alias, jump.port)}" for jump in before)]
+    if hop.port != 22 or (last and spec.port is not None):
+        words += ["-p", str(hop.port)]
+    return (*words, f"{hop.user}@{hop.host if moved else hop.alias}")
+
+
+def _option(name: str, value: str) -> str:
+    return f'{name}="{value}"' if " " in value else f"{name}={value}"
+
 
 replace = msgspec.structs.replace
 

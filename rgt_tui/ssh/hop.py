@@ -1,28 +1,190 @@
-"""Log in on one server of a route, over a socket, a tunnel or a ProxyCommand."""
+"""Log in on one server of a route, over a socket, a tunnel or a ProxyCommand, and say what failed."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 import asyncssh
 import msgspec
+from asyncssh.encryption import get_encryption_algs
+from asyncssh.kex import get_kex_algs
+from asyncssh.mac import get_mac_algs
+from asyncssh.public_key import (
+    get_certificate_algs,
+    get_default_certificate_algs,
+    get_default_public_key_algs,
+    get_public_key_algs,
+)
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh import algorithms
-from rgt_tui.ssh import hop_words as words
-from rgt_tui.ssh.deadline import Deadline
 from rgt_tui.ssh.errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
-from rgt_tui.ssh.hop_words import Step
-from rgt_tui.ssh.hostkeys.entries import Entry
-from rgt_tui.ssh.hostkeys.judge import Offered, judge
-from rgt_tui.ssh.hostkeys.known import Known, bare_keys, lookup, revocation_list
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.login.client import Login
-from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.host_keys import Moved, Offered, Policy, judge
+from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_list
+from rgt_tui.ssh.login import Login
+from rgt_tui.ssh.person import Deadline, Person
 from rgt_tui.ssh.proxy import Proxy, open_proxy
 from rgt_tui.ssh.resolve import Host
+
+CIPHERS_FIRST = "^aes128-gcm@openssh.com"
+KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"
+
+
+def chosen(host: Host) -> dict[str, Any]:
+    """Return asyncssh's options for ciphers, key exchange, MACs and compression.
+
+    Raises:
+        ConfigError: ssh_config names only what asyncssh does not know.
+    """
+    found: dict[str, Any] = {
+        "encryption_algs": _said("Ciphers", host.ciphers, get_encryption_algs(), host) or CIPHERS_FIRST,
+        "kex_algs": _said("KexAlgorithms", host.kex, get_kex_algs(), host) or KEX_FIRST,
+    }
+    if macs := _said("MACs", host.macs, get_mac_algs(), host):
+        found["mac_algs"] = macs
+    if host.compression:
+        found["compression_algs"] = ["zlib@openssh.com", "zlib", "none"]
+    return found
+
+
+def host_keys(host: Host, trusted: Sequence[asyncssh.SSHKey], authorities: bool) -> list[str]:
+    """Return the host key algorithms, those of known keys first, so that a known key is what the server shows.
+
+    Raises:
+        ConfigError: HostKeyAlgorithms names only what asyncssh does not know.
+    """
+    # Interned, because each of hundreds of connections keeps its list.
+    known = [sys.intern(name.decode()) for key in trusted for name in key.sig_algorithms]
+    plain = [sys.intern(name.decode()) for name in get_default_public_key_algs()]
+    # A certificate that no known authority signed could not be verified, so none is asked for.
+    certificates = [name.decode() for name in get_default_certificate_algs()] if authorities else []
+    possible = get_public_key_algs() + (get_certificate_algs() if authorities else [])
+    said = _said("HostKeyAlgorithms", host.host_key_algorithms, possible, host) or [*certificates, *plain]
+    signed = [name for name in said if name in certificates]
+    return list(dict.fromkeys([*signed, *[name for name in known if name in said], *said]))
+
+
+def _said(option: str, value: str | None, possible: Sequence[bytes], host: Host) -> list[str] | None:
+    """Return a list of ssh_config without the names that asyncssh does not know; None = nothing is said."""
+    if value is None:
+        return None
+    known = {name.decode() for name in possible}
+    kept = [name for name in value.split(",") if name in known]
+    if not kept:
+        raise ConfigError(f"ssh_config, for {host.alias}: {option} {value}: rgt knows none of them")
+    return kept
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One hop, with what its messages need."""
+
+    host: Host
+    label: str
+    """How messages call it: ``root@1.2.3.4:40022``, or ``jump host gate (me@gate.example.org:22)``."""
+    by_hand: tuple[str, ...]
+    """What to type after ``ssh`` to get there."""
+    moved: Moved | None = None
+
+
+_NEXT: tuple[tuple[type[BaseException], str], ...] = (
+    (
+        ConnectionRefusedError,
+        "nothing listens there: is the machine up, and is this its address and port today? Rentals change them",
+    ),
+    (socket.gaierror, "check `host`, and whether this machine is online"),
+    (TimeoutError, "it may be stopped, behind a firewall, or elsewhere by now: ask its provider"),
+    (
+        asyncssh.ChannelOpenError,
+        "the hop before it cannot get there: check the address as seen from that one",
+    ),
+    (asyncssh.KeyExchangeFailed, "name an algorithm that both sides know in ssh_config"),
+    (
+        asyncssh.Error,
+        "it hung up: it may be starting, have too many logins at once, or have banned this address",
+    ),
+)
+"""What to do next, by what went wrong; the first that fits."""
+_NO_WAY = (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN)
+
+
+def advice(error: BaseException, *, reached: bool) -> str:
+    """Return what to do next when a server was not reached, or did not finish the login; empty where nobody knows.
+
+    Args:
+        error: What went wrong.
+        reached: The server has answered before that.
+    """
+    if reached and isinstance(error, TimeoutError):
+        return (
+            "the server answers and does not get on: it may be short of memory; its provider's console tells"
+        )
+    if isinstance(error, OSError) and error.errno in _NO_WAY:
+        return "no network leads there: check this machine's connection and VPN"
+    return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
+
+
+def reason(error: asyncssh.Error | OSError, seconds: float, *, reached: bool) -> str:
+    """Say in a few words what went wrong.
+
+    Args:
+        error: What was raised.
+        seconds: The limit that a timeout ran into.
+        reached: The server has answered before that.
+    """
+    if isinstance(error, asyncssh.Error):
+        return clean(str(error.reason))
+    if isinstance(error, TimeoutError):
+        return f"{'the login took longer than' if reached else 'no answer within'} {seconds:g} s"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused the connection"
+    return error.strerror or str(error)
+
+
+async def failure(
+    step: Step, tunnel: asyncssh.SSHClientConnection | None, proxy: Proxy | None, reason: str, advice: str
+) -> str:
+    """Say that a server was not reached, over which way, why, and what to do next."""
+    if proxy is not None:
+        words = await proxy.last_words()
+        return (
+            f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} did not get there: {words or reason}; "
+            "try the command by itself"
+        )
+    through = f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
+    return f"ssh: {step.label}: {through}{reason}" + (f"; {advice}" if advice else "")
+
+
+def refusal(step: Step, login: Login) -> str:
+    """Say that a login was refused: what the server takes, what was tried, what to do."""
+    methods = ", ".join(login.methods) or "no method that rgt has"
+    tried = login.keyring.tried
+    keys = f"{len(tried)} keys tried ({', '.join(tried[:5])})" if tried else "no key to try"
+    said = [f"ssh: {step.label} refused the login of {step.host.user}: it takes {methods}; {keys}"]
+    said += login.keyring.notes[:5]
+    if login.unanswered:
+        said.append(
+            f"asked for the {login.unanswered[0]}, and nobody answered: open the dashboard (rgt) and answer there, "
+            "or put a key on the box"
+        )
+    elif "publickey" in login.methods:
+        said.append(
+            "put your public key on the box (or its provider's console), or name the right `identity`"
+        )
+    return clean("; ".join(said))
+
+
+def too_many(step: Step, login: Login) -> str:
+    """Say that the server had enough of our keys."""
+    tried = len(login.keyring.tried)
+    return (
+        f"ssh: {step.label} refused the login of {step.host.user}: too many keys for it ({tried} tried); name the "
+        "right one with `identity` in the fleet file, or IdentityFile and IdentitiesOnly in ssh_config"
+    )
+
 
 CONNECT_SECONDS = 10.0
 LOGIN_SECONDS = 20.0
@@ -69,7 +231,7 @@ class Opener:
                 # A server that got tired of waiting for a person gets the answer in a new connection, once.
                 late = await login.patience.outlived()
                 if late and login.declined:
-                    raise AuthFailed(words.refusal(step, login)) from error
+                    raise AuthFailed(refusal(step, login)) from error
                 if not again or not login.patience.asked or login.declined:
                     raise
                 again = False
@@ -146,15 +308,15 @@ class Opener:
             raise
         except asyncssh.PermissionDenied as error:
             login.refused()
-            raise AuthFailed(words.refusal(step, login)) from error
+            raise AuthFailed(refusal(step, login)) from error
         except (asyncssh.Error, OSError) as error:
             if isinstance(error, asyncssh.Error) and "authentication failures" in str(error.reason):
                 login.refused()
-                raise AuthFailed(words.too_many(step, login)) from error
+                raise AuthFailed(too_many(step, login)) from error
             seconds = LOGIN_SECONDS if login.reached else _connect_seconds(host)
-            reason = words.reason(error, seconds, reached=login.reached)
-            advice = words.advice(error, reached=login.reached)
-            raise Unreachable(await words.failure(step, tunnel, proxy, reason, advice)) from error
+            why = reason(error, seconds, reached=login.reached)
+            hint = advice(error, reached=login.reached)
+            raise Unreachable(await failure(step, tunnel, proxy, why, hint)) from error
         except BoxError:
             raise
         except ValueError as error:
@@ -185,7 +347,7 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         "client_factory": lambda: login,
         "known_hosts": (trusted, authorities, revoked),
         "host_key_alias": host.host_key_alias,
-        "server_host_key_algs": algorithms.host_keys(host, trusted, bool(authorities)),
+        "server_host_key_algs": host_keys(host, trusted, bool(authorities)),
         # The keys come from `Login`, in OpenSSH's order; without this, asyncssh would load the default ones.
         "client_keys": None,
         "agent_path": None,
@@ -202,7 +364,7 @@ def _options(host: Host, login: Login, known: Known) -> dict[str, Any]:
         **keepalive(host),
         "login_timeout": 0,
         "connect_timeout": None,
-        **algorithms.chosen(host),
+        **chosen(host),
     }
 
 

@@ -18,10 +18,8 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Sample
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.command import run
 from rgt_tui.ssh.connect import Elsewhere, connect, hops
-from rgt_tui.ssh.deploy import Deployed, deploy
+from rgt_tui.ssh.deploy import Deployed, build_agent, deploy
 from rgt_tui.ssh.errors import (
     AuthFailed,
     BoxError,
@@ -31,8 +29,8 @@ from rgt_tui.ssh.errors import (
     NoCommands,
     NoPython,
 )
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.noise import record
+from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.remote_command import record, run
 from rgt_tui.ssh.resolve import Host
 
 STEP_SECONDS = 10.0

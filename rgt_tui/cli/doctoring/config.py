@@ -13,7 +13,7 @@ from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config.secrets import usual_name
 from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.login.files import load
+from rgt_tui.ssh.keyring import load
 from rgt_tui.ssh.ssh_config import NO_FILE, expand, surroundings
 
 

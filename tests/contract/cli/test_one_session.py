@@ -9,9 +9,9 @@ import pytest
 
 from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.command import run
+from rgt_tui.ssh.cat import open_pipe
 from rgt_tui.ssh.errors import NoCommands
-from rgt_tui.ssh.pipe import open_pipe
+from rgt_tui.ssh.remote_command import run
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.cli.test_doctor import words
 from tests.contract.ssh.conftest import RealSshd
@@ -54,13 +54,13 @@ def test_the_status_is_that_of_a_whole_agent(rgt: Rgt, lab: BoxSpec) -> None:
 async def test_what_needs_a_second_session_is_told_why_there_is_none(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rgt_tui.ssh.refusing.FREED", (0.1, 0.1))
+    monkeypatch.setattr("rgt_tui.ssh.remote_command.FREED", (0.1, 0.1))
     async with connected(lab) as connection:
         channel, pipe = await open_pipe(connection, "echo there; cat")
         assert await pipe.readline() == b"there\n"
         with pytest.raises(NoCommands, match=r"no further session.*open failed.*raise MaxSessions"):
             await run(connection, "true")
-        monkeypatch.setattr("rgt_tui.ssh.refusing.FREED", (0.1,) * 300)
+        monkeypatch.setattr("rgt_tui.ssh.remote_command.FREED", (0.1,) * 300)
         channel.close()
         assert (await run(connection, "echo again", seconds=30)).out == b"again\n"
 

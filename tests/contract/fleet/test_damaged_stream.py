@@ -8,10 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.ssh import command
-from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh import remote_command
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh.deploy import build_agent, deploy
 from tests.contract.fleet.test_sessions import running
 from tests.contract.ssh.servers import spec_of, sshd
 
@@ -49,7 +48,7 @@ async def test_damage_costs_a_reconnect_and_no_sample(tmp_path: Path) -> None:
             again = await run.more()
         async with await connect(spec) as connection:
             deployed = await deploy(connection, build_agent(), (sys.executable,))
-            await command.run(connection, deployed.command("record", "--stop"))
+            await remote_command.run(connection, deployed.command("record", "--stop"))
     assert lost.reason.startswith("ssh: the compressed stream from the box is damaged: ")
     assert lost.counters.samples > 1
     assert again.counters.connects == 2

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ssh.login.answers import Answers
-from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.person import Answers, Person
 
 Reply = str | None | Callable[[Question], str | None]
 

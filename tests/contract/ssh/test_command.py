@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import asyncssh
 import pytest
 
-from rgt_tui.ssh.command import run
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.errors import CommandFailed
+from rgt_tui.ssh.remote_command import run
 from tests.contract.ssh.conftest import RealSshd
 
 

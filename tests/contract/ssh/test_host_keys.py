@@ -17,9 +17,9 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ssh.connect import Elsewhere, connect
 from rgt_tui.ssh.errors import HostKeyRefused
-from rgt_tui.ssh.hostkeys.entries import hash_name
-from rgt_tui.ssh.hostkeys.policy import Policy
-from rgt_tui.ssh.login.answers import Answers
+from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.known_hosts import hash_name
+from rgt_tui.ssh.person import Answers
 from tests.contract.ssh.conftest import free_port, keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd

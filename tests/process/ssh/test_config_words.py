@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rgt_tui.cli.doctoring.client import ssh_config
 from rgt_tui.cli.doctoring.finding import Status
-from rgt_tui.ssh import patterns
+from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.errors import ConfigError
 from rgt_tui.ssh.resolve import Jump, Wanted, check_host, check_user, parse_jumps, resolve, route
 from rgt_tui.ssh.ssh_config import NO_SSH, environment, expand, percent, scan, surroundings
@@ -25,7 +25,7 @@ PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
 
 @given(PLAIN, st.text("ab.-1", max_size=8))
 def test_a_pattern_means_what_a_shell_means_by_it(pattern: str, text: str) -> None:
-    assert patterns.matches(pattern, text) == bool(re.fullmatch(fnmatch.translate(pattern), text))
+    assert known_hosts.matches(pattern, text) == bool(re.fullmatch(fnmatch.translate(pattern), text))
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_a_pattern_means_what_a_shell_means_by_it(pattern: str, text: str) -> No
     [("a,b", "b", True), ("*,!b", "b", False), ("!b,*", "b", False), ("!b", "a", False), ("A*", "abc", True)],
 )
 def test_lists(text: str, host: str, fits: bool) -> None:
-    assert patterns.in_list(text, host, lower=True) is fits
+    assert known_hosts.in_list(text, host, lower=True) is fits
 
 
 def test_many_stars_cost_no_time() -> None:
-    assert not patterns.matches("*" * 5000 + "b", "a" * 200)
+    assert not known_hosts.matches("*" * 5000 + "b", "a" * 200)
 
 
 @pytest.mark.parametrize(

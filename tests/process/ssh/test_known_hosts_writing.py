@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.errors import HostKeyRefused
-from rgt_tui.ssh.hostkeys import write
-from rgt_tui.ssh.hostkeys.known import lookup
+from rgt_tui.ssh.known_hosts import lookup
 from rgt_tui.ssh.resolve import Host
 from tests.contract.ssh.conftest import keygen
 
@@ -24,7 +24,7 @@ def test_lines_are_never_torn_or_doubled_by_many_writers(tmp_path: Path) -> None
     keygen(tmp_path / "key")
     kind, key = (tmp_path / "key.pub").read_text().split()[:2]
     program = (
-        "import sys\nfrom rgt_tui.ssh.hostkeys.write import append\n"
+        "import sys\nfrom rgt_tui.ssh.known_hosts import append\n"
         "for n in range(40):\n    append(sys.argv[1], f'host{n}', sys.argv[2], sys.argv[3])\n"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(path), kind, key]) for _ in range(3)]
@@ -40,21 +40,21 @@ def test_another_key_that_came_in_the_meantime_is_not_overruled(tmp_path: Path) 
         keygen(tmp_path / name)
     kind, one = (tmp_path / "one.pub").read_text().split()[:2]
     two = (tmp_path / "two.pub").read_text().split()[1]
-    entry = write.append(str(path), "host", kind, one)
-    assert (entry.line, write.append(str(path), "host", kind, one).line) == (1, 1)
+    entry = known_hosts.append(str(path), "host", kind, one)
+    assert (entry.line, known_hosts.append(str(path), "host", kind, one).line) == (1, 1)
     with pytest.raises(HostKeyRefused, match=f"{path}:1"):
-        write.append(str(path), "host", kind, two)
+        known_hosts.append(str(path), "host", kind, two)
     known = lookup(Host("h", "host", 22, "root", user_known_hosts=(str(path),)))
     assert [entry.key for entry in known.keys] == [one]
 
 
 def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(known_hosts, "LOCK_SECONDS", 0.0)
     path = tmp_path / "known_hosts"
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(HostKeyRefused, match=rf"{path} .*another program has held its lock"):
-            write.append(str(path), "host", "ssh-ed25519", "AAAA")
+            known_hosts.append(str(path), "host", "ssh-ed25519", "AAAA")
     assert path.read_text() == ""
 
 
@@ -69,7 +69,7 @@ def test_a_key_is_trusted_once_its_line_is_on_the_disk(
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    write.append(str(path), "host", "ssh-ed25519", "AAAA")
+    known_hosts.append(str(path), "host", "ssh-ed25519", "AAAA")
     assert synced == ["host ssh-ed25519 AAAA\n"]
 
     def full(handle: int) -> None:
@@ -77,4 +77,4 @@ def test_a_key_is_trusted_once_its_line_is_on_the_disk(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(HostKeyRefused, match="No space left on device"):
-        write.append(str(path), "other", "ssh-ed25519", "BBBB")
+        known_hosts.append(str(path), "other", "ssh-ed25519", "BBBB")

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from rgt_box.sampling import gpu_smi
 
 from rgt_tui.model.protocol import WatchConfig
-from rgt_tui.ssh.limited.cksum import cksum
-from rgt_tui.ssh.limited.parse import GPU_COLUMNS, greeting, sample
-from rgt_tui.ssh.limited.probe import script, wanted_mounts
+from rgt_tui.ssh.sh_probe import cksum, script, wanted_mounts
+from rgt_tui.ssh.sh_sample import GPU_COLUMNS, greeting, sample
 
 V2 = """\
 RGT { 7 1795271381

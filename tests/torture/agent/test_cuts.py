@@ -19,10 +19,9 @@ import pytest
 from rgt_tui.fleet import session as sessions
 from rgt_tui.fleet.turns import Turns
 from rgt_tui.profiles.loader import load_profile
-from rgt_tui.ssh import watching
-from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh import channel
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed, deploy
+from rgt_tui.ssh.deploy import Deployed, build_agent, deploy
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 from tests.torture.agent import writer as writers
@@ -63,7 +62,7 @@ async def test_every_stream_goes_on_where_it_was_cut(
         deploys += 1
         return known if deploys % DEPLOY_EVERY else await deploy(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(watching, "deploy", deploy_sometimes)
+    monkeypatch.setattr(channel, "deploy", deploy_sometimes)
     monkeypatch.setattr(sessions, "Backoff", NoBackoff)
     dice = random.Random(os.environ.get("RGT_TORTURE_SEED", "11"))
     async with Proxy(real_sshd.port, dice) as proxy:

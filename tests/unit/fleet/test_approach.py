@@ -9,7 +9,7 @@ from rgt_tui.fleet.turns import Turns
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.errors import Unreachable
-from rgt_tui.ssh.hostkeys.policy import Policy
+from rgt_tui.ssh.host_keys import Policy
 from tests.contract.ssh.conftest import free_port
 
 

@@ -16,7 +16,7 @@ from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Proc
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.limited.command_lines import BY_NAME
+from rgt_tui.ssh.sh_sample import BY_NAME
 from rgt_tui.store.spending import alive
 from rgt_tui.ui.widgets.box_vitals import process_lines
 from rgt_tui.ui.widgets.spans import text_of

@@ -8,7 +8,7 @@ import socket
 import asyncssh
 import pytest
 
-from rgt_tui.ssh.hop_words import advice, reason
+from rgt_tui.ssh.hop import advice, reason
 
 FAILED: list[tuple[asyncssh.Error | OSError, bool, str, str]] = [
     (

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.ssh import algorithms
+from rgt_tui.ssh import hop
 from rgt_tui.ssh.errors import ConfigError
-from rgt_tui.ssh.hostkeys.entries import hash_name, parse
-from rgt_tui.ssh.hostkeys.policy import Policy, effective
+from rgt_tui.ssh.host_keys import Policy, effective
+from rgt_tui.ssh.known_hosts import hash_name, parse
 from rgt_tui.ssh.resolve import Host, known_name
 
 KEY = asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().split()[1]
@@ -89,28 +89,28 @@ def test_names() -> None:
 
 def test_known_kinds_of_keys_come_first_and_the_rest_stays() -> None:
     rsa = asyncssh.generate_private_key("ssh-rsa", key_size=1024).convert_to_public()
-    plain = algorithms.host_keys(HOST, [], False)
-    order = algorithms.host_keys(HOST, [rsa], False)
+    plain = hop.host_keys(HOST, [], False)
+    order = hop.host_keys(HOST, [rsa], False)
     assert order[0].startswith("rsa-sha2-")
     assert set(order) == set(plain)
     assert "ssh-ed25519" in order
     assert not any("cert" in name for name in order)
-    assert "cert" in algorithms.host_keys(HOST, [], True)[0]
+    assert "cert" in hop.host_keys(HOST, [], True)[0]
 
 
 def test_cheap_algorithms_first_unless_ssh_config_says_otherwise() -> None:
-    chosen = algorithms.chosen(HOST)
+    chosen = hop.chosen(HOST)
     assert chosen["encryption_algs"].startswith("^aes128-gcm")
     assert chosen["kex_algs"].startswith("^curve25519")
     said = Host("h", "h", 22, "root", ciphers="aes256-ctr,unheard-of", compression=True)
-    chosen = algorithms.chosen(said)
+    chosen = hop.chosen(said)
     assert chosen["encryption_algs"] == ["aes256-ctr"]
     assert chosen["kex_algs"].startswith("^curve25519")
     assert chosen["compression_algs"][0] == "zlib@openssh.com"
     with pytest.raises(ConfigError, match="unheard-of"):
-        algorithms.chosen(Host("h", "h", 22, "root", ciphers="unheard-of"))
+        hop.chosen(Host("h", "h", 22, "root", ciphers="unheard-of"))
     only = Host("h", "h", 22, "root", host_key_algorithms="ssh-rsa,rsa-sha2-512")
-    assert algorithms.host_keys(only, [], False) == ["ssh-rsa", "rsa-sha2-512"]
+    assert hop.host_keys(only, [], False) == ["ssh-rsa", "rsa-sha2-512"]
 
 
 def test_a_key_is_what_it_says() -> None:

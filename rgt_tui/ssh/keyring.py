@@ -1,22 +1,158 @@
-"""The keys that are offered to one server, in OpenSSH's order."""
+"""The keys that are offered to a server, in OpenSSH's order: from the agent, and from files, sealed ones too."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
 import contextlib
 import copy
+import functools
+import os
 import shlex
-from collections.abc import AsyncIterator
+import stat
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import asyncssh
+import msgspec
 
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh.login.files import Loaded, load, read_certificate
-from rgt_tui.ssh.login.patience import Patience
-from rgt_tui.ssh.login.person import Person
-from rgt_tui.ssh.login.sealed import SealedKey
+from rgt_tui.ssh.person import Patience, Person
 from rgt_tui.ssh.resolve import Host
+
+_MAGIC = b"openssh-key-v1\0"
+
+Unlock = Callable[[str], Awaitable[asyncssh.SSHKey]]
+"""Returns the key of a file, by asking if need be; raises ValueError when it stays locked."""
+
+
+class SealedKey(asyncssh.SSHKeyPair):
+    """A key pair of which only the public half is at hand until it has to sign."""
+
+    _key_type = "local"
+
+    def __init__(self, public: asyncssh.SSHKey, path: str, unlock: Unlock) -> None:
+        super().__init__(
+            public.algorithm,
+            public.algorithm,
+            public.sig_algorithms,
+            public.sig_algorithms,
+            public.public_data,
+            path,
+        )
+        self._path = path
+        self._unlock = unlock
+
+    async def sign_async(self, data: bytes) -> bytes:
+        """Unlock the key and sign."""
+        key = await self._unlock(self._path)
+        return key.sign(data, self.sig_algorithm)
+
+
+def public_part(text: bytes) -> asyncssh.SSHKey | None:
+    """Return the public key that stands in the clear in an encrypted file of OpenSSH's own format."""
+    lines = text.strip().splitlines()
+    if not lines or lines[0].strip() != b"-----BEGIN OPENSSH PRIVATE KEY-----":
+        return None
+    try:
+        data = base64.b64decode(b"".join(line.strip() for line in lines[1:-1]), validate=True)
+        if not data.startswith(_MAGIC):
+            return None
+        rest = data[len(_MAGIC) :]
+        for _ in range(3):  # cipher, derivation, its options
+            _, rest = _string(rest)
+        count, rest = int.from_bytes(rest[:4], "big"), rest[4:]
+        blob, _ = _string(rest)
+        kind, _ = _string(blob)
+        if count != 1:
+            return None
+        return asyncssh.import_public_key(kind + b" " + base64.b64encode(blob))
+    except (binascii.Error, ValueError, asyncssh.KeyImportError):
+        return None
+
+
+def _string(data: bytes) -> tuple[bytes, bytes]:
+    size = int.from_bytes(data[:4], "big")
+    if len(data) < 4 + size:
+        raise ValueError("cut off")
+    return data[4 : 4 + size], data[4 + size :]
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """What one identity file gives."""
+
+    key: asyncssh.SSHKey | None = None
+    """The private key; None = encrypted or unusable."""
+    public: asyncssh.SSHKey | None = None
+    """The public half; None = unusable, or it takes the passphrase to know it."""
+    certificate: asyncssh.SSHCertificate | None = None
+    sealed: bool = False
+    """The file is encrypted."""
+    problem: str | None = None
+    """Why it cannot be used, in words."""
+    missing: bool = False
+
+
+def load(path: str) -> Loaded:
+    """Read an identity file and the ``.pub`` and ``-cert.pub`` beside it."""
+    return _load(path, _stamp(path), _stamp(f"{path}.pub"), _stamp(f"{path}-cert.pub"))
+
+
+def _stamp(path: str) -> tuple[int, int, int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 (one call, no object)
+    except OSError:
+        return None
+    return (status.st_ino, status.st_mtime_ns, status.st_size, status.st_mode)
+
+
+@functools.lru_cache(maxsize=256)
+def _load(path: str, *_stamps: object) -> Loaded:
+    public = read_public(f"{path}.pub")
+    certificate = read_certificate(f"{path}-cert.pub")
+    try:
+        text = Path(path).read_bytes()
+        status = os.stat(path)  # noqa: PTH116
+    except FileNotFoundError:
+        # Only the public half is here: the agent may have the private one.
+        return Loaded(public=public, certificate=certificate, missing=True)
+    except OSError as error:
+        return Loaded(public=public, problem=f"{path}: {error.strerror}", missing=True)
+    if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.getuid() and b"PRIVATE" in text:
+        return Loaded(
+            public=public,
+            certificate=certificate,
+            problem=f"{path}: others may read it, so it is not used; chmod 600 {shlex.quote(path)}",
+        )
+    try:
+        key = asyncssh.import_private_key(text)
+    except asyncssh.KeyEncryptionError:
+        return Loaded(public=public or public_part(text), certificate=certificate, sealed=True)
+    except (asyncssh.KeyImportError, ValueError) as error:
+        if "assphrase" in str(error):
+            return Loaded(public=public or public_part(text), certificate=certificate, sealed=True)
+        public = public or read_public(path)
+        problem = None if public is not None else f"{path}: {error}"
+        return Loaded(public=public, certificate=certificate, problem=problem)
+    return Loaded(key=key, public=key.convert_to_public(), certificate=certificate)
+
+
+def read_public(path: str) -> asyncssh.SSHKey | None:
+    """Read a public key file; None where it is none."""
+    try:
+        return asyncssh.read_public_key(path)
+    except (OSError, ValueError, asyncssh.KeyImportError):
+        return None
+
+
+def read_certificate(path: str) -> asyncssh.SSHCertificate | None:
+    """Read a certificate file; None where it is none."""
+    try:
+        return asyncssh.read_certificate(path)
+    except (OSError, ValueError, asyncssh.KeyImportError):
+        return None
+
 
 AGENT_SECONDS = 5.0
 """An agent that has not told its keys by then hangs: the login goes on without it."""

@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 import asyncssh
 
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh.deadline import Deadline
-from rgt_tui.ssh.login.keyring import Keyring
-from rgt_tui.ssh.login.patience import Patience
-from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.keyring import Keyring
+from rgt_tui.ssh.person import Deadline, Patience, Person
 from rgt_tui.ssh.resolve import Host
 
 _PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)

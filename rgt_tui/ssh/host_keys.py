@@ -1,21 +1,89 @@
-"""What becomes of a host key that no known_hosts line vouches for."""
+"""What becomes of a host key that no line of known_hosts vouches for."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import enum
+import hashlib
 import shlex
 
 import msgspec
 
 from rgt_tui.model.question import QuestionKind
+from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.errors import HostKeyRefused
-from rgt_tui.ssh.hostkeys import fingerprint, write
-from rgt_tui.ssh.hostkeys.entries import Entry
-from rgt_tui.ssh.hostkeys.known import Known, elsewhere
-from rgt_tui.ssh.hostkeys.policy import Policy, effective
-from rgt_tui.ssh.login.person import Person
+from rgt_tui.ssh.known_hosts import Entry, Known, elsewhere
+from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.resolve import Host
+
+_CHARS = " .o+=*BOX@%&#/^SE"
+_WIDTH, _HEIGHT = 17, 9
+_BITS = {
+    "ssh-ed25519": 256,
+    "ecdsa-sha2-nistp256": 256,
+    "ecdsa-sha2-nistp384": 384,
+    "ecdsa-sha2-nistp521": 521,
+}
+
+
+def fingerprint(blob: bytes) -> str:
+    """Return ``SHA256:…`` of a public key in wire format."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def key_bits(kind: str, blob: bytes) -> int:
+    """Return the size of a key; 0 = not known."""
+    if kind != "ssh-rsa":
+        return _BITS.get(kind, 0)
+    rest = blob
+    for _ in range(2):  # the type, and the exponent; the modulus is left
+        rest = rest[4 + int.from_bytes(rest[:4], "big") :]
+    return int.from_bytes(rest[4 : 4 + int.from_bytes(rest[:4], "big")], "big").bit_length()
+
+
+def art(blob: bytes, label: str) -> tuple[str, ...]:
+    """Return OpenSSH's picture of a key (the drunken bishop), which an eye compares faster than letters."""
+    field = [[0] * _HEIGHT for _ in range(_WIDTH)]
+    x, y = _WIDTH // 2, _HEIGHT // 2
+    for byte in hashlib.sha256(blob).digest():
+        for shift in (0, 2, 4, 6):
+            move = byte >> shift & 3
+            x = max(0, min(_WIDTH - 1, x + (1 if move & 1 else -1)))
+            y = max(0, min(_HEIGHT - 1, y + (1 if move & 2 else -1)))
+            field[x][y] = min(field[x][y] + 1, len(_CHARS) - 3)
+    field[_WIDTH // 2][_HEIGHT // 2] = len(_CHARS) - 2
+    field[x][y] = len(_CHARS) - 1
+    rows = ("".join(_CHARS[field[column][row]] for column in range(_WIDTH)) for row in range(_HEIGHT))
+    return (_edge(f"[{label}]"), *(f"|{row}|" for row in rows), _edge("[SHA256]"))
+
+
+def _edge(label: str) -> str:
+    label = label[:_WIDTH]
+    left = (_WIDTH - len(label)) // 2
+    return "+" + "-" * left + label + "-" * (_WIDTH - left - len(label)) + "+"
+
+
+class Policy(enum.StrEnum):
+    """What happens to an unknown host key."""
+
+    ASK = "ask"
+    """Show it to a person and wait."""
+    ACCEPT_NEW = "accept-new"
+    """Write it down and go on, if the server is not known under another key."""
+    REFUSE = "refuse"
+
+
+def effective(asked: Policy, strict: str) -> Policy:
+    """Join rgt's own policy with StrictHostKeyChecking of ssh_config.
+
+    ``yes`` refuses; ``accept-new`` accepts; ``no`` is taken for ``ask``: rgt never goes on unverified.
+    """
+    if strict == "yes" or asked is Policy.REFUSE:
+        return Policy.REFUSE
+    if strict == "accept-new" or asked is Policy.ACCEPT_NEW:
+        return Policy.ACCEPT_NEW
+    return asked
 
 
 class Offered(msgspec.Struct, frozen=True):
@@ -65,7 +133,7 @@ async def judge(
     Raises:
         HostKeyRefused: it has changed, nobody accepted it, or it cannot be written down.
     """
-    shown = f"{offered.type} {fingerprint.sha256(offered.blob)}"
+    shown = f"{offered.type} {fingerprint(offered.blob)}"
     changed = known.same_type(offered.type)
     if changed:
         raise HostKeyRefused(_changed(host, label, shown, changed))
@@ -90,14 +158,14 @@ async def judge(
     else:
         # In a thread: another program may hold the file's lock.
         await asyncio.to_thread(
-            write.append, path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts
+            known_hosts.append, path, host.known_as, offered.type, offered.key, hashed=host.hash_known_hosts
         )
 
 
 def file_of(host: Host) -> str | None:
     """Return the known_hosts file that is written to; None = there is none."""
     first = next(iter(host.user_known_hosts), "")
-    return None if first in write.NOWHERE else first
+    return None if first in known_hosts.NOWHERE else first
 
 
 async def _accepted(
@@ -123,19 +191,19 @@ async def _accepted(
         if path is not None
         else "yes keeps it until rgt ends: ssh_config names no known_hosts file for this host"
     )
-    lines += fingerprint.art(offered.blob, _caption(offered))
+    lines += art(offered.blob, _caption(offered))
     answer = await person.ask(QuestionKind.HOST_KEY, f"new host key of {label}", tuple(lines))
     return answer is not None and answer.strip().lower() == "yes"
 
 
 def _caption(offered: Offered) -> str:
     name = "ECDSA" if offered.type.startswith("ecdsa-") else offered.type.removeprefix("ssh-").upper()
-    bits = fingerprint.bits(offered.type, offered.blob)
+    bits = key_bits(offered.type, offered.blob)
     return f"{name} {bits}" if bits else name
 
 
 def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
-    lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint.sha256(entry.blob)}" for entry in known)
+    lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint(entry.blob)}" for entry in known)
     return (
         f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Somebody may be "
         "in between, or the machine was made anew: ask the provider, and only if it was, forget the old key: "

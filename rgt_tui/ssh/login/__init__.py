@@ -1,1 +1,0 @@
-"""Logging in: keys, agents, passwords, and the person who is asked for what no file has."""

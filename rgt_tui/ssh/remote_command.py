@@ -1,0 +1,273 @@
+"""Run a command on a box: open a session, bound its time and output, and say why it could not be had."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import asyncssh
+import msgspec
+from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
+
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import MAX_FRAME_BYTES
+from rgt_tui.ssh.errors import BoxError, CommandFailed, NoCommands, Unreachable
+
+_BEGINS = b'{"'
+
+
+def record(line: bytes) -> bytes:
+    """Return the JSON object at the end of a line; empty where there is none."""
+    at = line.find(_BEGINS)
+    return line[at:] if at >= 0 else b""
+
+
+class LineSplitter:
+    """Cuts a byte stream into lines. A line above the size limit is dropped as a whole and counted."""
+
+    def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
+        self.oversized = 0
+        self._limit = limit
+        self._rest = bytearray()
+        self._skipping = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that `data` completes, without their line feeds; what waits for its end is not looked at."""
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = b"" if self._skipping else bytes(self._rest + lines[0])
+            self._rest.clear()
+            self._skipping = False
+        kept = [line for line in lines if line and len(line) <= self._limit]
+        self.oversized += sum(len(line) > self._limit for line in lines)
+        if not self._skipping and len(self._rest) + len(rest) > self._limit:
+            self._skipping = True
+            self.oversized += 1
+            self._rest.clear()
+        elif not self._skipping:
+            self._rest += rest
+        return kept
+
+
+Make = Callable[[], asyncssh.SSHClientSession[bytes]]
+
+FREED = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+"""Seconds between the tries while a session that has ended may still count: where sshd allows one per connection
+(MaxSessions 1) it refuses the next until it has cleared the last away, and says no more than "open failed"."""
+
+_CLOSED = "SSH connection closed"
+"""asyncssh's own words for a connection that went away before the answer; it has no error of its own for that."""
+
+
+async def open_session(
+    connection: asyncssh.SSHClientConnection, make: Make, command: str | None, **options: Any
+) -> asyncssh.SSHClientChannel[bytes]:
+    """Start a command in a session of its own, of bytes.
+
+    A connection whose first session is refused gets no second try: such a box runs no commands at all.
+
+    Args:
+        connection: Where.
+        make: Makes the session, once it is granted.
+        command: For the login shell of the box; None = that shell itself.
+        options: More for `asyncssh.SSHClientConnection.create_session`.
+
+    Raises:
+        asyncssh.ChannelOpenError: it is refused; `not_opened` tells what that means.
+        asyncssh.Error: it cannot be started.
+    """
+    for wait in FREED:
+        try:
+            return await _open(connection, make, command, options)
+        except asyncssh.ChannelOpenError as error:
+            if not no_further(connection, error):
+                raise
+        await asyncio.sleep(wait)
+    return await _open(connection, make, command, options)
+
+
+async def _open(
+    connection: asyncssh.SSHClientConnection, make: Make, command: str | None, options: dict[str, Any]
+) -> asyncssh.SSHClientChannel[bytes]:
+    channel, _ = await connection.create_session(make, command, encoding=None, **options)
+    connection.set_extra_info(rgt_had_session=True)
+    return channel
+
+
+def no_further(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
+    """Tell a refusal that is about this session alone: others were granted on the same connection."""
+    granted = connection.get_extra_info("rgt_had_session") is True
+    return granted and error.code == OPEN_CONNECT_FAILED and not _gone(connection, error)
+
+
+def not_opened(
+    connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError, what: str
+) -> BoxError:
+    """Return what it means that a channel was not opened.
+
+    Args:
+        connection: Where it was to be opened.
+        error: What asyncssh raised: one kind for a box that refuses and for a connection that was lost meanwhile.
+        what: What the box refuses if it does: ``to run commands``.
+    """
+    if _gone(connection, error):
+        return lost(connection)
+    if error.code == OPEN_RESOURCE_SHORTAGE:
+        return Unreachable(f"ssh: {_label(connection)} is short of resources: {clean(str(error.reason))}")
+    if no_further(connection, error):
+        return NoCommands(
+            f"the box opens no further session on this connection ({clean(str(error.reason))}): those that are open "
+            "may be all that its sshd allows; raise MaxSessions in its sshd_config"
+        )
+    return NoCommands(f"the box refuses {what}: {clean(str(error.reason))}")
+
+
+def _gone(connection: asyncssh.SSHClientConnection, error: asyncssh.ChannelOpenError) -> bool:
+    return (error.code == OPEN_CONNECT_FAILED and error.reason == _CLOSED) or connection.is_closed()
+
+
+def lost(connection: asyncssh.SSHClientConnection) -> Unreachable:
+    """Return what is said of a connection that went away."""
+    return Unreachable(f"ssh: {_label(connection)}: the connection was lost")
+
+
+def _label(connection: asyncssh.SSHClientConnection) -> str:
+    return str(connection.get_extra_info("rgt_label") or "the box")
+
+
+SECONDS = 30.0
+MOST_BYTES = 4 << 20
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What a command gave."""
+
+    status: int | None
+    """None = it was ended by a signal, or the box did not say."""
+    out: bytes
+    words: str
+    """Its standard error, printable."""
+
+
+class _Collector(asyncssh.SSHClientSession[bytes]):
+    def __init__(self, most: int) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.status: int | None = None
+        self.out = bytearray()
+        self.err = bytearray()
+        self.overflow = False
+        self._most = most
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._channel = chan
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        target = self.err if datatype == asyncssh.EXTENDED_DATA_STDERR else self.out
+        if self.overflow or len(target) + len(data) > self._most:
+            self.overflow = True
+            if self._channel is not None:
+                self._channel.abort()
+            return
+        target += data
+
+    def exit_status_received(self, status: int) -> None:
+        self.status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.ended.done():
+            return
+        if exc is not None and not self.overflow:
+            self.ended.set_exception(exc)
+        else:
+            self.ended.set_result(None)
+
+
+async def run(
+    connection: asyncssh.SSHClientConnection,
+    command: str,
+    *,
+    data: bytes = b"",
+    seconds: float = SECONDS,
+    most_bytes: int = MOST_BYTES,
+    name: str = "a command",
+) -> Done:
+    """Run a command and wait for its end.
+
+    Args:
+        connection: An open connection.
+        command: For the login shell of the box.
+        data: Its standard input.
+        seconds: How long it may take; it is then hung up on.
+        most_bytes: How much it may print, on each of its two outputs.
+        name: What messages call it.
+
+    Raises:
+        CommandFailed: it took too long or printed too much.
+        NoCommands: the box runs no commands.
+        Unreachable: the connection was lost.
+    """
+    collector = _Collector(most_bytes)
+    try:
+        async with asyncio.timeout(seconds):
+            try:
+                channel = await open_session(connection, lambda: collector, command)
+            except asyncssh.ChannelOpenError as error:
+                raise not_opened(connection, error, "to run commands") from error
+            except (asyncssh.Error, OSError) as error:
+                raise lost(connection) from error
+            try:
+                channel.write(data)
+                channel.write_eof()
+            except BrokenPipeError:
+                pass  # it has ended without reading: its status tells why
+            try:
+                await asyncio.shield(collector.ended)
+            except (asyncssh.Error, OSError) as error:
+                raise lost(connection) from error
+            finally:
+                channel.abort()
+    except TimeoutError:
+        raise CommandFailed(f"{name} did not end within {seconds:g} s on the box") from None
+    if collector.status is None and connection.is_closed():
+        # A server that says goodbye before it goes raises nothing; what the command printed is a part of it.
+        raise lost(connection)
+    if collector.overflow:
+        raise CommandFailed(f"{name} printed more than {most_bytes / 2**20:g} MiB on the box; it was cut off")
+    lines = bytes(collector.err).decode(errors="replace").strip().splitlines()
+    words = " ".join(clean(line) for line in lines[-5:])[:1000]
+    return Done(collector.status, bytes(collector.out), words)
+
+
+SFTP_SECONDS = 15.0
+NO_SFTP = "no SFTP: sftp and scp cannot copy files to or from it; rsync, scp -O and tar through ssh may"
+
+
+async def has_sftp(connection: asyncssh.SSHClientConnection) -> bool | None:
+    """Tell whether the box serves SFTP; None where it does not answer in time, or grants no session beside others.
+
+    Raises:
+        Unreachable: the connection is gone, which says nothing about SFTP.
+    """
+    try:
+        async with asyncio.timeout(SFTP_SECONDS):
+            client = await connection.start_sftp_client()
+    except TimeoutError:
+        return None
+    except asyncssh.ChannelOpenError as error:
+        refusal = not_opened(connection, error, "SFTP")
+        if isinstance(refusal, Unreachable):
+            raise refusal from error
+        return None if no_further(connection, error) else False
+    except (asyncssh.ConnectionLost, asyncssh.DisconnectError) as error:
+        raise lost(connection) from error
+    except (asyncssh.Error, OSError) as error:
+        if connection.is_closed():
+            raise lost(connection) from error
+        return False
+    client.exit()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(client.wait_closed(), SFTP_SECONDS)
+    return True

@@ -1,0 +1,407 @@
+"""Boxes that cannot run the agent: a script in a POSIX shell, over a command's pipes or typed into a terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shlex
+from collections.abc import Callable
+from importlib.resources import files
+
+import asyncssh
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.model.protocol import (
+    DEFAULT_PATTERN,
+    PROTOCOL_VERSION,
+    Control,
+    Frame,
+    Hello,
+    Pong,
+    SampleCursor,
+    WatchConfig,
+)
+from rgt_tui.ssh.errors import NoCommands, ProbeFailed
+from rgt_tui.ssh.remote_command import LineSplitter, lost, not_opened, open_session
+from rgt_tui.ssh.sh_sample import GPU_COLUMNS, Greeting, greeting, programs, sample
+
+_POLYNOMIAL = 0x04C11DB7
+
+
+def _row(byte: int) -> int:
+    value = byte << 24
+    for _ in range(8):
+        value = (value << 1) ^ (_POLYNOMIAL if value & 0x80000000 else 0)
+    return value & 0xFFFFFFFF
+
+
+_TABLE = tuple(_row(byte) for byte in range(256))
+
+
+def cksum(data: bytes) -> int:
+    """Return the CRC that ``cksum`` prints for `data`."""
+    value, size = 0, len(data)
+    tail = bytearray()
+    while size:
+        tail.append(size & 0xFF)
+        size >>= 8
+    for byte in data + bytes(tail):
+        value = (value << 8 & 0xFFFFFFFF) ^ _TABLE[value >> 24 ^ byte]
+    return value ^ 0xFFFFFFFF
+
+
+START = (
+    'exec sh -c \'stty -echo -onlcr 2>/dev/null; n=$(printf "\\nx"); n=${n%x}; s=; c=; '
+    'printf "\\nRGT%s\\n" +ready; while IFS= read -r l; do case $l in RGT-BEGIN) s=;; '
+    'RGT-ACK) printf "RGT%s\\n" +ack;; RGT-END*) c=${l#RGT-END }; break;; *) s="$s$l$n";; esac; done; '
+    'x=$(printf %s "$s" | cksum 2>/dev/null) || x=$c; '
+    'if [ "$x" = "$c" ]; then printf "\\nRGT%s\\n" +run; eval "$s"; else printf "\\nRGT%s\\n" +damaged; fi\''
+)
+"""No line of the script's output can be mistaken for an echo of this one: the marks are put together when run. Each
+begins on a line of its own, since a shell may print its prompt after it has read this line."""
+READY, ACK, RUN, DAMAGED = "RGT+ready", "RGT+ack", "RGT+run", "RGT+damaged"
+STEP_SECONDS = 15.0
+TRIES = 3
+"""Times that the start is typed into a terminal whose shell may not listen yet."""
+BATCH_BYTES = 900
+"""Less than a terminal holds (4,096 bytes) before somebody reads."""
+MOST_LINE = 1 << 16
+WORDS = 20
+
+
+class Shell(asyncssh.SSHClientSession[bytes]):
+    """The running shell. Lines that come before the script runs are kept for messages.
+
+    Attributes:
+        ended: Resolves with why it ended.
+        said: What came before the script ran.
+        status: Its exit status; None while it runs, and where the connection was lost before.
+    """
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[str] = loop.create_future()
+        self.said: list[str] = []
+        self._on_line: Callable[[str], None] | None = None
+        self._early: list[str] | None = None
+        """What the script has said before anyone listens; None = it does not run yet."""
+        self._marks: asyncio.Queue[str] = asyncio.Queue()
+        self._lines = LineSplitter(MOST_LINE)
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self.status: int | None = None
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        """Take note of the channel."""
+        self._channel = chan
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        """Cut into lines; a mark of ours goes to whoever starts the script."""
+        for raw in self._lines.feed(data):
+            line = raw.decode(errors="replace").rstrip("\r")
+            mark = line.rpartition("\r")[2]
+            if mark in (READY, ACK, RUN, DAMAGED):
+                self._marks.put_nowait(mark)
+                if mark == RUN:
+                    self._early = []
+            elif self._on_line is not None:
+                self._on_line(line)
+            elif self._early is not None:
+                self._early.append(line)
+            elif line.strip() and len(self.said) < WORDS:
+                self.said.append(clean(line)[:200])
+
+    def listen(self, on_line: Callable[[str], None]) -> None:
+        """Hand every line of the script to `on_line`, from its first."""
+        self._on_line = on_line
+        early, self._early = self._early or [], []
+        for line in early:
+            on_line(line)
+
+    def exit_status_received(self, status: int) -> None:
+        """Keep how it ended."""
+        self.status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell that it has ended."""
+        if not self.ended.done():
+            if exc is not None:
+                self.ended.set_result(f"ssh: {exc}")
+            elif self.status is not None:
+                self.ended.set_result(f"the shell on the box ended with {self.status}")
+            else:
+                self.ended.set_result("ssh: the connection was lost")
+
+    def write(self, text: str) -> None:
+        """Write to the script; silently nothing when it has just ended."""
+        if self._channel is not None and not self.ended.done():
+            self._channel.write(text.encode())
+
+    def close(self) -> None:
+        """End it."""
+        if self._channel is not None:
+            self._channel.abort()
+
+    async def mark(self, seconds: float) -> str | None:
+        """Wait for the next mark; None = it did not come in time, or the shell ended."""
+        got = asyncio.ensure_future(self._marks.get())
+        try:
+            await asyncio.wait({got, self.ended}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            return got.result() if got.done() else None
+        finally:
+            got.cancel()
+
+    def words(self) -> str:
+        """Return what the box said instead of doing what was asked."""
+        said = [line for line in self.said if "RGT" not in line]
+        return said[-1] if said else (self.ended.result() if self.ended.done() else "it does not answer")
+
+
+async def open_shell(connection: asyncssh.SSHClientConnection, script: str, *, terminal: bool) -> Shell:
+    """Start a script on a box.
+
+    Args:
+        connection: An open connection.
+        script: For ``sh``; it may read what `Shell.write` sends.
+        terminal: Type it into a terminal, on a box that runs no commands.
+
+    Raises:
+        NoCommands: the box gives no shell of that kind.
+        Unreachable: the connection was lost.
+        ProbeFailed: the script did not arrive whole.
+    """
+    shell = Shell()
+    try:
+        if terminal:
+            await open_session(connection, lambda: shell, None, term_type="dumb", term_size=(1000, 50, 0, 0))
+        else:
+            await open_session(connection, lambda: shell, START)
+    except asyncssh.ChannelOpenError as error:
+        raise not_opened(connection, error, "a terminal" if terminal else "to run commands") from error
+    except (asyncssh.Error, OSError) as error:
+        raise lost(connection) from error
+    try:
+        await _started(shell, terminal)
+        await _sent(shell, script)
+    except (NoCommands, ProbeFailed) as error:
+        shell.close()
+        if connection.is_closed() and shell.status is None:
+            raise lost(connection) from error
+        raise
+    except BaseException:
+        shell.close()
+        raise
+    return shell
+
+
+async def _started(shell: Shell, terminal: bool) -> None:
+    for _ in range(TRIES if terminal else 1):
+        if terminal:
+            shell.write(f" {START}\n")
+        mark = await shell.mark(STEP_SECONDS / TRIES if terminal else STEP_SECONDS)
+        if mark == READY:
+            return
+        if shell.ended.done():
+            break
+    raise NoCommands(f"the box gives no shell; it says: {shell.words()}")
+
+
+async def _sent(shell: Shell, script: str) -> None:
+    shell.write("RGT-BEGIN\n")
+    batch = ""
+    for line in script.splitlines():
+        batch += f"{line}\n"
+        if len(batch) > BATCH_BYTES:
+            shell.write(f"{batch}RGT-ACK\n")
+            batch = ""
+            await _expect(shell, ACK)
+    text = "".join(f"{line}\n" for line in script.splitlines())
+    shell.write(f"{batch}RGT-END {cksum(text.encode())} {len(text.encode())}\n")
+    await _expect(shell, RUN)
+
+
+async def _expect(shell: Shell, wanted: str) -> None:
+    mark = await shell.mark(STEP_SECONDS)
+    while mark == READY:  # the start was typed twice
+        mark = await shell.mark(STEP_SECONDS)
+    if mark == DAMAGED:
+        raise ProbeFailed("the script for a box without the agent arrived garbled; connect again")
+    if mark != wanted:
+        raise ProbeFailed(f"the shell on the box stopped answering; it says: {shell.words()}")
+
+
+AGENT = "sh"
+"""Stands in `Hello` where the agent says its own hash."""
+FASTEST = 1.0
+"""A reading starts a handful of programs on the box: not more than one a second."""
+ANSWER_SECONDS = 30.0
+MOST_LINES = 2000
+
+
+def script(mounts: tuple[str, ...], pattern: str = DEFAULT_PATTERN) -> str:
+    """Return what the shell runs; `pattern` tells a training, as in `WatchConfig`."""
+    disks = "; ".join(f"r_disk {place} {shlex.quote(mount)}" for place, mount in enumerate(mounts))
+    head = f"r_columns={','.join(GPU_COLUMNS)}\nr_programs={shlex.quote(programs(pattern))}\n"
+    head += f"r_disks() {{ {disks}; }}\n"
+    body = files("rgt_tui.ssh").joinpath("sh_probe.sh").read_text(encoding="utf-8")
+    lines = (line.strip() for line in body.splitlines())
+    return head + "".join(f"{line}\n" for line in lines if line and not line.startswith("#"))
+
+
+def wanted_mounts(config: WatchConfig) -> tuple[str, ...]:
+    """Return ``/`` and the configured mount points, as the agent would read them."""
+    named = [mount for mount in config.mounts if mount.startswith("/") and mount.isprintable()]
+    return tuple(dict.fromkeys(["/", *named]))
+
+
+class Probe:
+    """A running probe, in the place of the agent's channel."""
+
+    def __init__(
+        self,
+        shell: Shell,
+        config: WatchConfig,
+        on_frame: Callable[[Frame], None],
+        on_bad: Callable[[int], None],
+        on_line: Callable[[bytes], None] | None,
+        limited: tuple[str, ...],
+    ) -> None:
+        self._shell = shell
+        self._mounts, self._pattern = wanted_mounts(config), config.pattern
+        self._interval = max(FASTEST, config.interval)
+        self._after = config.samples_after
+        self._on_frame, self._on_bad, self._on_line = on_frame, on_bad, on_line
+        self._limited = limited
+        self._greeting: asyncio.Future[Greeting] = asyncio.get_running_loop().create_future()
+        self._reading: list[str] | None = None
+        self._answered = asyncio.Event()
+        self._kick = asyncio.Event()
+        self._seq = 0
+        self._boot = ""
+        self._at: float | None = None
+        self._task = asyncio.create_task(self._run(), name="probe")
+        shell.ended.add_done_callback(lambda _: self._task.cancel())
+        shell.listen(self._line)
+
+    def send(self, control: Control) -> None:
+        """Change the interval; what only the agent can do is left."""
+        if control.op == "interval" and control.seconds is not None:
+            self._interval = max(FASTEST, control.seconds)
+            self._kick.set()
+        elif control.op == "ping" and self._at is not None:
+            self._frame(Pong(id=control.id or 0, at=self._at))
+
+    async def wait(self) -> str:
+        """Wait for the end; return why it ended."""
+        await asyncio.wait([self._task])
+        if self._shell.ended.done():
+            return self._shell.ended.result()
+        error = None if self._task.cancelled() else self._task.exception()
+        return str(error) if error is not None else "the probe ended"
+
+    def close(self) -> None:
+        """End it: the script sees the end of its input."""
+        self._task.cancel()
+        self._shell.close()
+
+    async def _run(self) -> None:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                hello = await asyncio.shield(self._greeting)
+            self._begin(hello)
+            while True:
+                self._kick.clear()
+                self._answered.clear()
+                self._seq += 1
+                self._shell.write(f"t {self._seq}\n")
+                started = asyncio.get_running_loop().time()
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    await self._answered.wait()
+                pause = self._interval - (asyncio.get_running_loop().time() - started)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._kick.wait(), max(0.0, pause))
+        except TimeoutError:
+            raise ProbeFailed(
+                f"the shell on the box has not answered for {ANSWER_SECONDS:g} s; a disk or driver may hang"
+            ) from None
+
+    def _begin(self, hello: Greeting) -> None:
+        self._boot = hello.boot
+        after = self._after
+        self._seq = after.seq if isinstance(after, SampleCursor) and after.boot == hello.boot else 0
+
+    def _line(self, line: str) -> None:
+        if not self._greeting.done():
+            with contextlib.suppress(ValueError):
+                self._greeting.set_result(greeting(line))
+        elif line.startswith("RGT { "):
+            self._reading = [line]
+        elif line.startswith("RGT } ") and self._reading is not None:
+            reading, self._reading = self._reading, None
+            if line.split()[-1] == str(self._seq):
+                self._finish(reading)
+        elif self._reading is not None and len(self._reading) < MOST_LINES:
+            self._reading.append(line)
+
+    def _finish(self, reading: list[str]) -> None:
+        hello = self._greeting.result()
+        try:
+            found = sample(reading, self._boot, self._seq, hello.cores, self._mounts, self._pattern)
+        except (ValueError, msgspec.ValidationError):
+            self._on_bad(1)
+        else:
+            if self._at is None:
+                self._frame(self._hello(hello, found.at, bool(found.gpus)))
+            first, self._at = self._at is None, found.at
+            self._frame(found)
+            if first:
+                self._frame(Pong(id=0, at=found.at, looked=True))
+        self._answered.set()
+
+    def _hello(self, hello: Greeting, at: float, gpus: bool) -> Hello:
+        return Hello(
+            proto=PROTOCOL_VERSION,
+            agent=AGENT,
+            boot=self._boot,
+            host=hello.host,
+            python="",
+            pid=hello.pid,
+            at=at,
+            gpu_source="smi" if gpus else "none",
+            interval=self._interval,
+            limited=self._limited,
+        )
+
+    def _frame(self, frame: Frame) -> None:
+        if self._on_line is not None:
+            self._on_line(msgspec.json.encode(frame))
+        self._on_frame(frame)
+
+
+async def open_probe(
+    connection: asyncssh.SSHClientConnection,
+    config: WatchConfig,
+    on_frame: Callable[[Frame], None],
+    on_bad: Callable[[int], None],
+    on_line: Callable[[bytes], None] | None = None,
+    *,
+    terminal: bool,
+    limited: tuple[str, ...] = (),
+) -> Probe:
+    """Read a box with a shell; the arguments are those of `rgt_tui.ssh.channel.open_channel`.
+
+    Args:
+        connection: An open connection.
+        config: Interval, mounts and the last sample that was seen; the rest needs the agent.
+        on_frame: Called with a `Hello` and then a `Sample` per reading.
+        on_bad: Called with the number of readings that made no sense.
+        on_line: Called with each frame as the agent would have written it.
+        terminal: See `open_shell`.
+        limited: What does not work, for `Hello`.
+
+    Raises:
+        NoCommands: the box gives no shell.
+        ProbeFailed: the script did not arrive.
+    """
+    shell = await open_shell(connection, script(wanted_mounts(config), config.pattern), terminal=terminal)
+    return Probe(shell, config, on_frame, on_bad, on_line, limited)
