@@ -232,7 +232,9 @@ def test_a_job_in_the_queue_of_a_real_slurm_refuses_and_keeps(box: Agent, tmp_pa
         status, _, seen = remove(box, "--old")
         assert (status, f"Slurm job {number}" in str(seen[f".cache/rgt/{OLD}"])) == (1, True)
         status, end, _ = remove(box)
-        assert (status, f"Slurm job {number} executes the agent" in end["refused"][0]) == (1, True)
+        # The first reason may be another: a Slurm that is slow to answer is a doubt of its own.
+        assert status == 1
+        assert any(f"Slurm job {number} executes the agent" in reason for reason in end["refused"]), end
         subprocess.run(["scancel", number], env=box.env, check=True)
         assert remove(box, "--old")[0] == 0
 
