@@ -19,7 +19,7 @@ from rgt_tui.health.alert_settings import rows
 from rgt_tui.health.alert_sinks import Sink, build
 from rgt_tui.health.alert_state import Book, holding, listed, ordered, resumed, step
 from rgt_tui.health.assessment import beginning, ending, message
-from rgt_tui.health.delivery import GATHER_S, Delivery
+from rgt_tui.health.delivery import GATHER_S, Delivery, hears_findings
 from rgt_tui.health.mutes import Mute, Notes, covers, hushed, key_of, over
 from rgt_tui.health.remembered import Memory, asked
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
@@ -76,6 +76,8 @@ class Alerting:
         """Box → what the file calls it: of two fleets, both may have a box of one name."""
         self._accounts = Accounts()
         self._active: dict[str, dict[str, AlertEvent]] = {}
+        self._beneath: dict[str, dict[str, AlertEvent]] = {}
+        """The same for sinks that hear of no findings: with what a finding stands for."""
         self._held: dict[str, frozenset[str]] = {}
         """Box → keys of all that holds on it, also of what no sink is told."""
         self._left: dict[str, frozenset[str]] = {}
@@ -179,7 +181,8 @@ class Alerting:
         quiet = {alert.id for alert in (*shown, *box.alerts) if alert.muted}
         if box.link is Link.LIVE and box.sample is not None:
             self._left.pop(name, None)
-        if raised or cleared or fresh or _gist(shown) != _gist(box.alerts):
+        held = book.machines is not before.machines and _ids(book) != _ids(before)
+        if raised or cleared or fresh or held or _gist(shown) != _gist(box.alerts):
             self._activate(name, shown)
             self._note(name, shown, now)
         elif book.memory.past != before.memory.past:
@@ -258,15 +261,20 @@ class Alerting:
             return
         key = self._key(name)
         book = self._books[name]
+        now = self._clock()
         telling = [alert for alert in alerts if not alert.muted and alert.id not in book.hushed]
-        self._active[name] = {f"{key} {a.id}": message(name, a, self._clock()) for a in telling}
+        self._active[name] = {f"{key} {a.id}": message(name, a, now) for a in telling}
+        whole = hushed(
+            self._file.stored.mutes, key, listed(book, (), self._accounts.told_elsewhere(name)), now
+        )
+        self._beneath[name] = {f"{key} {a.id}": message(name, a, now) for a in whole if not a.muted}
         ids = {alert.id for alert in holding(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
-        whole = {key: event for box in self._active.values() for key, event in box.items()}
         ours = tuple(f"{self._key(box)} " for box in self._active)
         held = frozenset().union(*self._held.values())
         for one in self._deliveries:
-            one.want(whole, ours, held)
+            active = self._active if hears_findings(one.settings) else self._beneath
+            one.want({key: event for told in active.values() for key, event in told.items()}, ours, held)
 
     def _say(self, text: str, level: str) -> None:
         self._news.append(FleetEvent(at=self._clock(), box="", text=text, level=level))
@@ -296,6 +304,10 @@ class Alerting:
 def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
     """Return what a sink is told of alerts: another reading alone is no news."""
     return {(alert.id, alert.level, alert.muted) for alert in alerts}
+
+
+def _ids(book: Book) -> set[str]:
+    return {alert.id for alert in holding(book)}
 
 
 def _bare(box: BoxState) -> BoxState:

@@ -127,6 +127,11 @@ def wanted(event: AlertEvent, settings: SinkSettings) -> bool:
     )
 
 
+def hears_findings(settings: SinkSettings) -> bool:
+    """Say whether the sink is told of findings: then a finding stands for the alerts that it covers."""
+    return not settings.kinds or "finding" in settings.kinds
+
+
 def resolved(key: str, now: float) -> AlertEvent:
     """Return the message that an alert is over."""
     box, _, id_ = key.partition(" ")

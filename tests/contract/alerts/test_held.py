@@ -79,6 +79,42 @@ async def test_what_a_finding_has_covered_has_not_begun_when_the_finding_is_gone
         assert told(world)[1] == ("raised", "failed:lstm-b"), "and the one before it was passed over"
 
 
+async def test_a_sink_that_hears_no_findings_is_told_what_a_finding_stands_for(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    only: dict[str, Any] = {"resolved": True, "kinds": ("inodes", "failed")}
+    async with opened(World(path, **only)) as world:
+        world.see(findings=(INODES,))
+        world.see(sample=FULL, findings=(INODES,))
+        await world.until(lambda: len(world.ear.heard) == 1)
+        world.see(sample=FULL)
+    async with opened(World(path, now=NOW + 60, **only)) as later:
+        later.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
+        await later.until(lambda: len(later.ear.heard) == 1)
+        assert told(world) + told(later) == [("raised", "inodes:/workspace"), ("raised", "failed:lstm-b")]
+        for _ in range(3):
+            later.see(60, sample=sample())
+        await later.until(lambda: len(later.ear.heard) == 3)
+        assert ("resolved", "inodes:/workspace") in told(later)
+
+
+async def test_a_sink_that_hears_findings_is_told_once(tmp_path: Path) -> None:
+    async with opened(World(kinds=("inodes", "finding", "failed"))) as world:
+        world.see(sample=FULL, findings=(INODES,))
+        world.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
+        await world.until(lambda: len(world.ear.heard) == 2)
+        assert {id_ for _, id_ in told(world)} == {"finding:U7:inodes of /workspace:", "failed:lstm-b"}
+
+
+async def test_a_muted_alert_stays_quiet_also_beneath_a_finding() -> None:
+    async with opened(World(kinds=("inodes", "failed"))) as world:
+        world.see()
+        world.alerting.mute("vast-demo", "inodes", 3600)
+        world.see(sample=FULL, findings=(INODES,))
+        world.see(sample=FULL, findings=(INODES,), queues=(queue(cell(state="failed")),))
+        await world.until(lambda: bool(world.ear.heard))
+        assert told(world) == [("raised", "failed:lstm-b")]
+
+
 async def test_a_mute_of_another_rgt_counts_here(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as one, opened(World(path)) as other:
