@@ -89,9 +89,9 @@ async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
     import time
 
     from rgt_tui.cli.gathering import gather
-    from rgt_tui.cli.status_line import calls_once, encode, status_line
+    from rgt_tui.cli.status_line import encode, status_line
     from rgt_tui.cli.status_text import text_line
-    from rgt_tui.health import assess
+    from rgt_tui.health import assess, calls_once
     from rgt_tui.health.conditions_runs import ended_at
     from rgt_tui.health.mutes import Told, key_of
 

@@ -10,8 +10,7 @@ from typing import Any
 import msgspec
 
 from rgt_tui.fleet.budget import words
-from rgt_tui.health import Assessment
-from rgt_tui.health.conditions import BY_ID
+from rgt_tui.health import Assessment, calls, calls_once
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
@@ -153,18 +152,6 @@ def verdict(seen: Assessment, told: Container[str] = frozenset()) -> Verdict:
     if seen.health in _ESCALATE or any(calls(alert) for alert in loud):
         return Verdict.ESCALATE
     return Verdict.UNKNOWN if seen.health in _UNKNOWN else Verdict.HEALTHY
-
-
-def calls(alert: Alert) -> bool:
-    """Tell whether an alert calls for a person: every error, and the warnings of kinds that do so."""
-    kind = BY_ID.get(alert.kind)
-    return alert.level == "error" or (kind is not None and kind.escalates)
-
-
-def calls_once(alert: Alert) -> bool:
-    """Tell whether an alert calls for a person once, and not for as long as it holds."""
-    kind = BY_ID.get(alert.kind)
-    return alert.level != "error" and kind is not None and kind.escalates and kind.once
 
 
 def encode(line: StatusLine) -> bytes:

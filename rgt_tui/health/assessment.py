@@ -1,17 +1,20 @@
-"""From a box's state to one word, one line, a rank and its alerts; and an alert in words."""
+"""What a state says of its box: one word, one line, a rank, alerts, the checks of the phases; and an alert in words."""
 
 from __future__ import annotations
 
 import msgspec
 
 from rgt_tui.health.alert_state import instant
-from rgt_tui.health.conditions import BY_ID
+from rgt_tui.health.condition import Check
+from rgt_tui.health.conditions import BY_ID, CHECKS
 from rgt_tui.health.facts import BUSY_PCT, Facts, facts_of, trainers
 from rgt_tui.model.alert import Alert, AlertEvent
 from rgt_tui.model.box import BoxState, Health, Link
+from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.readings import age
 
 
@@ -143,38 +146,10 @@ def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, i
     )
 
 
-class AlertLine(msgspec.Struct, frozen=True):
-    """One alert, as ``--json`` shows it."""
-
-    id: str
-    kind: str
-    level: str
-    text: str
-    since: float | None
-    """Client clock, epoch seconds; None where nobody has watched."""
-    muted: bool
-    advice: str
-
-
-def summary(box: BoxState, now: float) -> tuple[AlertLine, ...]:
-    """Return what holds on `box`, worst first, muted ones at the end."""
-    return tuple(
-        AlertLine(a.id, a.kind, a.level, a.text, a.since, a.muted, advice(a)) for a in assess(box, now).alerts
-    )
-
-
 def advice(alert: Alert) -> str:
     """Return what to do about an alert, in one line; empty for one that the table does not have."""
     kind = BY_ID.get(alert.kind)
     return kind.advice if kind is not None else ""
-
-
-def escalate(box: BoxState, now: float) -> bool:
-    """Say whether a person should look at `box` now: any error, or a warning that ends or wastes something.
-
-    Muted alerts do not call; a box that cannot be reached is for the caller to tell from one that is well.
-    """
-    return any(calls(alert) for alert in assess(box, now).alerts)
 
 
 def calls(alert: Alert) -> bool:
@@ -216,3 +191,37 @@ def message(box: str, alert: Alert, now: float) -> AlertEvent:
         since=alert.since,
         advice=kind.advice if kind is not None else "",
     )
+
+
+def calls_once(alert: Alert) -> bool:
+    """Tell whether an alert calls for a person once, and not for as long as it holds."""
+    kind = BY_ID.get(alert.kind)
+    return alert.level != "error" and kind is not None and kind.escalates and kind.once
+
+
+def evaluate(box: BoxState, profile: Profile, now: float) -> tuple[CheckResult, ...]:
+    """Return the result of every check, in order of their ids. Pure.
+
+    Passed means proved *now*: where the evidence of a live check is of a box that no longer reports, the check waits
+    again and says how old the proof is.
+
+    Args:
+        box: The state.
+        profile: Platform of the box.
+        now: Client clock.
+    """
+    seen = facts_of(box, now, profile=profile)
+    return tuple(_result(check, seen) for check in CHECKS)
+
+
+def _result(check: Check, seen: Facts) -> CheckResult:
+    verdict = check.evaluator(seen)
+    status, evidence = verdict.status, verdict.evidence
+    if check.live and status is CheckStatus.PASSED and not seen.live:
+        sample_at = seen.box.sample_at
+        last = "no sample" if sample_at is None else f"last sample {age(seen.now - sample_at)} ago"
+        status, evidence = CheckStatus.WAITING, f"{evidence} ({last})"
+    return CheckResult(check.id, check.phase, check.title, status, evidence, verdict.at)
+
+
+PHASES = ("consult", "launch", "smoke", "queue", "babysit", "collect")

@@ -12,13 +12,14 @@ from textual.containers import Container
 from textual.widget import Widget
 
 from rgt_tui.fleet.source import FleetSource
+from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_TARGET, MOVE, Command, bindings
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.screens.base import FleetAwareScreen
 from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist
-from rgt_tui.ui.widgets.checklist_view import NAMES, Phase, next_check, phases_of, summary_parts
+from rgt_tui.ui.widgets.checklist_view import Phase, next_check, phases_of, summary_parts
 from rgt_tui.ui.widgets.headline import Parts
 
 HUGE = 160
@@ -137,7 +138,7 @@ class LifecycleScreen(FleetAwareScreen):
         if self.has_class("huge") or not room:
             self.checklist.styles.height = "1fr"
         else:
-            self.checklist.styles.height = min(max(len(NAMES), len(self.checklist.rows)), max(3, room - 6))
+            self.checklist.styles.height = min(max(len(PHASES), len(self.checklist.rows)), max(3, room - 6))
 
     def summary(self, state: FleetState, now: float) -> Parts:
         """Return the counts, and what comes next."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui.format import clean, compact_time
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.headline import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
 
-NAMES = ("consult", "launch", "smoke", "queue", "babysit", "collect")
 WORDS = {
     CheckStatus.PASSED: "proved",
     CheckStatus.FAILED: "failed",
@@ -35,7 +35,7 @@ class Phase:
     @property
     def name(self) -> str:
         """What happens in it."""
-        return NAMES[self.number] if 0 <= self.number < len(NAMES) else f"phase {self.number}"
+        return PHASES[self.number] if 0 <= self.number < len(PHASES) else f"phase {self.number}"
 
     @property
     def proved(self) -> int:
@@ -72,7 +72,7 @@ class Row:
 
 def phases_of(checks: Iterable[CheckResult]) -> tuple[Phase, ...]:
     """Group checks by phase; the six phases are there even without a check."""
-    found: dict[int, list[CheckResult]] = {number: [] for number in range(len(NAMES))}
+    found: dict[int, list[CheckResult]] = {number: [] for number in range(len(PHASES))}
     for check in checks:
         found.setdefault(check.phase, []).append(check)
     return tuple(Phase(number, tuple(sorted(found[number], key=_order))) for number in sorted(found))

@@ -1,12 +1,11 @@
-"""Alerts for who does not draw them, and muted ones that neither colour a box nor move it up."""
+"""Alerts that call for a person, and muted ones that neither colour a box nor move it up."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from rgt_tui.health import advice, assess, escalate
-from rgt_tui.health.assessment import summary
+from rgt_tui.health import advice, assess, calls
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from tests.unit.triage.builders import NOW, box, cell, queue, run
@@ -18,6 +17,10 @@ STALLED = Alert("stalled:a", "warn", "a stands", word="stalled", since=NOW - 60)
 
 def kept(*alerts: Alert) -> BoxState:
     return box(alerts=alerts, alerts_kept=True)
+
+
+def calls_for_a_person(state: BoxState) -> bool:
+    return any(calls(alert) for alert in assess(state, NOW).alerts)
 
 
 def muted(alert: Alert) -> Alert:
@@ -41,17 +44,8 @@ def test_muted_alerts_are_listed_and_do_nothing_else() -> None:
     assert (both.health, both.word) == (Health.WARN, "throttled")
 
 
-def test_a_summary_has_what_a_command_prints() -> None:
-    (line, _) = summary(kept(FAILED, muted(SLOW)), NOW)
-    assert (line.id, line.kind, line.level, line.text, line.since, line.muted) == (
-        "failed:a", "failed", "error", "a failed", NOW - 60, False,
-    )  # fmt: skip
-    assert line.advice == advice(FAILED) != ""
-    assert msgspec.json.encode(summary(box(), NOW)) == b"[]"
-
-
 @pytest.mark.parametrize(
-    ("alerts", "calls"),
+    ("alerts", "calls_"),
     [
         ((), False),
         ((SLOW,), False),
@@ -60,14 +54,14 @@ def test_a_summary_has_what_a_command_prints() -> None:
         ((muted(FAILED), muted(STALLED)), False),
     ],
 )
-def test_what_calls_for_a_person(alerts: tuple[Alert, ...], calls: bool) -> None:
-    assert escalate(kept(*alerts), NOW) is calls
+def test_what_calls_for_a_person(alerts: tuple[Alert, ...], calls_: bool) -> None:
+    assert calls_for_a_person(kept(*alerts)) is calls_
 
 
 def test_a_state_that_nobody_watched_is_judged_by_the_same_rules() -> None:
     failed = box(queues=(queue(cell(state="failed", exit_code=1)),))
-    assert escalate(failed, NOW)
-    assert [line.since for line in summary(failed, NOW)] == [None]
+    assert calls_for_a_person(failed)
+    assert [alert.since for alert in assess(failed, NOW).alerts] == [None]
 
 
 def test_an_alert_of_a_later_rgt_has_no_advice() -> None:

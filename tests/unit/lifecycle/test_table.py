@@ -1,14 +1,12 @@
-"""The table of checks, and the count by phase."""
+"""The table of checks."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rgt_tui.health import CHECKS, PHASES, evaluate, summary
+from rgt_tui.health import CHECKS, PHASES, evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
-from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.profiles import all_profiles, load_profile
 from tests.unit.triage.builders import NOW, box
 
@@ -41,16 +39,3 @@ def test_results_follow_the_table() -> None:
 def test_evidence_is_never_of_the_future() -> None:
     for result in evaluate(box(), load_profile("vastai"), NOW):
         assert result.at is None or result.at <= NOW, result
-
-
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(CheckStatus)), max_size=40))
-def test_the_summary_counts_every_result_once(pairs: list[tuple[int, CheckStatus]]) -> None:
-    results = [
-        CheckResult(f"{phase}.{i}", phase, "t", status, "e") for i, (phase, status) in enumerate(pairs)
-    ]
-    phases = summary(results)
-    assert [phase.name for phase in phases] == list(PHASES)
-    assert sum(phase.total for phase in phases) == len(results)
-    for phase in phases:
-        mine = [status for number, status in pairs if number == phase.phase]
-        assert (phase.status is CheckStatus.PASSED) == (bool(mine) and set(mine) == {CheckStatus.PASSED})
