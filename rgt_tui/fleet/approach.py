@@ -1,4 +1,4 @@
-"""How a session gets to its box: its turn among the connects, who is asked, and where the provider moved it."""
+"""Connect a session to its box: within the limit, asking who has to be asked, and where the provider moved it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import asyncssh
 
 from rgt_tui.fleet.backoff import Failure
-from rgt_tui.fleet.turns import Turn, Turns
+from rgt_tui.fleet.turns import ConnectLimit, Slot
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
@@ -40,13 +40,13 @@ _FAILURES: tuple[tuple[type[BoxError], Failure], ...] = (
 )
 
 
-class Approach:
+class Connector:
     """The way to one box.
 
     Args:
         spec: The box.
         profile: Its platform.
-        turns: Limits how many boxes connect at once; a box that waits for a person leaves its turn to others.
+        limit: How many boxes connect at once; a box that waits for a person leaves its slot to others.
         ask: Who is asked; None = nobody.
         answers: What has been answered; a whole fleet may share it.
         policy: What becomes of unknown host keys.
@@ -57,7 +57,7 @@ class Approach:
         self,
         spec: BoxSpec,
         profile: Profile,
-        turns: Turns,
+        limit: ConnectLimit,
         ask: Ask | None,
         answers: Answers | None,
         policy: Policy,
@@ -65,11 +65,11 @@ class Approach:
     ) -> None:
         self._spec = spec
         self._user = profile.user
-        self._turns = turns
+        self._limit = limit
         self._policy = policy
         self._asking = asking
         self._person = Person(spec.name, ask, answers, self._idle)
-        self._turn: Turn | None = None
+        self._slot: Slot | None = None
         self._elsewhere: Elsewhere | None = None
         self._moved = self._failed = False
 
@@ -85,8 +85,8 @@ class Approach:
         return news
 
     @contextlib.asynccontextmanager
-    async def turn(self) -> AsyncIterator[None]:
-        """Have a turn among those who connect."""
+    async def slot(self) -> AsyncIterator[None]:
+        """Have a slot among those that connect."""
         await self._take()
         try:
             yield
@@ -94,7 +94,7 @@ class Approach:
             self._give()
 
     async def connect(self) -> asyncssh.SSHClientConnection:
-        """Connect, within `turn`.
+        """Connect, within `slot`.
 
         Raises:
             BoxError: see `rgt_tui.ssh.connect.connect`. The next try goes to the other address, where there is one.
@@ -121,12 +121,12 @@ class Approach:
         return self._moved
 
     async def _take(self) -> None:
-        self._turn = await self._turns.take()
+        self._slot = await self._limit.take()
 
     def _give(self) -> None:
-        turn, self._turn = self._turn, None
-        if turn is not None:
-            turn.give()
+        slot, self._slot = self._slot, None
+        if slot is not None:
+            slot.give()
 
     @contextlib.asynccontextmanager
     async def _idle(self, title: str) -> AsyncIterator[None]:

@@ -20,7 +20,7 @@ from rgt_tui.fleet.publisher import Publisher
 from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.teardown import Teardown
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
@@ -176,7 +176,7 @@ class Fleet(BaseFleet):
             asks=asks,
         )
         bundle = build_agent()
-        turns = Turns()
+        limit = ConnectLimit()
         answers = Answers()
         self._remember = remember
         self._sessions = {
@@ -184,7 +184,7 @@ class Fleet(BaseFleet):
                 spec,
                 self._profiles[spec.name],
                 bundle,
-                turns,
+                limit,
                 clock,
                 self._publisher.touched,
                 ask=self._questions.ask if asks else None,

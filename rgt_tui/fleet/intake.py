@@ -103,7 +103,7 @@ class Intake:
             if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
                 # What an earlier rgt left of this log: the box tells its newest lines anew.
                 state = replace(state, logs=tuple(view for view in state.logs if view.path != frame.path))
-            self._logs[frame.path] = Cursor(frame.inode, frame.end)
+            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
             most = LOG_LINES if self.focused else self._size.lines
             return with_log(state, frame, now, most=most)
         if isinstance(frame, History):
@@ -119,9 +119,9 @@ class Intake:
     def give_up(self, state: BoxState, frame: Frame) -> BoxState:
         """Return the state with its cursors behind a frame that cannot be taken in, so that it does not come again."""
         if isinstance(frame, Scalars):
-            self._beyond[frame.source] = Cursor(frame.inode, frame.end)
+            self._beyond[frame.source] = Cursor(inode=frame.inode, offset=frame.end)
         if isinstance(frame, LogLines):
-            self._logs[frame.path] = Cursor(frame.inode, frame.end)
+            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
         counters = state.counters
         if isinstance(frame, Sample | Event) and frame.seq:
             counters = count(
@@ -147,7 +147,7 @@ class Intake:
             find=True,
             gpu_trace=spec.gpu_trace,
             tail=self._size.tail,
-            samples_after=SampleCursor(counters.boot, counters.seq) if counters.boot else None,
+            samples_after=SampleCursor(boot=counters.boot, seq=counters.seq) if counters.boot else None,
             log_cursors=dict(self._logs),
             scalar_cursors={**sources, **self._beyond},
             zlib=True,

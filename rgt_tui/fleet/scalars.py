@@ -116,7 +116,7 @@ def fold(run: RunState, frame: Scalars, now: float, skew: float) -> RunState:
 
 def _cursors(known: dict[str, Cursor], frame: Scalars) -> dict[str, Cursor]:
     """Return how far the sources are; of too many the oldest is forgotten, and comes anew after a reconnect."""
-    cursors = {**known, frame.source: Cursor(frame.inode, frame.end)}
+    cursors = {**known, frame.source: Cursor(inode=frame.inode, offset=frame.end)}
     if len(cursors) > MOST_SOURCES:
         del cursors[next(iter(cursors))]
     return cursors

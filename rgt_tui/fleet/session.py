@@ -10,15 +10,14 @@ from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.fleet.approach import Approach, endpoint_from, failure_of
+from rgt_tui.fleet.approach import Connector, endpoint_from, failure_of
 from rgt_tui.fleet.backoff import LIVED_SECONDS, Backoff, Failure, link_of
 from rgt_tui.fleet.file_access import FileAccess
 from rgt_tui.fleet.intake import Intake
-from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.observe import Tap
 from rgt_tui.fleet.reduce import replace
-from rgt_tui.fleet.silence import Silence
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.silence import Keepalive
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.fleet.waking import shifted
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
@@ -46,7 +45,7 @@ class BoxSession:
         spec: The box.
         profile: Its platform.
         bundle: The agent.
-        turns: Limits how many connect at once.
+        limit: How many connect at once.
         clock: Epoch seconds.
         on_change: Called with the box's name when its state is another one.
         ask: Who answers questions; None = nobody.
@@ -57,25 +56,25 @@ class BoxSession:
     """
 
     __slots__ = (
-        "_approach",
         "_bundle",
         "_called_back",
         "_came",
         "_channel",
         "_clock",
         "_connection",
+        "_connector",
         "_fault",
         "_files",
         "_hung",
         "_interval",
-        "_nudge",
+        "_keepalive",
         "_on_change",
         "_paused",
         "_pythons",
-        "_silence",
         "_tap",
         "_task",
         "_trying",
+        "_woken",
         "intake",
         "state",
     )
@@ -85,7 +84,7 @@ class BoxSession:
         spec: BoxSpec,
         profile: Profile,
         bundle: AgentBundle,
-        turns: Turns,
+        limit: ConnectLimit,
         clock: Callable[[], float],
         on_change: Callable[[str], None],
         *,
@@ -97,14 +96,15 @@ class BoxSession:
     ) -> None:
         self.state = BoxState(spec=spec, since=clock())
         self.intake = Intake(spec, profile, boxes)
-        self._approach = Approach(spec, profile, turns, ask, answers, policy, self._asking)
+        self._connector = Connector(spec, profile, limit, ask, answers, policy, self._asking)
         self._pythons = (spec.python,) if spec.python else profile.python
         self._bundle = bundle
         self._tap = tap
         self._clock = clock
         self._on_change = on_change
         self._interval = spec.interval
-        self._nudge = Nudge()
+        self._woken = asyncio.Event()
+        """Somebody wants no wait, or what it was for is over."""
         self._paused = False
         self._task: asyncio.Task[None] | None = None
         self._trying = self._called_back = False
@@ -115,7 +115,7 @@ class BoxSession:
         self._fault: str | None = None
         self._hung: str | None = None
         self._files = FileAccess(self._limit)
-        self._silence = Silence(lambda: stale_after(self.state), self._ping, self._cut)
+        self._keepalive = Keepalive(lambda: stale_after(self.state), self._ping, self._cut)
 
     def recall(self, state: BoxState) -> None:
         """Begin with what an earlier rgt knew; before `run`."""
@@ -131,8 +131,8 @@ class BoxSession:
     def moved(self, host: str, port: int) -> None:
         """Take note of where the provider says that the box is; it counts once the described address fails."""
         waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
-        if self._approach.moved(host, port) and waits:
-            self._nudge.give()
+        if self._connector.moved(host, port) and waits:
+            self._woken.set()
 
     def follow(self, path: str) -> None:
         """Follow one more log, now and after every reconnect."""
@@ -161,12 +161,12 @@ class BoxSession:
             self._called_back = True
             self._task.cancel()
         else:
-            self._nudge.give()
+            self._woken.set()
 
     def retry_now(self) -> None:
         """Do not wait for the backoff to end."""
         if not self._paused:
-            self._nudge.give()
+            self._woken.set()
 
     def woke(self, moved: float = 0.0) -> None:
         """The computer slept, or its clock was set: connect at once, and see whether a connection still lives.
@@ -177,7 +177,7 @@ class BoxSession:
         self._set(shifted(self.state, moved))
         self.retry_now()
         if self._channel is not None:
-            self._silence.woke()
+            self._keepalive.woke()
 
     def _ping(self) -> None:
         with contextlib.suppress(OSError):  # it is just being closed
@@ -204,32 +204,39 @@ class BoxSession:
     async def _round(self, backoff: Backoff) -> None:
         if self._paused:
             self._lost(Link.PAUSED, "paused by you", None)
-            await self._nudge.wait()
+            await self._wait()
             return
         if self.state.link is Link.PAUSED:
             self._lost(Link.CONNECTING, "ssh: connecting", None)
-        self._nudge.forget()
-        self._silence.reset()
+        self._woken.clear()
+        self._keepalive.reset()
         self._trying = True
         try:
             failure, reason = await self._once()
         finally:
             self._trying = False
-        if self._silence.lived > LIVED_SECONDS:
+        if self._keepalive.lived > LIVED_SECONDS:
             backoff.reset()
         wait = backoff.wait(failure)
         self._lost(link_of(failure), reason, self._clock() + wait)
-        await self._nudge.wait(wait)
+        await self._wait(wait)
+
+    async def _wait(self, seconds: float | None = None) -> None:
+        """Wait for so many seconds, or for ever, unless woken."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        self._woken.clear()
 
     async def _once(self) -> tuple[Failure, str]:
         self._fault = self._hung = None
         try:
-            async with self._approach.turn():
-                self._connection = await self._approach.connect()
+            async with self._connector.slot():
+                self._connection = await self._connector.connect()
             asked = self._interval, self.intake.followed
             watching = await self._watch(self._connection)
             self._channel = watching.channel
-            self._silence.begin()
+            self._keepalive.begin()
             self._something_came()
             self._set(replace(self.state, limited=self._files.limits(watching.limited)))
             self._catch_up(*asked)
@@ -237,7 +244,7 @@ class BoxSession:
         except BoxError as error:
             failure = failure_of(error)
             refused = failure in (Failure.REFUSED_KEY, Failure.REFUSED_LOGIN)
-            if refused and self._approach.has_another_way:
+            if refused and self._connector.has_another_way:
                 failure = Failure.UNREACHABLE  # the next try goes there, and soon
             return failure, str(error)
         except (asyncssh.Error, OSError, TimeoutError) as error:
@@ -246,7 +253,7 @@ class BoxSession:
             log.exception("%s: a session failed", self.state.spec.name)
             return Failure.OUR_FAULT, f"rgt: {_named(error)}; this is a fault of rgt, training goes on"
         finally:
-            self._silence.end()
+            self._keepalive.end()
             self._files.end()
             self.take_in()
             self._channel = None
@@ -286,7 +293,7 @@ class BoxSession:
             self._connection.abort()
 
     def _something_came(self) -> None:
-        self._silence.heard()
+        self._keepalive.heard()
         self._came = self._clock()
         self._on_change(self.state.spec.name)
 
@@ -323,7 +330,7 @@ class BoxSession:
     def _frame(self, frame: Frame) -> None:
         if self._fault is not None:
             return
-        self._silence.heard()
+        self._keepalive.heard()
         try:
             state = self.intake.take(self.state, frame, self._now())
             if isinstance(frame, Sample) and state.interval != self._shown():

@@ -13,7 +13,7 @@ HUNG_SECONDS = 30.0
 may take a while to answer."""
 
 
-class Silence:
+class Keepalive:
     """Listens to one connection at a time. Every byte counts as a sign of life: a long line comes slowly.
 
     Args:

@@ -1,9 +1,8 @@
-"""Turns at connecting: so many at once, and nobody holds one for long."""
+"""The limit of how many boxes connect at once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 
 AT_ONCE = 10
 """More at once stall the loop, and trip sshd's MaxStartups where boxes share a jump host (measured)."""
@@ -11,25 +10,25 @@ HOLD_SECONDS = 4.0
 """A box that has not let us in by then hangs, or waits: the next one begins beside it."""
 
 
-class Turn:
-    """One box's turn. It ends when it is given back, and by itself after a while."""
+class Slot:
+    """One box's place among those that connect. It ends when it is given back, and by itself after a while."""
 
-    __slots__ = ("_timer", "_turns")
+    __slots__ = ("_free", "_timer")
 
-    def __init__(self, turns: Turns, seconds: float) -> None:
-        self._turns: Turns | None = turns
+    def __init__(self, free: asyncio.Semaphore, seconds: float) -> None:
+        self._free: asyncio.Semaphore | None = free
         self._timer = asyncio.get_running_loop().call_later(seconds, self.give)
 
     def give(self) -> None:
         """Let the next one begin; a second time it does nothing."""
-        turns, self._turns = self._turns, None
+        free, self._free = self._free, None
         self._timer.cancel()
-        if turns is not None:
-            turns.release()
+        if free is not None:
+            free.release()
 
 
-class Turns:
-    """Hands turns out in the order in which they are asked for.
+class ConnectLimit:
+    """Hands slots out in the order in which they are asked for.
 
     Args:
         at_once: How many there are.
@@ -37,30 +36,10 @@ class Turns:
     """
 
     def __init__(self, at_once: int = AT_ONCE, hold: float = HOLD_SECONDS) -> None:
-        self.free = at_once
+        self._free = asyncio.Semaphore(at_once)
         self._hold = hold
-        self._waiting: deque[asyncio.Future[None]] = deque()
 
-    async def take(self) -> Turn:
-        """Wait for a turn."""
-        if self.free and not self._waiting:
-            self.free -= 1
-            return Turn(self, self._hold)
-        ready = asyncio.get_running_loop().create_future()
-        self._waiting.append(ready)
-        try:
-            await ready
-        except asyncio.CancelledError:
-            if ready.done() and not ready.cancelled():
-                self.release()  # it was given to one who left
-            raise
-        return Turn(self, self._hold)
-
-    def release(self) -> None:
-        """Pass a turn on."""
-        while self._waiting:
-            ready = self._waiting.popleft()
-            if not ready.done():
-                ready.set_result(None)
-                return
-        self.free += 1
+    async def take(self) -> Slot:
+        """Wait for a slot."""
+        await self._free.acquire()
+        return Slot(self._free, self._hold)

@@ -24,7 +24,7 @@ Name = Annotated[str, msgspec.Meta(max_length=8192)]
 """A path, or what something is called by; twice what a path may have on Linux."""
 
 
-class GpuProc(msgspec.Struct, frozen=True):
+class GpuProc(msgspec.Struct, frozen=True, kw_only=True):
     """A process that holds memory of a GPU, as the driver lists it."""
 
     pid: int
@@ -33,7 +33,7 @@ class GpuProc(msgspec.Struct, frozen=True):
     mapped: bool = False
 
 
-class GpuHolder(msgspec.Struct, frozen=True):
+class GpuHolder(msgspec.Struct, frozen=True, kw_only=True):
     """A process that has a GPU's device open although the driver does not list it: its memory may be orphaned."""
 
     pid: int
@@ -41,7 +41,7 @@ class GpuHolder(msgspec.Struct, frozen=True):
     cmd: str
 
 
-class Gpu(msgspec.Struct, frozen=True):
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One accelerator as its driver (NVML, nvidia-smi, sysfs) or a replayed trace reports it."""
 
     index: int
@@ -76,7 +76,7 @@ class Gpu(msgspec.Struct, frozen=True):
     """The driver's name of this very card, ``GPU-…``: it stays when cards are numbered anew. NVIDIA's alone."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """The container's memory (cgroup) apart from the host's, which is not the tenant's to use."""
 
     cgroup: int | None = None
@@ -98,7 +98,7 @@ class Memory(msgspec.Struct, frozen=True):
     host_swap_total: int | None = None
 
 
-class Cpu(msgspec.Struct, frozen=True):
+class Cpu(msgspec.Struct, frozen=True, kw_only=True):
     """CPU granted by the cgroup quota, and the host's load."""
 
     quota: float | None = None
@@ -115,7 +115,7 @@ class Cpu(msgspec.Struct, frozen=True):
     """True while the training has many times more threads than usable cores, and they are in each other's way."""
 
 
-class InodeHog(msgspec.Struct, frozen=True):
+class InodeHog(msgspec.Struct, frozen=True, kw_only=True):
     """A directory that holds many inodes, found by a bounded scan when a mount runs short of them."""
 
     path: str
@@ -123,7 +123,7 @@ class InodeHog(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Disk(msgspec.Struct, frozen=True):
+class Disk(msgspec.Struct, frozen=True, kw_only=True):
     """One mount: bytes *and* inodes (``statvfs``)."""
 
     mount: str
@@ -142,7 +142,7 @@ class Disk(msgspec.Struct, frozen=True):
     """Type of the file system, as the mount table says."""
 
 
-class Proc(msgspec.Struct, frozen=True):
+class Proc(msgspec.Struct, frozen=True, kw_only=True):
     """A training process, by its pid in the agent's own namespace."""
 
     pid: int
@@ -161,7 +161,7 @@ class Proc(msgspec.Struct, frozen=True):
     """Name of the queue's cell that it belongs to."""
 
 
-class SlurmJob(msgspec.Struct, frozen=True):
+class SlurmJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job of this user in Slurm's queue."""
 
     id: str
@@ -175,7 +175,7 @@ class SlurmJob(msgspec.Struct, frozen=True):
     """Why it waits, or where it runs."""
 
 
-class Session(msgspec.Struct, frozen=True):
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """What detached work lives in."""
 
     tmux: tuple[str, ...] = ()
@@ -186,7 +186,7 @@ class Session(msgspec.Struct, frozen=True):
     """Why Slurm's queue could not be read, on a box that has Slurm."""
 
 
-class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello"):
     """First frame of a channel."""
 
     proto: int
@@ -207,7 +207,7 @@ class Hello(msgspec.Struct, frozen=True, tag_field="t", tag="hello"):
     """All that follows is one zlib stream."""
 
 
-class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
+class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample"):
     """One reading of a box. ``(boot, seq)`` identifies it: the sequence has no gap and no repeat."""
 
     boot: str
@@ -227,7 +227,7 @@ class Sample(msgspec.Struct, frozen=True, tag_field="t", tag="sample"):
     """Why a process that trains may be missing from `procs`, in words; None = all of them are there."""
 
 
-class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
+class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The samples of one stretch of time, summed up."""
 
     at: float
@@ -238,7 +238,7 @@ class HistoryRow(msgspec.Struct, frozen=True, array_like=True):
     """Per name of the frame: minimum, mean, maximum."""
 
 
-class History(msgspec.Struct, frozen=True, tag_field="t", tag="history"):
+class History(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="history"):
     """What the recorder saw, at reduced resolution; only sent to a client that asked for it."""
 
     boot: str
@@ -252,7 +252,7 @@ class History(msgspec.Struct, frozen=True, tag_field="t", tag="history"):
     """Oldest first."""
 
 
-class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
+class LogLines(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="log"):
     """Complete lines of one followed file; ``start`` and ``end`` are byte offsets in the file ``inode``."""
 
     path: Name
@@ -269,7 +269,7 @@ class LogLines(msgspec.Struct, frozen=True, tag_field="t", tag="log"):
     it, and no cursor counts it."""
 
 
-class ScalarPoint(msgspec.Struct, frozen=True, array_like=True):
+class ScalarPoint(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """One logged step of a run."""
 
     step: int
@@ -279,7 +279,7 @@ class ScalarPoint(msgspec.Struct, frozen=True, array_like=True):
     """Metric name → value. NaN and infinities travel as the strings "nan", "inf" and "-inf"."""
 
 
-class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
+class Scalars(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="scalar"):
     """New points of one run's metric source, in file order."""
 
     run: Name
@@ -297,7 +297,7 @@ class Scalars(msgspec.Struct, frozen=True, tag_field="t", tag="scalar"):
     """When the source was last written to, where its points have no time of their own: they are not younger."""
 
 
-class Cell(msgspec.Struct, frozen=True):
+class Cell(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the queue and how it stands."""
 
     name: Name
@@ -323,7 +323,7 @@ class Cell(msgspec.Struct, frozen=True):
     """What is odd about an end that looks like success, in words: much too soon, or another config than before."""
 
 
-class QueueState(msgspec.Struct, frozen=True, tag_field="t", tag="queue"):
+class QueueState(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="queue"):
     """The whole state of one queue, sent when it changes."""
 
     path: Name
@@ -336,7 +336,7 @@ class QueueState(msgspec.Struct, frozen=True, tag_field="t", tag="queue"):
     error: str | None = None
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     """One published checkpoint of a run."""
 
     path: str
@@ -346,7 +346,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     best: bool = False
 
 
-class Checkpoints(msgspec.Struct, frozen=True, tag_field="t", tag="ckpt"):
+class Checkpoints(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="ckpt"):
     """All published checkpoints of one run, newest last; sent when the list changes."""
 
     run: Name
@@ -354,7 +354,7 @@ class Checkpoints(msgspec.Struct, frozen=True, tag_field="t", tag="ckpt"):
     items: tuple[Checkpoint, ...] = ()
 
 
-class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="event"):
     """Something that happened on the box, e.g. ``agent-started``, ``rebooted``, ``oom-kill``, ``bad-config``."""
 
     boot: str
@@ -367,7 +367,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="t", tag="event"):
     """info, warn or error."""
 
 
-class FoundRun(msgspec.Struct, frozen=True):
+class FoundRun(msgspec.Struct, frozen=True, kw_only=True):
     """A training that nobody told rgt about: found by its processes."""
 
     name: Name
@@ -408,7 +408,7 @@ class FoundRun(msgspec.Struct, frozen=True):
     """What could not be found out, or will be lost, in words."""
 
 
-class Found(msgspec.Struct, frozen=True, tag_field="t", tag="found"):
+class Found(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="found"):
     """All found trainings of a box, the newest last; sent when they change, to a client that asked for it."""
 
     boot: str
@@ -416,7 +416,7 @@ class Found(msgspec.Struct, frozen=True, tag_field="t", tag="found"):
     runs: tuple[FoundRun, ...] = ()
 
 
-class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
+class Pong(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="pong"):
     """Answer to a ``ping`` control line; unasked, with number 0, when the clock was set or the first look is over."""
 
     id: int
@@ -428,28 +428,28 @@ class Pong(msgspec.Struct, frozen=True, tag_field="t", tag="pong"):
 Frame = Hello | Sample | LogLines | Scalars | QueueState | Checkpoints | Event | Pong | History | Found
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     """Where a file stream stands: everything before `offset` of file `inode` has been received."""
 
     inode: int
     offset: int
 
 
-class SampleCursor(msgspec.Struct, frozen=True):
+class SampleCursor(msgspec.Struct, frozen=True, kw_only=True):
     """The last sample or event that has been received."""
 
     boot: str
     seq: int
 
 
-class HistoryRequest(msgspec.Struct, frozen=True):
+class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Ask for the past at reduced resolution instead of sample by sample."""
 
     seconds: float
     points: int = 240
 
 
-class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
+class WatchConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """First line that the client writes to ``watch``."""
 
     proto: int = PROTOCOL_VERSION
@@ -479,7 +479,7 @@ class WatchConfig(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sum up what was recorded; of the samples behind the cursor only the newest then come one by one."""
 
 
-class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+class Control(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A later line from the client: ``interval``, ``follow``, ``unfollow`` or ``ping``."""
 
     op: str

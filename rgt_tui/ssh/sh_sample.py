@@ -257,7 +257,7 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
     found = []
     for place, mount in enumerate(mounts):
         if place in errors or place not in sizes:
-            found.append(Disk(mount, error=clean(errors.get(place, "not read"))[:200]))
+            found.append(Disk(mount=mount, error=clean(errors.get(place, "not read"))[:200]))
             continue
         kind, _, rest = sizes[place].partition(" ")
         flag, _, row = rest.partition(" ")
@@ -265,7 +265,7 @@ def _disks(said: dict[str, list[str]], mounts: Sequence[str]) -> tuple[Disk, ...
         nodes, nodes_used, _ = _df(inodes.get(place, ""))
         found.append(
             Disk(
-                mount,
+                mount=mount,
                 bytes_total=_bytes(total, 1024),
                 bytes_used=_bytes(used, 1024),
                 bytes_free=_bytes(free, 1024),

@@ -53,27 +53,41 @@ SMALL = Budget(
 
 
 def log(number: int, path: str = "/log") -> LogLines:
-    return LogLines(path, 1, number, number + 1, tuple(f"{number} {n} " + "x" * 1000 for n in range(100)))
+    return LogLines(
+        path=path,
+        inode=1,
+        start=number,
+        end=number + 1,
+        lines=tuple(f"{number} {n} " + "x" * 1000 for n in range(100)),
+    )
 
 
 def queue(number: int) -> QueueState:
-    cells = tuple(Cell(f"c{n}", "x" * 200, "t", state="done") for n in range(50))
+    cells = tuple(Cell(name=f"c{n}", cfg="x" * 200, task="t", state="done") for n in range(50))
     return QueueState(path=f"/q{number}", at=NOW + number, cells=cells)
 
 
 def checkpoints(number: int) -> Checkpoints:
-    items = tuple(Checkpoint(f"/c/{n}" + "x" * 200, n, n, NOW) for n in range(50))
+    items = tuple(Checkpoint(path=f"/c/{n}" + "x" * 200, step=n, bytes=n, at=NOW) for n in range(50))
     return Checkpoints(run=f"r{number}", at=NOW + number, items=items)
 
 
 def curve(number: int) -> Scalars:
-    points = tuple(ScalarPoint(number * 500 + n, NOW, None, {"loss": float(n)}) for n in range(500))
-    return Scalars("r", "/d#loss", 1, number * 500, number * 500 + 500, points)
+    points = tuple(
+        ScalarPoint(step=number * 500 + n, at=NOW, epoch=None, values={"loss": float(n)}) for n in range(500)
+    )
+    return Scalars(
+        run="r", source="/d#loss", inode=1, start=number * 500, end=number * 500 + 500, points=points
+    )
 
 
 def names(number: int) -> Scalars:
-    point = ScalarPoint(1, NOW + number, None, {f"{n} " + "m" * 500: 1.0 for n in range(100)})
-    return Scalars(f"run {number}", f"/d{number}" + "x" * 500, 1, 0, 9, (point,))
+    point = ScalarPoint(
+        step=1, at=NOW + number, epoch=None, values={f"{n} " + "m" * 500: 1.0 for n in range(100)}
+    )
+    return Scalars(
+        run=f"run {number}", source=f"/d{number}" + "x" * 500, inode=1, start=0, end=9, points=(point,)
+    )
 
 
 def fed(make: Callable[[int], Frame], count: int, budget: Budget = SMALL) -> tuple[Intake, BoxState]:
@@ -108,7 +122,7 @@ def test_memory_is_bounded_however_much_comes(make: Callable[[int], Frame], most
 
 def test_of_logs_the_largest_lose_their_oldest_lines_and_no_cursor_moves() -> None:
     intake, state = Intake(SPEC, PROFILE, budget=SMALL), BoxState(spec=SPEC)
-    state = intake.take(state, LogLines("/small", 1, 0, 5, ("precious",)), NOW)
+    state = intake.take(state, LogLines(path="/small", inode=1, start=0, end=5, lines=("precious",)), NOW)
     for number in range(200):
         state = intake.take(state, log(number, f"/log{number % 4}"), NOW)
     views = {view.path: view for view in state.logs}
@@ -186,8 +200,8 @@ def test_the_gate_knows_that_something_is_missing() -> None:
     assert not ok
     assert "were not kept: how their cells stand is unknown" in text
     assert item(replace(state, left_out=LeftOut()), "queue")[0]
-    saved = Cell("c", "x", "t", state="done", durable="verified", durable_path="/workspace/c")
-    other = replace(other, checkpoints=(), queues=(QueueState("/q", NOW, (saved,)),))
+    saved = Cell(name="c", cfg="x", task="t", state="done", durable="verified", durable_path="/workspace/c")
+    other = replace(other, checkpoints=(), queues=(QueueState(path="/q", at=NOW, cells=(saved,)),))
     ok, text = item(other, "durable")
     assert not ok
     assert "were not kept" in text
@@ -209,7 +223,11 @@ def test_it_is_said_on_the_screen_and_in_the_status() -> None:
 
 def test_too_many_found_trainings_are_counted_as_they_are_now() -> None:
     def found(count: int) -> Found:
-        return Found("b", NOW, tuple(FoundRun(f"r{n}", n, 1.0, "") for n in range(count)))
+        return Found(
+            boot="b",
+            at=NOW,
+            runs=tuple(FoundRun(name=f"r{n}", pid=n, started=1.0, command="") for n in range(count)),
+        )
 
     intake, state = Intake(SPEC, PROFILE), BoxState(spec=SPEC)
     for count, left in ((MOST_FOUND + 7, 7), (MOST_FOUND + 3, 3), (2, 0)):
@@ -219,9 +237,13 @@ def test_too_many_found_trainings_are_counted_as_they_are_now() -> None:
 
 def test_a_line_and_an_event_are_cut() -> None:
     intake, state = Intake(SPEC, PROFILE), BoxState(spec=SPEC)
-    state = intake.take(state, LogLines("/l", 1, 0, 9, ("x" * 900_000,), partial="y" * 900_000), NOW)
+    state = intake.take(
+        state,
+        LogLines(path="/l", inode=1, start=0, end=9, lines=("x" * 900_000,), partial="y" * 900_000),
+        NOW,
+    )
     assert [len(line) for line in state.logs[0].lines] == [LONGEST, LONGEST]
-    state = intake.take(state, Event("b", 1, NOW, "k" * 9000, "t" * 900_000), NOW)
+    state = intake.take(state, Event(boot="b", seq=1, at=NOW, kind="k" * 9000, text="t" * 900_000), NOW)
     assert (len(state.events[0].text), len(state.events[0].kind)) == (LONGEST_EVENT, LONGEST_EVENT)
 
 
@@ -244,7 +266,7 @@ def test_a_share_is_the_largest_that_fits(sizes: list[int], most: int) -> None:
 
 
 def test_what_replaces_the_old_weighs_nothing() -> None:
-    assert weight(Event("b", 1, NOW, "k", "t")) == weight(Found("b", NOW)) == 0
+    assert weight(Event(boot="b", seq=1, at=NOW, kind="k", text="t")) == weight(Found(boot="b", at=NOW)) == 0
     assert weight(curve(1)) > 500 * sys.getsizeof(1.0)
     assert weight(log(1)) > 100_000
     assert math.isclose(weight(queue(1)), 4 * len(msgspec.msgpack.encode(queue(1))))

@@ -185,18 +185,20 @@ def history(rows: Sequence[HistoryRow], width: float, names: tuple[str, ...] = (
 
 @pytest.mark.parametrize("width", [1e12, 1e300, 86_400.0, 0.0, -60.0, 1e-9, math.nan, math.inf])
 def test_a_history_of_rows_that_no_recorder_writes_is_nothing(width: float) -> None:
-    assert from_history(history([HistoryRow(NOW, 1, ((1.0, 2.0, 3.0),))], width), 0.0) == Past()
+    assert (
+        from_history(history([HistoryRow(at=NOW, count=1, values=((1.0, 2.0, 3.0),))], width), 0.0) == Past()
+    )
 
 
 @pytest.mark.parametrize("at", [1e300, -1e300, 1e17, 6e10, math.nan, math.inf])
 @pytest.mark.parametrize("skew", [0.0, 1e299])
 def test_a_history_of_no_time_is_nothing(at: float, skew: float) -> None:
-    made = from_history(history([HistoryRow(at, 1, ((1.0, 2.0, 3.0),))], 60.0), skew)
+    made = from_history(history([HistoryRow(at=at, count=1, values=((1.0, 2.0, 3.0),))], 60.0), skew)
     assert merged(Past(), made).at == ()
 
 
 def test_of_a_history_the_last_day_is_looked_at() -> None:
-    rows = [HistoryRow(NOW + n, 1, ((1.0, 2.0, 3.0),)) for n in range(100_000)]
+    rows = [HistoryRow(at=NOW + n, count=1, values=((1.0, 2.0, 3.0),)) for n in range(100_000)]
     made = from_history(history(rows, 1.0), 0.0)
     assert (made.at[-1], len(made.at)) == (NOW + 99_999, LONGEST_SECONDS + 1)
 
@@ -204,7 +206,7 @@ def test_of_a_history_the_last_day_is_looked_at() -> None:
 def test_the_figures_of_a_box_are_limited_in_number() -> None:
     names = tuple(f"disk:/{n}" for n in range(MOST_NAMES + 9))
     made = from_history(
-        history([HistoryRow(NOW, 1, tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names), 0.0
+        history([HistoryRow(at=NOW, count=1, values=tuple((1.0, 2.0, 3.0) for _ in names))], 60.0, names), 0.0
     )
     assert made.names == names[:MOST_NAMES]
     assert [len(values) for values in made.values] == [MOST_NAMES]

@@ -30,19 +30,30 @@ def gpu(
     util: float = 92.0, *, index: int = 0, name: str = "RTX 4090", sim: bool = True, vram: float = 15.8
 ) -> Gpu:
     return Gpu(
-        index, name, util, int(vram * GIB), 24 * GIB, 71.0, 398.0, 450.0, 2520.0, 2610.0, (), sim,
-    )  # fmt: skip
+        index=index,
+        name=name,
+        util=util,
+        vram_used=int(vram * GIB),
+        vram_total=24 * GIB,
+        temp_c=71.0,
+        power_w=398.0,
+        power_limit_w=450.0,
+        clock_mhz=2520.0,
+        clock_max_mhz=2610.0,
+        throttle=(),
+        sim=sim,
+    )
 
 
 def disk(mount: str, used: float, inodes: float | None, *, gib: int = 100, inode_total: int = 65_536) -> Disk:
     total = gib * GIB
     return Disk(
-        mount,
-        total,
-        int(total * used / 100),
-        int(total * (100 - used) / 100),
-        None if inodes is None else inode_total,
-        None if inodes is None else int(inode_total * inodes / 100),
+        mount=mount,
+        bytes_total=total,
+        bytes_used=int(total * used / 100),
+        bytes_free=int(total * (100 - used) / 100),
+        inodes_total=None if inodes is None else inode_total,
+        inodes_used=None if inodes is None else int(inode_total * inodes / 100),
     )
 
 
@@ -63,21 +74,30 @@ def sample(
         at=at,
         gpus=tuple(gpus) or (gpu(),),
         mem=Memory(
-            2,
-            int(used * GIB),
-            int(8 * GIB),
-            None if limit is None else int(limit * GIB),
-            None,
-            0,
-            251 * GIB,
-            503 * GIB,
+            cgroup=2,
+            used=int(used * GIB),
+            cache=int(8 * GIB),
+            limit=None if limit is None else int(limit * GIB),
+            peak=None,
+            oom_kills=0,
+            host_used=251 * GIB,
+            host_total=503 * GIB,
         ),
-        cpu=Cpu(16.0, 16, 7.2, 0.0),
+        cpu=Cpu(quota=16.0, cores=16, load1=7.2, throttled_pct=0.0),
         disks=tuple(disks)
         or (disk("/root/autodl-tmp", 41, 12), disk("/root/autodl-fs", 18, 73), disk("/", 33, 8)),
         procs=tuple(procs)
-        or (Proc(2231, at - 7_000, "python -m rgt_train --config c.toml", 4 * GIB, 11, "R"),),
-        session=Session(("rgt",), uptime),
+        or (
+            Proc(
+                pid=2231,
+                started=at - 7_000,
+                cmd="python -m rgt_train --config c.toml",
+                rss=4 * GIB,
+                threads=11,
+                state="R",
+            ),
+        ),
+        session=Session(tmux=("rgt",), uptime_s=uptime),
     )
 
 
@@ -112,12 +132,21 @@ def run(
 
 
 def cell(name: str, state: str = "waiting", **changes: object) -> Cell:
-    base = Cell(name, f"configs/{name}.toml", "chargpt", 4, state, log=f"/jobs/demo/logs/{name}.log")
+    base = Cell(
+        name=name,
+        cfg=f"configs/{name}.toml",
+        task="chargpt",
+        epochs=4,
+        state=state,
+        log=f"/jobs/demo/logs/{name}.log",
+    )
     return msgspec.structs.replace(base, **changes)
 
 
 def queue(*cells: Cell, at: float = NOW, done: bool = False) -> QueueState:
-    return QueueState("/jobs/demo/queue.txt", at, cells, 4242, runner_alive=not done, done=done)
+    return QueueState(
+        path="/jobs/demo/queue.txt", at=at, cells=cells, runner_pid=4242, runner_alive=not done, done=done
+    )
 
 
 def spec(name: str, profile: str = "autodl", *, interval: float = 1.0) -> BoxSpec:

@@ -131,7 +131,10 @@ def test_eight_gpus_take_a_line_each_and_throttling_is_named() -> None:
 def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
     base = running_box()
     assert base.sample is not None
-    for memory, limit in ((Memory(2, 5 << 30, 0, None), "no limit"), (Memory(), "limit unknown")):
+    for memory, limit in (
+        (Memory(cgroup=2, used=5 << 30, cache=0, limit=None), "no limit"),
+        (Memory(), "limit unknown"),
+    ):
         box = msgspec.structs.replace(base, sample=msgspec.structs.replace(base.sample, mem=memory))
         text = " ".join(text_of(row) for row in memory_lines(box, 40))
         assert limit in text
@@ -165,8 +168,11 @@ def test_queue_lines_tell_each_state() -> None:
 
 
 def test_checkpoints_and_the_link_are_told() -> None:
-    items = (Checkpoint("/c/1", 600, 38 << 20, NOW - 120), Checkpoint("/c/2", 640, 38 << 20, NOW - 60))
-    box = msgspec.structs.replace(running_box(), checkpoints=(Checkpoints("gpt-c", NOW, items),))
+    items = (
+        Checkpoint(path="/c/1", step=600, bytes=38 << 20, at=NOW - 120),
+        Checkpoint(path="/c/2", step=640, bytes=38 << 20, at=NOW - 60),
+    )
+    box = msgspec.structs.replace(running_box(), checkpoints=(Checkpoints(run="gpt-c", at=NOW, items=items),))
     parts = {
         text_of(p.title): [text_of(r) for r in p.body]
         for p in vitals_sections(box, profile(), 40, NOW, short=False)

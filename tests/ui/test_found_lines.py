@@ -10,7 +10,13 @@ from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW, running_box
 
 RUN = FoundRun(
-    "exp/train.py", 31, NOW - 125, "python train.py", session="tmux", place="main:0.1", log="/e/o.log"
+    name="exp/train.py",
+    pid=31,
+    started=NOW - 125,
+    command="python train.py",
+    session="tmux",
+    place="main:0.1",
+    log="/e/o.log",
 )
 
 

@@ -39,17 +39,26 @@ def test_too_little_is_not_drawn() -> None:
 
 
 def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
-    bad = Gpu(0, "X", xid=79, ecc_uncorrected=2, ecc_corrected=5, orphans=(GpuHolder(7, 0.0, "python"),))
+    bad = Gpu(
+        index=0,
+        name="X",
+        xid=79,
+        ecc_uncorrected=2,
+        ecc_corrected=5,
+        orphans=(GpuHolder(pid=7, started=0.0, cmd="python"),),
+    )
     text = "\n".join(text_of(made) for made in fault_lines(bad))
     assert "Xid 79" in text
     assert "2 memory errors that could not" in text
     assert "5 memory errors corrected" in text
     assert "7 python" in text
-    assert fault_lines(Gpu(0, "X", ecc_corrected=0, ecc_uncorrected=0)) == []
+    assert fault_lines(Gpu(index=0, name="X", ecc_corrected=0, ecc_uncorrected=0)) == []
 
 
 def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
-    hello = Hello(1, "abc", "boot", "host", "3.11", 1, NOW, limited=("no log",))
+    hello = Hello(
+        proto=1, agent="abc", boot="boot", host="host", python="3.11", pid=1, at=NOW, limited=("no log",)
+    )
     box = msgspec.structs.replace(running_box("a"), limited=("no Python", "no log"), hello=hello)
     assert [text_of(made)[2:] for made in limited_lines(box)] == ["limited: no Python", "limited: no log"]
 

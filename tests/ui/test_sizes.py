@@ -86,20 +86,53 @@ async def test_everything_is_ascii_when_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 NAN, INF = float("nan"), float("inf")
-NOTHING = Sample("b", 1, NOW, (Gpu(0, ""),), Memory(), Cpu(), (Disk("/"),), (Proc(1, 0.0, ""),), Session())
+NOTHING = Sample(
+    boot="b",
+    seq=1,
+    at=NOW,
+    gpus=(Gpu(index=0, name=""),),
+    mem=Memory(),
+    cpu=Cpu(),
+    disks=(Disk(mount="/"),),
+    procs=(Proc(pid=1, started=0.0, cmd=""),),
+    session=Session(),
+)
 NONSENSE = Sample(
-    "b",
-    1,
-    NOW + 1e6,
-    (Gpu(0, "x", NAN, -5, 0, INF, NAN, NAN, INF, NAN, ("?",)), Gpu(1, "y", 1e9, 10, 5, error="\x1b[2Jlost")),
-    Memory(1, -1, 10, 0, None, -3, 10**20, 1),
-    Cpu(NAN, 0, INF, NAN),
-    (
-        Disk("", 0, 10, -4, 0, 7),
-        Disk("/" + "x" * 300, 10**18, 10**19, 0, 10, 11, hogs=(InodeHog("/h", 10**12, -1),)),
+    boot="b",
+    seq=1,
+    at=NOW + 1e6,
+    gpus=(
+        Gpu(
+            index=0,
+            name="x",
+            util=NAN,
+            vram_used=-5,
+            vram_total=0,
+            temp_c=INF,
+            power_w=NAN,
+            power_limit_w=NAN,
+            clock_mhz=INF,
+            clock_max_mhz=NAN,
+            throttle=("?",),
+        ),
+        Gpu(index=1, name="y", util=1e9, vram_used=10, vram_total=5, error="\x1b[2Jlost"),
     ),
-    (Proc(-1, INF, "c" * 500, -1, -1, "Z", NAN, NAN),),
-    Session((), NAN),
+    mem=Memory(cgroup=1, used=-1, cache=10, limit=0, peak=None, oom_kills=-3, host_used=10**20, host_total=1),
+    cpu=Cpu(quota=NAN, cores=0, load1=INF, throttled_pct=NAN),
+    disks=(
+        Disk(mount="", bytes_total=0, bytes_used=10, bytes_free=-4, inodes_total=0, inodes_used=7),
+        Disk(
+            mount="/" + "x" * 300,
+            bytes_total=10**18,
+            bytes_used=10**19,
+            bytes_free=0,
+            inodes_total=10,
+            inodes_used=11,
+            hogs=(InodeHog(path="/h", inodes=10**12, bytes=-1),),
+        ),
+    ),
+    procs=(Proc(pid=-1, started=INF, cmd="c" * 500, rss=-1, threads=-1, state="Z", cpu_pct=NAN, age_s=NAN),),
+    session=Session(tmux=(), uptime_s=NAN),
 )
 
 

@@ -17,9 +17,8 @@ import pytest
 
 from rgt_tui.fleet import session, silence
 from rgt_tui.fleet.backoff import WAITS, Failure
-from rgt_tui.fleet.nudge import Nudge
 from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.protocol import SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
@@ -36,7 +35,7 @@ class Course:
 
     def __init__(self, spec: BoxSpec, clock: Callable[[], float] = time.time) -> None:
         self.session = BoxSession(
-            spec, load_profile("generic-ssh"), build_agent(), Turns(), clock, self._changed
+            spec, load_profile("generic-ssh"), build_agent(), ConnectLimit(), clock, self._changed
         )
         self.states: list[BoxState] = []
         self.waits: list[float] = []
@@ -108,18 +107,17 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[Course], None]:
     """Lets a course not wait between its tries; what it would have waited is noted."""
 
     def make(one: Course) -> None:
-        nudge = one.session._nudge
-        real = Nudge.wait
+        real = BoxSession._wait
 
-        async def wait(self: Nudge, seconds: float | None = None) -> None:
-            if self is not nudge or seconds is None:
+        async def wait(self: BoxSession, seconds: float | None = None) -> None:
+            if self is not one.session or seconds is None:
                 await real(self, seconds)
             else:
                 one.waits.append(seconds)
                 one._news.set()
                 await asyncio.sleep(0.01)
 
-        monkeypatch.setattr(Nudge, "wait", wait)
+        monkeypatch.setattr(BoxSession, "_wait", wait)
 
     return make
 
@@ -314,7 +312,7 @@ async def test_a_reconnect_goes_on_behind_what_is_known(
         lost = await one.until(lambda box: box.link is Link.UNREACHABLE)
         await one.live()
         assert asked[0].samples_after is None
-        assert asked[1].samples_after == SampleCursor(lost.counters.boot, lost.counters.seq)
+        assert asked[1].samples_after == SampleCursor(boot=lost.counters.boot, seq=lost.counters.seq)
         assert one.session.state.counters.gaps == one.session.state.counters.duplicates == 0
 
 

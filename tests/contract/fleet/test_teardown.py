@@ -16,7 +16,7 @@ from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.source import GateClosed
 from rgt_tui.fleet.teardown import Teardown
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle
@@ -63,7 +63,21 @@ def quiet_state(spec: BoxSpec) -> BoxState:
         spec=spec,
         link=Link.LIVE,
         hello=Hello(proto=1, agent="0" * 16, boot="b", host="h", python="3.11", pid=1, at=now),
-        sample=Sample(boot="b", seq=1, at=now, disks=(Disk("/root/autodl-tmp", 100, 10, 90, 100, 10),)),
+        sample=Sample(
+            boot="b",
+            seq=1,
+            at=now,
+            disks=(
+                Disk(
+                    mount="/root/autodl-tmp",
+                    bytes_total=100,
+                    bytes_used=10,
+                    bytes_free=90,
+                    inodes_total=100,
+                    inodes_used=10,
+                ),
+            ),
+        ),
         sample_at=now,
         clock_skew=0.0,
         queues=(QueueState(path="/q", at=now, cells=(cell,), done=True),),
@@ -84,7 +98,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     )
     profile = load_profile("autodl")
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, profile, bundle, Turns(), time.time, lambda _: None)
+    session = BoxSession(spec, profile, bundle, ConnectLimit(), time.time, lambda _: None)
     session.state = quiet_state(spec)
     meters = Meters({BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key})
     audit = tmp_path / "audit.jsonl"

@@ -152,7 +152,7 @@ async def test_the_sequence_goes_on_after_a_reconnect(tmp_path: Path) -> None:
     with sshd(tmp_path, options, wrapper=wrapper) as port:
         async with watching(spec_of(tmp_path, port), WatchConfig()) as (_, frames):
             last = (await frames.until(2))[-1]
-        after = WatchConfig(samples_after=SampleCursor(last.boot, last.seq))
+        after = WatchConfig(samples_after=SampleCursor(boot=last.boot, seq=last.seq))
         async with watching(spec_of(tmp_path, port), after) as (_, frames):
             assert (await frames.until(1))[0].seq == last.seq + 1
 

@@ -30,7 +30,9 @@ class Stream:
         for _ in range(count):
             self._step += 1
             value: float | str = "nan" if self._rng.random() < 0.01 else self._rng.random()
-            self.file.append(ScalarPoint(self._step, 1000.0 + self._step, None, {"loss": value}))
+            self.file.append(
+                ScalarPoint(step=self._step, at=1000.0 + self._step, epoch=None, values={"loss": value})
+            )
         self._tell(start, resumes)
 
     def correct(self, back: int) -> None:
@@ -38,7 +40,9 @@ class Stream:
         start = max(0, len(self.file) - back)
         for index in range(start, len(self.file)):
             point = self.file[index]
-            self.file[index] = ScalarPoint(point.step, point.at, None, {"loss": self._rng.random()})
+            self.file[index] = ScalarPoint(
+                step=point.step, at=point.at, epoch=None, values={"loss": self._rng.random()}
+            )
         self._tell(start)
 
     def replace(self) -> None:

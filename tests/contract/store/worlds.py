@@ -26,7 +26,19 @@ def state(name: str, *, at: float | None = None, points: int = 100, runs: int = 
         at=at,
         gpus=tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", util=91.0) for i in range(2)),
         mem=Memory(cgroup=2, used=10, limit=100),
-        disks=(Disk("/", 100, 50, 50, 1000, 100), Disk("/workspace", 1000, 10, 990, 10_000, 50)),
+        disks=(
+            Disk(
+                mount="/", bytes_total=100, bytes_used=50, bytes_free=50, inodes_total=1000, inodes_used=100
+            ),
+            Disk(
+                mount="/workspace",
+                bytes_total=1000,
+                bytes_used=10,
+                bytes_free=990,
+                inodes_total=10_000,
+                inodes_used=50,
+            ),
+        ),
     )
     return BoxState(
         spec=spec(name),
@@ -44,7 +56,9 @@ def run(name: str, points: int) -> RunState:
     steps = list(range(points))
     series = {metric: Series(list(steps), [1 / (step + 1) for step in steps]) for metric in ("loss", "lr")}
     source = f"/out/{name}/metrics.jsonl"
-    return RunState(name=name, step=points, series=series, cursors={source: Cursor(9, 100 * points)})
+    return RunState(
+        name=name, step=points, series=series, cursors={source: Cursor(inode=9, offset=100 * points)}
+    )
 
 
 def batch(names: Sequence[str], number: int, *, at: float | None = None) -> Batch:

@@ -83,7 +83,7 @@ def test_a_mount_that_hangs_is_told_while_the_samples_go_on(
     try:
         channel = agent.watch(interval=0.05, mounts=[mount])
         waiting = channel.expect(disk, "a sample of the mount")
-        assert disk(waiting) == protocol.Disk(mount, kind="fuse")
+        assert disk(waiting) == protocol.Disk(mount=mount, kind="fuse")
         assert server.stdout is not None
         assert server.stdout.readline() == f"asked {STATFS}\n"
         hung = channel.expect(error, "the timeout")

@@ -193,7 +193,7 @@ def test_nvidia_smi_tells_link_memory_errors_and_users(agent: Agent, tmp_path: P
         None,
         ("sw_power_cap", "sw_thermal"),
     )
-    assert gpu.procs == (protocol.GpuProc(4194303, 1024 << 20),)
+    assert gpu.procs == (protocol.GpuProc(pid=4194303, bytes=1024 << 20),)
     assert gpu.uuid == "GPU-c0ffee"
     (old,) = gpu_smi.parse(FULL_ROW.replace("GPU-c0ffee", "[N/A]"))
     assert "uuid" not in old

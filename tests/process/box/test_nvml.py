@@ -91,10 +91,10 @@ def test_per_process_memory(
     mine = hold(devices + "0").pid
     env = {"RGT_NVIDIA_DEVICES": devices, "STUB_USERS": f"{mine}:{60 << 30}"} | extra
     (gpu, _) = sample(agent, driver, **env)[0].gpus
-    assert gpu.procs == (protocol.GpuProc(mine, 60 << 30, mapped=True),)
+    assert gpu.procs == (protocol.GpuProc(pid=mine, bytes=60 << 30, mapped=True),)
     assert gpu.orphans == ()
     (gpu, _) = sample(agent, driver, **env | {"STUB_USERS": f"{mine}:0"})[0].gpus
-    assert gpu.procs == (protocol.GpuProc(mine, None, mapped=True),)
+    assert gpu.procs == (protocol.GpuProc(pid=mine, bytes=None, mapped=True),)
 
 
 def test_a_holder_that_the_driver_does_not_list_is_an_orphan(

@@ -65,10 +65,10 @@ def test_no_gap_and_no_duplicate_over_many_cuts(agent: Agent, tmp_path: Path) ->
                     assert not frame.reset
                     assert frame.skipped == 0
                     lines += frame.lines
-                    cursors["log"][frame.path] = protocol.Cursor(frame.inode, frame.end)
+                    cursors["log"][frame.path] = protocol.Cursor(inode=frame.inode, offset=frame.end)
                 elif isinstance(frame, protocol.Scalars):
                     steps += [point.step for point in frame.points]
-                    cursors["scalar"][frame.source] = protocol.Cursor(frame.inode, frame.end)
+                    cursors["scalar"][frame.source] = protocol.Cursor(inode=frame.inode, offset=frame.end)
                 elif isinstance(frame, (protocol.Sample, protocol.Event)):
                     assert getattr(frame, "skipped", 0) == 0
                     numbers.append(frame.seq)

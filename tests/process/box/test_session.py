@@ -63,8 +63,17 @@ def test_slurm_jobs(agent: Agent, tmp_path: Path) -> None:
     env = fake_squeue(tmp_path / "bin", f'echo "$@" > {tmp_path}/asked; cat {tmp_path}/rows')
     session = decode(agent.run("sample", env=env).stdout).session
     assert session.slurm == (
-        protocol.SlurmJob("4242", "train | with pipes", "RUNNING", 93784.0, 79016.0, "gpu-node-3"),
-        protocol.SlurmJob("4243_[1-4]", "sweep", "PENDING", 0.0, None, "(Priority)"),
+        protocol.SlurmJob(
+            id="4242",
+            name="train | with pipes",
+            state="RUNNING",
+            elapsed_s=93784.0,
+            left_s=79016.0,
+            reason="gpu-node-3",
+        ),
+        protocol.SlurmJob(
+            id="4243_[1-4]", name="sweep", state="PENDING", elapsed_s=0.0, left_s=None, reason="(Priority)"
+        ),
     )
     assert session.slurm_error is None
     assert (tmp_path / "asked").read_text().split()[:3] == ["-h", "-u", str(os.getuid())]

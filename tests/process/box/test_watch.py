@@ -180,7 +180,9 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     assert all(len(frame.points) <= 500 for frame in scalars)
     assert [frame.start for frame in scalars] == [0, *(frame.end for frame in scalars[:-1])]
     assert scalars[0].points[0].values == {"total_steps": 2400.0}
-    assert scalars[0].points[1] == protocol.ScalarPoint(1, 1790000002.0, 0.5, {"loss": 3.0, "lr": "nan"})
+    assert scalars[0].points[1] == protocol.ScalarPoint(
+        step=1, at=1790000002.0, epoch=0.5, values={"loss": 3.0, "lr": "nan"}
+    )
     assert scalars[-1].resumes == ((320, "SIGTERM"),)
     event = next(
         frame for frame in frames if isinstance(frame, protocol.Event) and frame.kind == "checkpoint-failed"

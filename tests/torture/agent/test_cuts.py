@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import session as sessions
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.profiles.loader import load_profile
 from rgt_tui.ssh import channel
 from rgt_tui.ssh.connect import connect
@@ -80,7 +80,7 @@ async def test_every_stream_goes_on_where_it_was_cut(
         def take_in(_: str) -> None:
             loop.call_soon(session.take_in)  # as the fleet's board does, for all of its boxes in turn
 
-        session = CutSession(spec, load_profile(spec.profile), bundle, Turns(1), time.time, take_in)
+        session = CutSession(spec, load_profile(spec.profile), bundle, ConnectLimit(1), time.time, take_in)
         session.tally, session.dice, session.log, session.news = Tally(), dice, log, asyncio.Event()
         running = asyncio.ensure_future(session.run())
         try:

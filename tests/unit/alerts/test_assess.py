@@ -115,17 +115,17 @@ def test_inodes_at_80_and_95(used: int, level: str | None) -> None:
 
 @pytest.mark.parametrize(("free", "level"), [(21, None), (20, "warn"), (6, "warn"), (5, "error")])
 def test_bytes_at_80_and_95(free: int, level: str | None) -> None:
-    disk = Disk("/workspace", bytes_total=100, bytes_used=100 - free, bytes_free=free)
+    disk = Disk(mount="/workspace", bytes_total=100, bytes_used=100 - free, bytes_free=free)
     assert alerts(assess(box(sample=sample(disk)), NOW)) == ([("bytes:/workspace", level)] if level else [])
 
 
 def test_a_read_only_image_may_be_full() -> None:
-    disk = Disk("/snap", bytes_total=100, bytes_used=100, bytes_free=0, read_only=True)
+    disk = Disk(mount="/snap", bytes_total=100, bytes_used=100, bytes_free=0, read_only=True)
     assert assess(box(sample=sample(disk)), NOW).alerts == ()
 
 
 def test_a_mount_that_cannot_be_read_is_said() -> None:
-    assert alerts(assess(box(sample=sample(Disk("/mnt", error="stale handle"))), NOW)) == [
+    assert alerts(assess(box(sample=sample(Disk(mount="/mnt", error="stale handle"))), NOW)) == [
         ("mount:/mnt", "warn")
     ]
 
@@ -142,7 +142,7 @@ def test_memory_without_a_limit_is_no_alert() -> None:
 
 @pytest.mark.parametrize(("ago", "there"), [(5.0, True), (700.0, False)])
 def test_a_kill_by_the_kernel_for_ten_minutes(ago: float, there: bool) -> None:
-    event = Event("boot-1", 1, NOW - ago, "oom-kill", "killed 12", "error")
+    event = Event(boot="boot-1", seq=1, at=NOW - ago, kind="oom-kill", text="killed 12", level="error")
     assert bool(assess(box(events=(event,)), NOW).alerts) is there
 
 

@@ -21,7 +21,14 @@ JUMP = [2.0 + 0.01 * (i % 5) for i in range(60)] + [9.0] * 3
 
 
 def found(name: str, *, alive: bool = True) -> FoundRun:
-    return FoundRun(name, 7, NOW - 9000, "python train.py", alive=alive, ended=None if alive else NOW - 300)
+    return FoundRun(
+        name=name,
+        pid=7,
+        started=NOW - 9000,
+        command="python train.py",
+        alive=alive,
+        ended=None if alive else NOW - 300,
+    )
 
 
 def training(name: str, *, alive: bool = True, at: float = NOW - 1, **over: Any) -> RunState:

@@ -110,7 +110,7 @@ def test_without_figures_nothing_is_raised_and_nothing_cleared() -> None:
 
 def test_a_wait_goes_on_after_a_gap_and_counts_known_time_alone() -> None:
     watch = Watch()
-    hot = sample(gpus=(Gpu(0, "H100", util=95.0, throttle=("hw_thermal",)),))
+    hot = sample(gpus=(Gpu(index=0, name="H100", util=95.0, throttle=("hw_thermal",)),))
     watch.see(100, sample=hot)
     watch.see(600, **LOST, every=20)
     watch.see(15, sample=hot)
@@ -140,9 +140,9 @@ def test_a_clock_that_is_set_on_the_box_raises_and_clears_nothing(jump: float, t
 @pytest.mark.parametrize("jump", [3600.0, -3600.0, 1e9])
 def test_our_own_clock_may_jump_too(jump: float) -> None:
     watch = Watch()
-    watch.see(60, sample=sample(gpus=(Gpu(0, "H100", util=0.0),)))
+    watch.see(60, sample=sample(gpus=(Gpu(index=0, name="H100", util=0.0),)))
     watch.now += jump
-    watch.see(60, sample=sample(gpus=(Gpu(0, "H100", util=0.0),)))
+    watch.see(60, sample=sample(gpus=(Gpu(index=0, name="H100", util=0.0),)))
     assert watch.raised == []
 
 
@@ -254,7 +254,9 @@ def test_done_and_billing_says_what_it_costs() -> None:
 
 def test_a_found_training_that_is_gone_bills_on() -> None:
     watch = Watch()
-    gone = FoundRun("proj/train.py", 7, NOW - 900, "python train.py", alive=False, ended=NOW)
+    gone = FoundRun(
+        name="proj/train.py", pid=7, started=NOW - 900, command="python train.py", alive=False, ended=NOW
+    )
     over: dict[str, Any] = {"queues": (), "runs": (), "found": (gone,), "sample": sample(procs=())}
     watch.see(110, **over)
     assert "done-billing" not in watch.raised, "a script that trains with several seeds, one after the other"
@@ -277,7 +279,7 @@ def test_the_dollars_do_not_follow_a_clock_that_is_set() -> None:
 
 
 def gpus(*utils: float | None) -> Any:
-    return sample(gpus=tuple(Gpu(i, "H100", util=util) for i, util in enumerate(utils)))
+    return sample(gpus=tuple(Gpu(index=i, name="H100", util=util) for i, util in enumerate(utils)))
 
 
 def test_an_idle_card_while_the_run_advances() -> None:
@@ -351,7 +353,9 @@ def test_no_first_step_counts_our_own_time() -> None:
 def growing(watch: Watch, minutes: int, per_minute: int, start: int = 10_000_000_000) -> None:
     for minute in range(minutes):
         used = start + minute * per_minute
-        disk = Disk("/data", 20_000_000_000, used, 20_000_000_000 - used)
+        disk = Disk(
+            mount="/data", bytes_total=20_000_000_000, bytes_used=used, bytes_free=20_000_000_000 - used
+        )
         watch.see(60, sample=sample(disk), every=20)
 
 
@@ -373,7 +377,9 @@ def test_checkpoints_that_are_kept_and_removed_are_no_trend() -> None:
     watch = Watch()
     for turn in range(45):
         used = 12_000_000_000 + (turn % 3) * 1_000_000_000
-        disk = Disk("/data", 20_000_000_000, used, 20_000_000_000 - used)
+        disk = Disk(
+            mount="/data", bytes_total=20_000_000_000, bytes_used=used, bytes_free=20_000_000_000 - used
+        )
         watch.see(60, sample=sample(disk), every=20)
     assert watch.raised == []
 

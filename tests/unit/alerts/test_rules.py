@@ -35,11 +35,11 @@ IDLE = sample(procs=())
 
 
 def gpu(**over: Any) -> Any:
-    return sample(gpus=(replace(Gpu(0, "H100", util=90.0), **over),))
+    return sample(gpus=(replace(Gpu(index=0, name="H100", util=90.0), **over),))
 
 
 def event(kind: str, text: str, level: str = "error", seq: int = 7) -> Event:
-    return Event("boot-1", seq, NOW - 5, kind, text, level)
+    return Event(boot="boot-1", seq=seq, at=NOW - 5, kind=kind, text=text, level=level)
 
 
 FATAL = Finding("U7", "No inodes", Severity.FATAL, "inodes of /data", "OSError", "log", reading="all used")
@@ -48,7 +48,13 @@ LEFT = queue(cell(state="waiting"), runner_alive=False)
 NAN = run(losses=[2.0] * 60 + [math.nan] * 2)
 JUMP = run(losses=[2.0 + 0.01 * (i % 5) for i in range(60)] + [9.0] * 3)
 GONE_RUN = FoundRun(
-    "proj/train.py", 7, NOW - 900, "python train.py", log="/proj/out.log", alive=False, ended=NOW - 120
+    name="proj/train.py",
+    pid=7,
+    started=NOW - 900,
+    command="python train.py",
+    log="/proj/out.log",
+    alive=False,
+    ended=NOW - 120,
 )
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
 RAN = Memory(past=Past(existed=True, ran=True))
@@ -295,7 +301,7 @@ def test_events_before_the_newest_boot_are_history() -> None:
 def test_a_hard_xid_is_not_hidden_by_a_later_soft_one() -> None:
     hard = event("xid", "GPU 1 (0000:02:00.0): Xid 79, fallen off the bus")
     soft = event("xid", "GPU 1 (0000:02:00.0): Xid 31, page fault", "warn", 8)
-    state = box(events=(hard, soft), sample=sample(gpus=(Gpu(1, "H100", xid=31),)))
+    state = box(events=(hard, soft), sample=sample(gpus=(Gpu(index=1, name="H100", xid=31),)))
     raised = step(Book(), state, NOW).raised
     assert {(alert.id, alert.level) for alert in raised} == {("xid:1", "error"), ("xid-soft", "warn")}
 

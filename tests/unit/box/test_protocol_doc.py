@@ -57,12 +57,12 @@ def test_every_key_of_the_configuration_is_described_and_understood() -> None:
 
 
 def test_what_the_client_writes_is_understood() -> None:
-    cursor = protocol.Cursor(5, 7)
+    cursor = protocol.Cursor(inode=5, offset=7)
     written = protocol.WatchConfig(
         interval=2.5,
         mounts=("/w",),
         jobs=("/j",),
-        samples_after=protocol.SampleCursor("b", 3),
+        samples_after=protocol.SampleCursor(boot="b", seq=3),
         log_cursors={"/l": cursor},
         scalar_cursors={"/s": cursor},
     )
@@ -73,7 +73,7 @@ def test_what_the_client_writes_is_understood() -> None:
         {"boot": "b", "seq": 3},
     )
     assert (found["log_cursors"], found["scalar_cursors"]) == ({"/l": (5, 7)}, {"/s": (5, 7)})
-    control = msgspec.json.encode(protocol.Control("ping", id=4))
+    control = msgspec.json.encode(protocol.Control(op="ping", id=4))
     assert config.control(control) == {"op": "ping", "id": 4}
 
 

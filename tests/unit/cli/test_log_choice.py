@@ -12,7 +12,7 @@ from rgt_tui.ssh.cat import CatFailed
 
 
 def found(name: str, log: str | None, *others: str) -> FoundRun:
-    return FoundRun(name, pid=1, started=0.0, command="python train.py", log=log, logs=others)
+    return FoundRun(name=name, pid=1, started=0.0, command="python train.py", log=log, logs=others)
 
 
 BOX = BoxState(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.approach import Approach
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.approach import Connector
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.errors import Unreachable
@@ -20,14 +20,14 @@ class Nowhere:
         self.described, self.other = free_port(), free_port()
         spec = BoxSpec(name="lab", host="127.0.0.1", port=self.described, ssh_config="none")
         profile = load_profile("generic-ssh")
-        self.approach = Approach(spec, profile, Turns(), None, None, Policy.ASK, lambda _: None)
+        self.approach = Connector(spec, profile, ConnectLimit(), None, None, Policy.ASK, lambda _: None)
 
     def told(self) -> bool:
         return self.approach.moved("127.0.0.1", self.other)
 
     async def tried(self) -> str:
         with pytest.raises(Unreachable) as error:
-            async with self.approach.turn():
+            async with self.approach.slot():
                 await self.approach.connect()
         return "other" if f":{self.other}" in str(error.value) else "described"
 

@@ -11,22 +11,33 @@ from rgt_tui.model.run import RunState
 
 
 def told(*runs: FoundRun) -> Found:
-    return Found("boot", 100.0, runs)
+    return Found(boot="boot", at=100.0, runs=runs)
 
 
 def points(run: str) -> Scalars:
-    return Scalars(run, f"found:{run}#loss", 5, 0, 1, (ScalarPoint(1, 99.0, None, {"loss": 2.0}),))
+    return Scalars(
+        run=run,
+        source=f"found:{run}#loss",
+        inode=5,
+        start=0,
+        end=1,
+        points=(ScalarPoint(step=1, at=99.0, epoch=None, values={"loss": 2.0}),),
+    )
 
 
 def test_a_found_run_has_its_place_among_the_runs_before_its_first_point() -> None:
     state = apply(
-        BoxState(spec=BoxSpec("a", "h")), told(FoundRun("exp/train", 7, 50.0, "python train.py")), 1.0
+        BoxState(spec=BoxSpec("a", "h")),
+        told(FoundRun(name="exp/train", pid=7, started=50.0, command="python train.py")),
+        1.0,
     )
     assert state.runs == (RunState("exp/train", alive=True),)
     state = apply(state, points("exp/train"), 2.0)
     (run,) = state.runs
     assert (run.loss, run.alive, run.ended) == (2.0, True, None)
-    gone = FoundRun("exp/train", 7, 50.0, "python train.py", alive=False, seen=90.0, ended=100.0)
+    gone = FoundRun(
+        name="exp/train", pid=7, started=50.0, command="python train.py", alive=False, seen=90.0, ended=100.0
+    )
     state = apply(state, told(gone), 3.0)
     (run,) = state.runs
     assert (run.loss, run.alive, run.ended) == (2.0, False, 100.0)
@@ -34,7 +45,11 @@ def test_a_found_run_has_its_place_among_the_runs_before_its_first_point() -> No
 
 
 def test_runs_below_one_training_live_as_long_as_it() -> None:
-    state = apply(BoxState(spec=BoxSpec("a", "h")), told(FoundRun("exp/train", 7, 50.0, "x")), 1.0)
+    state = apply(
+        BoxState(spec=BoxSpec("a", "h")),
+        told(FoundRun(name="exp/train", pid=7, started=50.0, command="x")),
+        1.0,
+    )
     for name in ("exp/train/fold1", "exp/trainer", "cell"):
         state = apply(state, points(name), 2.0)
     alive = {run.name: run.alive for run in state.runs}
@@ -43,7 +58,14 @@ def test_runs_below_one_training_live_as_long_as_it() -> None:
 
 def test_text_of_a_box_is_stripped_of_control_characters() -> None:
     run = FoundRun(
-        "n", 7, 5.0, "a\x1b[31mb", why="w\x07", user="u\x1b]0;t\x07", place="p\x9b1m", notes=("n\x1b[2J",)
+        name="n",
+        pid=7,
+        started=5.0,
+        command="a\x1b[31mb",
+        why="w\x07",
+        user="u\x1b]0;t\x07",
+        place="p\x9b1m",
+        notes=("n\x1b[2J",),
     )
     (plain,) = apply(BoxState(spec=BoxSpec("a", "h")), told(run), 1.0).found
     assert not any(ord(char) < 32 or 0x7F <= ord(char) < 0xA0 for char in msgspec.json.encode(plain).decode())

@@ -33,7 +33,7 @@ HELLO = Hello(proto=1, agent="abcdef0123", boot="b", host="h", python="3.11", pi
 
 
 def sample(seq: int, at: float) -> Sample:
-    return Sample(boot="b", seq=seq, at=at, gpus=(Gpu(0, "g", util=50.0),))
+    return Sample(boot="b", seq=seq, at=at, gpus=(Gpu(index=0, name="g", util=50.0),))
 
 
 def log(*lines: str, end: int = 9) -> LogLines:
@@ -41,7 +41,7 @@ def log(*lines: str, end: int = 9) -> LogLines:
 
 
 def scalars(end: int = 70) -> Scalars:
-    point = ScalarPoint(3, NOW, None, {"loss": 1.0})
+    point = ScalarPoint(step=3, at=NOW, epoch=None, values={"loss": 1.0})
     return Scalars(run="r", source="/m", inode=5, start=0, end=end, points=(point,))
 
 
@@ -66,9 +66,9 @@ def test_a_reconnect_asks_for_what_came_after() -> None:
     intake.follow("/more")
     state = taken(intake, HELLO, sample(7, NOW), log("x"), scalars())
     config = intake.config(state, 0.5, NOW + 10)
-    assert config.samples_after == SampleCursor("b", 7)
-    assert config.log_cursors == {"/l": Cursor(4, 9)}
-    assert config.scalar_cursors == {"/m": Cursor(5, 70)}
+    assert config.samples_after == SampleCursor(boot="b", seq=7)
+    assert config.log_cursors == {"/l": Cursor(inode=4, offset=9)}
+    assert config.scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
     assert config.logs == ("/l", "/more")
     assert config.history is None
     assert intake.config(state, 0.5, NOW + 1000).history is not None
@@ -80,7 +80,7 @@ def test_a_cell_s_own_place_in_its_metrics_counts_not_that_of_a_training_found_t
     found = replace(scalars(30), run="found")
     state = taken(intake, HELLO, found, scalars(70), QueueState(path="/q", at=NOW, cells=(cell,)))
     assert [run.name for run in state.runs] == ["r", "found"]
-    assert intake.config(state, 0.5, NOW).scalar_cursors == {"/m": Cursor(5, 70)}
+    assert intake.config(state, 0.5, NOW).scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
 
 
 def test_a_frame_that_cannot_be_taken_in_is_left_behind() -> None:
@@ -97,9 +97,9 @@ def test_a_frame_that_cannot_be_taken_in_is_left_behind() -> None:
         state = intake.give_up(state, frame)
     assert state.counters.bad_frames == 6
     config = intake.config(state, 0.5, NOW + 2)
-    assert config.samples_after == SampleCursor("b", 9)
-    assert config.scalar_cursors == {"/m": Cursor(5, 70)}
-    assert config.log_cursors == {"/l": Cursor(4, 9)}
+    assert config.samples_after == SampleCursor(boot="b", seq=9)
+    assert config.scalar_cursors == {"/m": Cursor(inode=5, offset=70)}
+    assert config.log_cursors == {"/l": Cursor(inode=4, offset=9)}
     assert (state.counters.gaps, state.counters.duplicates) == (0, 0)
 
 
@@ -122,7 +122,7 @@ def test_a_sample_that_came_before_is_not_counted_again() -> None:
 
 def test_what_the_recorder_saw_fills_the_past_once() -> None:
     intake = Intake(SPEC, PROFILE)
-    rows = tuple(HistoryRow(NOW - 600 + 60 * n, 60, ((1.0, 2.0, 3.0),)) for n in range(10))
+    rows = tuple(HistoryRow(at=NOW - 600 + 60 * n, count=60, values=((1.0, 2.0, 3.0),)) for n in range(10))
     frame = History(boot="b", seq=1, width=60.0, names=("util",), rows=rows)
     once = taken(intake, HELLO, frame)
     assert [value for (value,) in once.past.values] == [2.0] * 10

@@ -60,11 +60,11 @@ SAMPLE = Sample(
     seq=1,
     at=START,
     gpus=(
-        Gpu(0, "g", util=20.0, vram_used=1, vram_total=4),
-        Gpu(1, "g", util=40.0, vram_used=2, vram_total=4),
+        Gpu(index=0, name="g", util=20.0, vram_used=1, vram_total=4),
+        Gpu(index=1, name="g", util=40.0, vram_used=2, vram_total=4),
     ),
     mem=Memory(used=80, cache=30, limit=100),
-    disks=(Disk("/", bytes_used=1, bytes_total=4, inodes_used=1, inodes_total=2), Disk("/w")),
+    disks=(Disk(mount="/", bytes_used=1, bytes_total=4, inodes_used=1, inodes_total=2), Disk(mount="/w")),
 )
 
 
@@ -203,7 +203,7 @@ def test_what_the_recorder_sums_up_is_what_live_samples_make(gone: int) -> None:
     for n in range(720):
         up += 10.0 + (gone if n == 360 else 0.0)
         sample = msgspec.structs.replace(
-            SAMPLE, seq=n + 1, at=START + up, gpus=(Gpu(0, "g", util=float(n % 100)),)
+            SAMPLE, seq=n + 1, at=START + up, gpus=(Gpu(index=0, name="g", util=float(n % 100)),)
         )
         wire = msgspec.to_builtins(sample) | {"session": {"uptime_s": up}}
         summary.add(wire)

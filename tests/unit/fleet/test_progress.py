@@ -12,8 +12,10 @@ NOW = 1_790_000_000.0
 
 
 def point(run: RunState, step: int, at: float | None, now: float, skew: float = 0.0) -> RunState:
-    points = (ScalarPoint(step, at, None, {"loss": 1.0}),)
-    return fold(run, Scalars("a", "/m.jsonl", 1, step, step + 1, points), now, skew)
+    points = (ScalarPoint(step=step, at=at, epoch=None, values={"loss": 1.0}),)
+    return fold(
+        run, Scalars(run="a", source="/m.jsonl", inode=1, start=step, end=step + 1, points=points), now, skew
+    )
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])

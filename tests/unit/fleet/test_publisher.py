@@ -14,7 +14,7 @@ from rgt_tui.fleet.collector import collect_less
 from rgt_tui.fleet.publisher import Publisher
 from rgt_tui.fleet.questions import Questions
 from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.profiles import load_profile
@@ -35,7 +35,7 @@ class World:
         bundle, profile = AgentBundle(b"", "", ""), load_profile("generic-ssh")
         self.sessions = {
             name: BoxSession(
-                BoxSpec(name=name, host="h"), profile, bundle, Turns(), clock, self.publisher.touched
+                BoxSpec(name=name, host="h"), profile, bundle, ConnectLimit(), clock, self.publisher.touched
             )
             for name in names
         }

@@ -102,8 +102,8 @@ def test_a_duplicate_does_not_replace_the_newest_sample() -> None:
 
 def test_rings_are_bounded_and_hold_the_mean_of_the_gpus() -> None:
     gpus = (
-        Gpu(0, "g", util=20.0, vram_used=1, vram_total=4),
-        Gpu(1, "g", util=40.0, vram_used=1, vram_total=4),
+        Gpu(index=0, name="g", util=20.0, vram_used=1, vram_total=4),
+        Gpu(index=1, name="g", util=40.0, vram_used=1, vram_total=4),
     )
     state = feed(HELLO, *(sample(i + 1, gpus=gpus) for i in range(RING + 30)))
     assert len(state.rings.gpu_util) == RING
@@ -141,7 +141,10 @@ def scalars(points: list[tuple[int, float | str]], resumes: tuple[tuple[int, str
         inode=1,
         start=0,
         end=0,  # so that any further frame of it follows on
-        points=tuple(ScalarPoint(s, 1010.0 + s, 0.5, {"loss": v, "lr": 0.1, "odd": None}) for s, v in points),
+        points=tuple(
+            ScalarPoint(step=s, at=1010.0 + s, epoch=0.5, values={"loss": v, "lr": 0.1, "odd": None})
+            for s, v in points
+        ),
         resumes=resumes,
     )
 
@@ -190,7 +193,8 @@ def test_runs_stand_in_the_order_of_the_queue() -> None:
 
 def test_the_best_is_the_lowest_finite_validation_loss() -> None:
     points = tuple(
-        ScalarPoint(step, None, None, {"val_loss": value}) for step, value in ((1, 2.0), (2, 1.5), (3, "nan"))
+        ScalarPoint(step=step, at=None, epoch=None, values={"val_loss": value})
+        for step, value in ((1, 2.0), (2, 1.5), (3, "nan"))
     )
     first = msgspec.structs.replace(scalars([]), points=points)
     state = feed(HELLO, first, msgspec.structs.replace(first, points=points[:1]))
@@ -199,7 +203,7 @@ def test_the_best_is_the_lowest_finite_validation_loss() -> None:
 
 def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
     start = msgspec.structs.replace(
-        scalars([]), points=(ScalarPoint(0, 1010.0, None, {"total_steps": 400.0}),)
+        scalars([]), points=(ScalarPoint(step=0, at=1010.0, epoch=None, values={"total_steps": 400.0}),)
     )
     run = feed(HELLO, start).runs[0]
     assert run.total_steps == 400
@@ -210,7 +214,7 @@ def test_the_total_of_steps_is_known_and_is_no_curve_and_no_progress() -> None:
 def test_a_total_that_is_not_known_any_more_is_unknown_and_the_step_stays(odd: float | str | None) -> None:
     state = feed(HELLO, scalars([(7, 2.0)]))
     for value, total in ((400.0, 400), (odd, None)):
-        told = ScalarPoint(1, None, None, {"total_steps": value})
+        told = ScalarPoint(step=1, at=None, epoch=None, values={"total_steps": value})
         state = feed(replace(scalars([]), source="/m#total_steps", points=(told,)), state=state)
         assert (state.runs[0].total_steps, state.runs[0].step) == (total, 7)
 
@@ -222,7 +226,7 @@ def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
         monkeypatch.setattr(reduce, name, 3)
     state = feed(HELLO)
     for number in range(5):
-        points = (ScalarPoint(1, 1010.0 + number, None, {"loss": 1.0}),)
+        points = (ScalarPoint(step=1, at=1010.0 + number, epoch=None, values={"loss": 1.0}),)
         state = feed(
             replace(scalars([]), run=f"r{number}", source=f"/m{number}", points=points),
             replace(log(("x",)), path=f"/l{number}"),
@@ -232,7 +236,7 @@ def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
             now=1000.0 + number,
         )
         if number == 2:  # the first one speaks again
-            more = (ScalarPoint(2, 1100.0, None, {"loss": 1.0}),)
+            more = (ScalarPoint(step=2, at=1100.0, epoch=None, values={"loss": 1.0}),)
             state = feed(replace(scalars([]), run="r0", source="/m0", points=more), state=state)
     assert [run.name for run in state.runs] == ["r0", "r3", "r4"]
     assert [view.path for view in state.logs] == ["/l2", "/l3", "/l4"]
@@ -242,6 +246,6 @@ def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
 
 def test_a_run_has_no_curves_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SERIES", 2)
-    point = ScalarPoint(1, 1010.0, None, {"a": 1.0, "b": 2.0, "c": 3.0})
+    point = ScalarPoint(step=1, at=1010.0, epoch=None, values={"a": 1.0, "b": 2.0, "c": 3.0})
     state = feed(HELLO, replace(scalars([]), points=(point, point)))
     assert {name: len(series) for name, series in state.runs[0].series.items()} == {"a": 2, "b": 2}

@@ -19,19 +19,19 @@ def frame(source: str, start: int, inode: int = 7, name: str = "loss") -> Scalar
 
 
 def test_what_follows_on_leaves_everything() -> None:
-    assert rewound(RUN, frame("/m", 50), Cursor(7, 50)) is RUN
+    assert rewound(RUN, frame("/m", 50), Cursor(inode=7, offset=50)) is RUN
     assert rewound(RUN, frame("/m", 0), None) is RUN
-    assert rewound(RUN, frame("/d#loss", 4, inode=8), Cursor(7, 4)) is RUN  # a new segment
+    assert rewound(RUN, frame("/d#loss", 4, inode=8), Cursor(inode=7, offset=4)) is RUN  # a new segment
 
 
 def test_a_replaced_file_begins_anew() -> None:
     for new in (frame("/m", 0), frame("/m", 50, inode=8)):
-        assert rewound(RUN, new, Cursor(7, 50)).series == {}
-        assert rewound(RUN, new, Cursor(7, 50)).resumes == ()
+        assert rewound(RUN, new, Cursor(inode=7, offset=50)).series == {}
+        assert rewound(RUN, new, Cursor(inode=7, offset=50)).resumes == ()
 
 
 def test_a_found_curve_is_replaced_from_where_the_frame_starts() -> None:
-    back = rewound(RUN, frame("/d#loss", 2), Cursor(7, 4))
+    back = rewound(RUN, frame("/d#loss", 2), Cursor(inode=7, offset=4))
     assert list(back.series["loss"]) == [(1, 4.0), (2, 3.0)]
     assert list(back.series["lr"]) == [(1, 0.1)]
     assert [resume.index for resume in back.resumes] == [1]
@@ -42,7 +42,7 @@ def test_a_found_curve_is_replaced_from_where_the_frame_starts() -> None:
 
 def test_a_found_curve_is_known_by_the_name_of_its_points() -> None:
     run = RunState(name="r", series={"val_loss": Series([1, 2, 3], [3.0, 2.0, 1.0])})
-    back = rewound(run, frame("/d#eval_loss", 1, name="val_loss"), Cursor(7, 3))
+    back = rewound(run, frame("/d#eval_loss", 1, name="val_loss"), Cursor(inode=7, offset=3))
     assert {name: list(series) for name, series in back.series.items()} == {"val_loss": [(1, 3.0)]}
 
 
@@ -56,4 +56,4 @@ def test_metrics_from_another_place_begin_anew() -> None:
 
 def test_a_run_carries_how_far_its_sources_are() -> None:
     run = fold(RunState(name="r"), frame("/m", 50), 0.0, 0.0)
-    assert run.cursors == {"/m": Cursor(7, 51)}
+    assert run.cursors == {"/m": Cursor(inode=7, offset=51)}

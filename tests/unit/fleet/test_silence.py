@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from rgt_tui.fleet import silence
-from rgt_tui.fleet.silence import Silence
+from rgt_tui.fleet.silence import Keepalive
 
 
 class World:
@@ -18,7 +18,7 @@ class World:
         self.asked = 0
         self.reasons: list[str] = []
         self.news = asyncio.Event()
-        self.silence = Silence(lambda: 0.01, self._ask, self._cut)
+        self.silence = Keepalive(lambda: 0.01, self._ask, self._cut)
 
     def _ask(self) -> None:
         self.asked += 1

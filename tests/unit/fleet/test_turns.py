@@ -1,15 +1,19 @@
-"""Turns at connecting: so many at once, in order, and nobody holds one for long."""
+"""So many boxes connect at once, in order, and nobody holds one for long."""
 
 from __future__ import annotations
 
 import asyncio
 
-from rgt_tui.fleet.turns import Turns
+from rgt_tui.fleet.turns import ConnectLimit
 
 
-async def taking(turns: Turns, order: list[int], number: int) -> None:
-    await turns.take()
+async def taking(limit: ConnectLimit, order: list[int], number: int) -> None:
+    await limit.take()
     order.append(number)
+
+
+def free(limit: ConnectLimit) -> int:
+    return limit._free._value
 
 
 async def settle() -> None:
@@ -18,10 +22,10 @@ async def settle() -> None:
 
 
 async def test_so_many_at_once_and_then_in_order() -> None:
-    turns = Turns(2, hold=3600)
-    first, second = await turns.take(), await turns.take()
+    limit = ConnectLimit(2, hold=3600)
+    first, second = await limit.take(), await limit.take()
     order: list[int] = []
-    tasks = [asyncio.create_task(taking(turns, order, n)) for n in range(4)]
+    tasks = [asyncio.create_task(taking(limit, order, n)) for n in range(4)]
     await settle()
     assert order == []
     first.give()
@@ -36,45 +40,45 @@ async def test_so_many_at_once_and_then_in_order() -> None:
 
 
 async def test_one_that_hangs_holds_nobody_up() -> None:
-    turns = Turns(1, hold=0.01)
-    hanging = await turns.take()
+    limit = ConnectLimit(1, hold=0.01)
+    hanging = await limit.take()
     async with asyncio.timeout(90):
-        second = await turns.take()
+        second = await limit.take()
     hanging.give()
-    assert turns.free == 0, "what ended by itself was given back twice"
+    assert free(limit) == 0, "what ended by itself was given back twice"
     second.give()
-    assert turns.free == 1
+    assert free(limit) == 1
 
 
-async def test_a_turn_is_given_back_once() -> None:
-    turns = Turns(1, hold=3600)
-    turn = await turns.take()
-    turn.give()
-    turn.give()
-    assert turns.free == 1
+async def test_a_slot_is_given_back_once() -> None:
+    limit = ConnectLimit(1, hold=3600)
+    slot = await limit.take()
+    slot.give()
+    slot.give()
+    assert free(limit) == 1
 
 
-async def test_who_leaves_the_queue_takes_no_turn_along() -> None:
-    turns = Turns(1, hold=3600)
-    turn = await turns.take()
+async def test_who_leaves_the_queue_takes_no_slot_along() -> None:
+    limit = ConnectLimit(1, hold=3600)
+    slot = await limit.take()
     order: list[int] = []
-    leaving = asyncio.create_task(taking(turns, order, 1))
-    staying = asyncio.create_task(taking(turns, order, 2))
+    leaving = asyncio.create_task(taking(limit, order, 1))
+    staying = asyncio.create_task(taking(limit, order, 2))
     await settle()
     leaving.cancel()
-    turn.give()
+    slot.give()
     await asyncio.gather(leaving, staying, return_exceptions=True)
     assert order == [2]
 
 
-async def test_a_turn_given_to_one_who_is_just_leaving_goes_on_to_the_next() -> None:
-    turns = Turns(1, hold=3600)
-    turn = await turns.take()
+async def test_a_slot_given_to_one_who_is_just_leaving_goes_on_to_the_next() -> None:
+    limit = ConnectLimit(1, hold=3600)
+    slot = await limit.take()
     order: list[int] = []
-    leaving = asyncio.create_task(taking(turns, order, 1))
-    staying = asyncio.create_task(taking(turns, order, 2))
+    leaving = asyncio.create_task(taking(limit, order, 1))
+    staying = asyncio.create_task(taking(limit, order, 2))
     await settle()
-    turn.give()  # now it is the first one's …
+    slot.give()  # now it is the first one's …
     leaving.cancel()  # … who does not come to take it
     await asyncio.gather(leaving, staying, return_exceptions=True)
     assert order == [2]

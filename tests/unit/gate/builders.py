@@ -95,7 +95,7 @@ def box(*cells: Cell, **fields: object) -> BoxState:
         spec=BoxSpec(name="autodl-demo", host="h", provider=ProviderRef("runpod", "k3v9")),
         link=Link.LIVE,
         reason="",
-        sample=Sample(boot="b", seq=1, at=NOW, disks=(Disk("/workspace", bytes_used=38_200_000_000),)),
+        sample=Sample(boot="b", seq=1, at=NOW, disks=(Disk(mount="/workspace", bytes_used=38_200_000_000),)),
         sample_at=NOW - 1,
         queues=(QueueState(path="/root/job", at=NOW - 500, cells=cells or (cell(),), done=True),),
     )

@@ -60,14 +60,16 @@ def test_a_step_that_just_advanced_is_training_even_without_a_process() -> None:
 def test_a_busy_gpu_without_a_process_refuses_unless_replayed() -> None:
     sample = box().sample
     assert sample is not None
-    busy = replace(sample, gpus=(Gpu(0, "RTX", util=93.0),))
+    busy = replace(sample, gpus=(Gpu(index=0, name="RTX", util=93.0),))
     assert "GPU 0 93 %" in text(evidence(box(sample=busy)), "quiet")
-    assert held(evidence(box(sample=replace(sample, gpus=(Gpu(0, "RTX", util=93.0, sim=True),)))), "quiet")
+    assert held(
+        evidence(box(sample=replace(sample, gpus=(Gpu(index=0, name="RTX", util=93.0, sim=True),)))), "quiet"
+    )
 
 
 def test_a_live_runner_refuses() -> None:
     queue = QueueState(
-        "/j", at=NOW, cells=(cell(), cell("b", state="waiting")), runner_pid=7, runner_alive=True
+        path="/j", at=NOW, cells=(cell(), cell("b", state="waiting")), runner_pid=7, runner_alive=True
     )
     assert (
         text(evidence(box(queues=(queue,))), "quiet") == "the queue runner is alive (pid 7), 1 cells waiting"
@@ -81,7 +83,21 @@ def test_a_live_runner_refuses() -> None:
         ({"link": Link.UNREACHABLE, "reason": "ssh"}, "unreachable (ssh)"),
         ({"sample_at": NOW - 10.5}, "10 s old"),
         ({"sample_at": NOW + 30}, "-30 s old"),
-        ({"hello": Hello(1, "a", "b", "h", "-", 1, NOW, limited=("no processes",))}, "no processes"),
+        (
+            {
+                "hello": Hello(
+                    proto=1,
+                    agent="a",
+                    boot="b",
+                    host="h",
+                    python="-",
+                    pid=1,
+                    at=NOW,
+                    limited=("no processes",),
+                )
+            },
+            "no processes",
+        ),
     ],
 )
 def test_a_box_that_cannot_be_seen_refuses(fields: dict[str, object], why: str) -> None:
@@ -101,9 +117,9 @@ def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
 def test_an_unreadable_or_unknown_queue_holds_a_destroy() -> None:
     assert not held(evidence(box(queues=())), "queue")
     assert held(evidence(box(queues=()), Verb.PARK), "queue")
-    broken = QueueState("/j", at=NOW, error="state.json: not JSON")
+    broken = QueueState(path="/j", at=NOW, error="state.json: not JSON")
     assert not held(evidence(box(queues=(broken,))), "queue")
-    assert held(evidence(box(queues=(QueueState("/j", at=NOW),))), "queue")
+    assert held(evidence(box(queues=(QueueState(path="/j", at=NOW),))), "queue")
 
 
 @pytest.mark.parametrize(
@@ -145,7 +161,9 @@ def test_an_unknown_profile_refuses_both() -> None:
 
 
 def test_checkpoints_that_no_done_cell_accounts_for_hold_a_destroy() -> None:
-    lone = Checkpoints("own-run", NOW, (Checkpoint("/workspace/own/step-1", 1, 10, NOW),))
+    lone = Checkpoints(
+        run="own-run", at=NOW, items=(Checkpoint(path="/workspace/own/step-1", step=1, bytes=10, at=NOW),)
+    )
     found = evidence(box(checkpoints=(lone,)))
     assert text(found, "durable") == "what own-run has at /workspace/own/step-1 is erased by it"
 

@@ -31,7 +31,7 @@ from tests.unit.triage.builders import (
 PASSED, FAILED, WARN = CheckStatus.PASSED, CheckStatus.FAILED, CheckStatus.WARN
 WAITING, PERSON = CheckStatus.WAITING, CheckStatus.PERSON
 DONE = (cell("lstm-a", state="done", exit_code=0, durable="verified"), cell(state="done", durable="verified"))
-H200 = Gpu(0, "H200", util=1.0)
+H200 = Gpu(index=0, name="H200", util=1.0)
 
 
 def check(id_: str, state: BoxState, profile: str = "vastai") -> CheckResult:
@@ -57,7 +57,7 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("0.4", {}, WARN),
     ("0.4", {"sample": sample(gpus=(H200,))}, PASSED),
     ("0.4", {"sample": sample(gpus=())}, FAILED),
-    ("0.4", {"sample": sample(gpus=(Gpu(0, "H200", error="lost"),))}, FAILED),
+    ("0.4", {"sample": sample(gpus=(Gpu(index=0, name="H200", error="lost"),))}, FAILED),
     ("0.5", {}, PASSED),
     ("0.5", {"checkpoints": ()}, WAITING),
     ("0.5", {"checkpoints": (checkpoints(640, size=7_000_000_000),)}, FAILED),
@@ -68,7 +68,22 @@ CASES: list[tuple[str, dict[str, Any], CheckStatus]] = [
     ("1.1", {"link": Link.CONNECTING}, WAITING),
     ("1.2", {}, PASSED),
     ("1.2", {"hello": None}, WAITING),
-    ("1.2", {"hello": Hello(1, "0123", "boot-1", "c1", "3.8.2", 50, NOW, limited=("no logs",))}, WARN),
+    (
+        "1.2",
+        {
+            "hello": Hello(
+                proto=1,
+                agent="0123",
+                boot="boot-1",
+                host="c1",
+                python="3.8.2",
+                pid=50,
+                at=NOW,
+                limited=("no logs",),
+            )
+        },
+        WARN,
+    ),
     ("1.3", {}, PASSED),
     ("1.3", {"clock_skew": None}, WAITING),
     ("1.3", {"clock_skew": -3.0}, WARN),

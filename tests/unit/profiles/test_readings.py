@@ -42,13 +42,13 @@ def test_memory_leaves_out_what_the_kernel_gives_back() -> None:
 
 
 def test_bytes_are_counted_as_df_counts_them() -> None:
-    assert byte_pct(Disk("/", bytes_total=100, bytes_used=90, bytes_free=0)) == 100.0
-    assert byte_pct(Disk("/", bytes_total=100, bytes_used=90)) == 90.0
-    assert byte_pct(Disk("/", bytes_total=100)) is None
+    assert byte_pct(Disk(mount="/", bytes_total=100, bytes_used=90, bytes_free=0)) == 100.0
+    assert byte_pct(Disk(mount="/", bytes_total=100, bytes_used=90)) == 90.0
+    assert byte_pct(Disk(mount="/", bytes_total=100)) is None
 
 
 def test_no_fixed_number_of_inodes_is_no_share() -> None:
-    assert inode_pct(Disk("/", inodes_used=5)) is None
+    assert inode_pct(Disk(mount="/", inodes_used=5)) is None
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_no_fixed_number_of_inodes_is_no_share() -> None:
     [("/workspace/a", "/workspace"), ("/workspace", "/workspace"), ("/workspaces", "/"), ("/root", "/")],
 )
 def test_disk_of_a_path(path: str, mount: str) -> None:
-    found = disk_of((Disk("/"), Disk("/workspace")), path)
+    found = disk_of((Disk(mount="/"), Disk(mount="/workspace")), path)
     assert found is not None
     assert found.mount == mount
 
 
 def test_no_disk_above_a_path() -> None:
-    assert disk_of((Disk("/workspace"),), "/root") is None
+    assert disk_of((Disk(mount="/workspace"),), "/root") is None
 
 
 @pytest.mark.parametrize(

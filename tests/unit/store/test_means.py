@@ -18,8 +18,8 @@ replace = msgspec.structs.replace
 
 def state(at: float, util: float | None, used: int = 50) -> BoxState:
     gpu = Gpu(index=0, name="g", util=util, vram_used=25, vram_total=100)
-    disk = Disk("/data", bytes_total=100, bytes_used=used, bytes_free=100 - used)
-    sample = Sample("b", 1, at, gpus=(gpu,), mem=Memory(used=3, limit=4), disks=(disk,))
+    disk = Disk(mount="/data", bytes_total=100, bytes_used=used, bytes_free=100 - used)
+    sample = Sample(boot="b", seq=1, at=at, gpus=(gpu,), mem=Memory(used=3, limit=4), disks=(disk,))
     return BoxState(spec=BoxSpec(name="a", host="h"), sample=sample, sample_at=at)
 
 
@@ -69,7 +69,7 @@ def test_a_sample_that_cannot_be_added_up_leaves_nothing_behind() -> None:
 
 def test_a_mount_point_without_end_is_not_kept() -> None:
     means = Means()
-    disk = Disk("/" + "x" * LONGEST_MOUNT, bytes_total=100, bytes_used=50)
+    disk = Disk(mount="/" + "x" * LONGEST_MOUNT, bytes_total=100, bytes_used=50)
     one = state(0.0, 20.0)
     assert one.sample is not None
     means.take(replace(one, sample=replace(one.sample, disks=(disk, *one.sample.disks))))

@@ -69,7 +69,12 @@ def test_idle_needs_a_box_that_says_so() -> None:
     assert alive(box(), NOON) is False
     assert alive(box(link=Link.UNREACHABLE), NOON) is None
     assert alive(box(), NOON + 60) is None
-    assert alive(box(sample=Sample("b", 1, NOON, procs=(Proc(1, 0.0, "train"),))), NOON) is True
+    assert (
+        alive(
+            box(sample=Sample(boot="b", seq=1, at=NOON, procs=(Proc(pid=1, started=0.0, cmd="train"),))), NOON
+        )
+        is True
+    )
     cell = Cell(name="c", cfg="c", task="t", state="running")
     running = QueueState(path="/q", at=NOON, cells=(cell,), runner_alive=True)
     assert alive(box(queues=(running,)), NOON) is True

@@ -30,8 +30,22 @@ NOW = 1_790_000_000.0
 LOG = "/root/job/logs/lstm-b.log"
 OUT = "/workspace/runs/lstm-b"
 VIZ = InodeHog(path="/workspace/.cache/viz", inodes=3900, bytes=15_600_000)
-ROOT = Disk("/", 50_000_000_000, 16_000_000_000, 34_000_000_000, 3_000_000, 240_000)
-DATA = Disk("/workspace", 20_000_000_000, 600_000_000, 19_400_000_000, 4096, 180)
+ROOT = Disk(
+    mount="/",
+    bytes_total=50_000_000_000,
+    bytes_used=16_000_000_000,
+    bytes_free=34_000_000_000,
+    inodes_total=3_000_000,
+    inodes_used=240_000,
+)
+DATA = Disk(
+    mount="/workspace",
+    bytes_total=20_000_000_000,
+    bytes_used=600_000_000,
+    bytes_free=19_400_000_000,
+    inodes_total=4096,
+    inodes_used=180,
+)
 FULL = msgspec.structs.replace(DATA, inodes_used=4096, hogs=(VIZ,))
 
 
@@ -80,7 +94,12 @@ def run(
 
 def checkpoints(*steps: int, name: str = "lstm-b", size: int = 40_000_000) -> Checkpoints:
     items = tuple(
-        Checkpoint(f"/workspace/runs/{name}/checkpoints/step-{step:08d}", step, size, NOW - 2 * (900 - step))
+        Checkpoint(
+            path=f"/workspace/runs/{name}/checkpoints/step-{step:08d}",
+            step=step,
+            bytes=size,
+            at=NOW - 2 * (900 - step),
+        )
         for step in steps
     )
     return Checkpoints(run=name, at=NOW - 5, items=items)
@@ -91,7 +110,16 @@ def sample(*disks: Disk, **over: Any) -> Sample:
         boot="boot-1",
         seq=9,
         at=NOW,
-        gpus=(Gpu(0, "RTX 4090", util=93.0, vram_used=15_800_000_000, vram_total=24_000_000_000, sim=True),),
+        gpus=(
+            Gpu(
+                index=0,
+                name="RTX 4090",
+                util=93.0,
+                vram_used=15_800_000_000,
+                vram_total=24_000_000_000,
+                sim=True,
+            ),
+        ),
         mem=Memory(cgroup=2, used=12_000_000_000, cache=4_000_000_000, limit=32_000_000_000, oom_kills=0),
         cpu=Cpu(quota=8.0),
         disks=disks or (ROOT, DATA),
@@ -113,7 +141,16 @@ def box(**over: Any) -> BoxState:
         link=Link.LIVE,
         reason="connected",
         since=NOW - 900,
-        hello=Hello(1, "0123abcd9999", "boot-1", "c1", "3.11.2", 50, NOW - 900, gpu_source="sim"),
+        hello=Hello(
+            proto=1,
+            agent="0123abcd9999",
+            boot="boot-1",
+            host="c1",
+            python="3.11.2",
+            pid=50,
+            at=NOW - 900,
+            gpu_source="sim",
+        ),
         sample=sample(),
         sample_at=NOW - 0.5,
         clock_skew=0.02,

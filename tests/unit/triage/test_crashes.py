@@ -132,13 +132,13 @@ def test_a_copy_that_failed() -> None:
 
 
 def test_a_lost_card() -> None:
-    gpu = Gpu(1, "A100", error="GPU is lost. Reboot the system to recover this GPU")
+    gpu = Gpu(index=1, name="A100", error="GPU is lost. Reboot the system to recover this GPU")
     found = diagnose(box(sample=sample(gpus=(gpu,))), NOW, ())
     assert [(f.gotcha, f.resource) for f in found] == [("U22", "GPU 1")]
 
 
 def test_a_gpu_that_is_merely_unreadable_is_no_diagnosis() -> None:
-    assert ids(box(sample=sample(gpus=(Gpu(0, "A100", error="not supported"),)))) == []
+    assert ids(box(sample=sample(gpus=(Gpu(index=0, name="A100", error="not supported"),)))) == []
 
 
 def test_since_is_kept_and_new_ones_are_dated_now() -> None:

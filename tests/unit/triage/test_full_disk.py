@@ -259,7 +259,7 @@ def test_reading_findings_go_with_a_margin() -> None:
     ],
 )
 def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
-    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path, 3900, 1),))
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
     found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
     assert not [fix.command for fix in found.fixes if fix.command and fix.command.startswith("rm")]
 
@@ -267,7 +267,7 @@ def test_nothing_is_offered_for_removal_that_may_be_needed(path: str) -> None:
 @pytest.mark.parametrize("name", ["it's", "a b", "$(reboot)", "`x`", "-rf", "ä"])
 def test_a_path_is_one_word_of_the_command(name: str) -> None:
     path = f"/workspace/.cache/{name}"
-    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path, 3900, 1),))
+    disk = msgspec.structs.replace(FULL, hogs=(InodeHog(path=path, inodes=3900, bytes=1),))
     cure = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ())).fixes[-1]
     assert cure.command is not None
     assert shlex.split(cure.command) == ["rm", "-rf", "--", path]
@@ -297,7 +297,7 @@ def test_no_command_names_what_cannot_be_shown_to_the_byte(kind: str, name: str)
         if kind == "mount"
         else (f"/workspace/.cache/{name}", "/workspace")
     )
-    disk = msgspec.structs.replace(FULL, mount=mount, hogs=(InodeHog(hog, 3900, 1),))
+    disk = msgspec.structs.replace(FULL, mount=mount, hogs=(InodeHog(path=hog, inodes=3900, bytes=1),))
     for short in (disk, msgspec.structs.replace(disk, inodes_used=1, bytes_used=disk.bytes_total)):
         for found in diagnose(sick(disk=short), NOW, ()):
             commands = [fix.command for fix in found.fixes if fix.command]
@@ -307,7 +307,9 @@ def test_no_command_names_what_cannot_be_shown_to_the_byte(kind: str, name: str)
 
 
 def test_a_directory_whose_name_cannot_be_shown_is_looked_at_by_the_one_above_it() -> None:
-    disk = msgspec.structs.replace(FULL, hogs=(InodeHog("/workspace/.cache/vi\u200bz", 3900, 1),))
+    disk = msgspec.structs.replace(
+        FULL, hogs=(InodeHog(path="/workspace/.cache/vi\u200bz", inodes=3900, bytes=1),)
+    )
     found = only(diagnose(sick(ERROR, SAID, disk=disk), NOW, ()))
     assert [fix.command for fix in found.fixes] == [
         "df -i -- '/workspace'",
