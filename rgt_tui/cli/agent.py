@@ -32,7 +32,7 @@ def add_agent(subparsers: Subparsers) -> None:
 
 def run_agent(arguments: argparse.Namespace) -> int:
     """Write the zipapp; the same source gives the same bytes."""
-    from rgt_tui.ssh.deploy import build_agent
+    from rgt_tui.ssh.bundle import build_agent
 
     bundle = build_agent()
     try:

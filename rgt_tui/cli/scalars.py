@@ -29,7 +29,7 @@ def run_scalars(arguments: argparse.Namespace) -> int:
     """Run the agent's code in a process of its own and return its exit code."""
     import subprocess
 
-    from rgt_tui.ssh.deploy import remote_root
+    from rgt_tui.ssh.bundle import remote_root
 
     try:
         root = remote_root()

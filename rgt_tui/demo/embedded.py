@@ -24,7 +24,7 @@ from rgt_tui.demo.sandbox.tree import TRACES
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.ssh.deploy import trainer_root
+from rgt_tui.ssh.bundle import trainer_root
 
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""

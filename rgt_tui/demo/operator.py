@@ -15,8 +15,9 @@ import asyncssh
 from rgt_tui.demo.plan import DemoBox
 from rgt_tui.demo.sandbox.tree import CODE
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import AgentBundle, deploy
+from rgt_tui.ssh.deploy import deploy
 
 COMMAND_SECONDS = 60
 NICE = 15

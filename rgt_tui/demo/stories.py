@@ -15,7 +15,7 @@ from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ssh.deploy import AgentBundle, build_agent
+from rgt_tui.ssh.bundle import AgentBundle, build_agent
 from rgt_tui.ssh.errors import BoxError
 
 log = logging.getLogger("rgt.demo")

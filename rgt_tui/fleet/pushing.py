@@ -7,7 +7,8 @@ import asyncio
 from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.deploy import Pushed, build_trainer, push
+from rgt_tui.ssh.bundle import build_trainer
+from rgt_tui.ssh.deploy import Pushed, push
 from rgt_tui.ssh.errors import Unreachable
 
 

@@ -25,8 +25,8 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Control, Frame, Sample
 from rgt_tui.model.question import Ask
 from rgt_tui.profiles.readings import stale_after
+from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.channel import Channel, Watching, watch
-from rgt_tui.ssh.deploy import AgentBundle
 from rgt_tui.ssh.errors import BoxError
 from rgt_tui.ssh.host_keys import Policy
 from rgt_tui.ssh.person import Answers

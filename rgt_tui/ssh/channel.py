@@ -19,7 +19,8 @@ from rgt_tui.model.protocol import (
     LogLines,
     WatchConfig,
 )
-from rgt_tui.ssh.deploy import AgentBundle, deploy
+from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
 from rgt_tui.ssh.sh_probe import Probe, open_probe

@@ -19,7 +19,11 @@ _BEGINS = b'{"'
 
 
 def record(line: bytes) -> bytes:
-    """Return the JSON object at the end of a line; empty where there is none."""
+    """Return the JSON object at the end of a line; empty where there is none.
+
+    What a login shell's start-up files print stands in front of what every command prints, often in its first line:
+    a ``.bashrc`` that sets the title of the terminal, whether there is one or not, is enough.
+    """
     at = line.find(_BEGINS)
     return line[at:] if at >= 0 else b""
 

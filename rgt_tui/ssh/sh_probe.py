@@ -1,4 +1,9 @@
-"""Boxes that cannot run the agent: a script in a POSIX shell, over a command's pipes or typed into a terminal."""
+"""Boxes that cannot run the agent: a script in a POSIX shell, over a command's pipes or typed into a terminal.
+
+The script is not given on a command line: a login shell of another kind would have to quote it, and a terminal
+cuts long lines. One line starts ``sh``, silences the terminal's echo and takes the script line by line, with a
+checksum, since one that arrives garbled must not be run; then the script reads what we write.
+"""
 
 from __future__ import annotations
 

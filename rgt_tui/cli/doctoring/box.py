@@ -18,8 +18,9 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Sample
 from rgt_tui.profiles import load_profile
+from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import Elsewhere, connect, hops
-from rgt_tui.ssh.deploy import Deployed, build_agent, deploy
+from rgt_tui.ssh.deploy import Deployed, deploy
 from rgt_tui.ssh.errors import (
     AuthFailed,
     BoxError,

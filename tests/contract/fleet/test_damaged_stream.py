@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.ssh import remote_command
+from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import build_agent, deploy
+from rgt_tui.ssh.deploy import deploy
 from tests.contract.fleet.test_sessions import running
 from tests.contract.ssh.servers import spec_of, sshd
 

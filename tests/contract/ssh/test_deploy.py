@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from rgt_tui.model.plain import clean
+from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import build_agent, deploy
+from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import DeployFailed, NoPython
 from tests.contract.ssh.conftest import RealSshd
 

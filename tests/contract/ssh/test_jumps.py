@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect, where
-from rgt_tui.ssh.deploy import build_agent, deploy
+from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.errors import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.proxy import ENDING
 from tests.contract.ssh.conftest import keygen

@@ -19,10 +19,11 @@ from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import WatchConfig
+from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.cat import cat
 from rgt_tui.ssh.channel import watch
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed, build_agent
+from rgt_tui.ssh.deploy import Deployed
 from rgt_tui.ssh.errors import NoCommands, Unreachable
 from rgt_tui.ssh.remote_command import run
 from rgt_tui.ssh.sh_probe import open_shell

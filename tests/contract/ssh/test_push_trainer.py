@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from rgt_tui.ssh.bundle import build_trainer, remote_root
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Pushed, best_python, build_trainer, push, remote_root, version_of
+from rgt_tui.ssh.deploy import Pushed, best_python, push, version_of
 from rgt_tui.ssh.errors import DeployFailed
 from tests.contract.ssh.conftest import RealSshd
 

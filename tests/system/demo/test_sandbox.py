@@ -19,7 +19,7 @@ from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
 from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
-from rgt_tui.ssh.deploy import remote_root
+from rgt_tui.ssh.bundle import remote_root
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
 RUNPOD = next(box for box in BOXES if box.name == "runpod-demo")
@@ -140,7 +140,7 @@ async def test_nothing_is_left_after_the_end() -> None:
 
 KILLED = """
 import asyncio, sys
-from rgt_tui.ssh.deploy import remote_root
+from rgt_tui.ssh.bundle import remote_root
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
