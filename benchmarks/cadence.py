@@ -18,9 +18,8 @@ from benchmarks.report import Row, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
-from rgt_train.cadence import CEILING_S, FLOOR_S, Cadence, Failures, daly
-from rgt_train.ledger import Past
-from rgt_train.prior import PRIORS
+from rgt_train.cadence import CEILING_S, FLOOR_S, PRIORS, Cadence, Failures, daly
+from rgt_train.tracking.run_log import Past
 
 NAME = "cadence"
 HOUR = 3600.0

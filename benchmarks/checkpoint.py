@@ -144,7 +144,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
     import torch
 
     sys.path.insert(0, str(ROOT / "remote"))
-    from rgt_train import digest, manifest
+    from rgt_train.checkpoint import manifest
 
     state = {f"weight{n}": torch.rand(1_000_000) for n in range(megabytes // 4)}
     plain = folder / "plain.pt"
@@ -153,7 +153,7 @@ def verifying(megabytes: int, times: int, folder: Path) -> list[Row]:
     ours.mkdir()
     shutil.copy(plain, ours / "model")
     with (ours / "model").open("rb") as file:
-        facts = {"model": digest.facts(memoryview(file.read()))}
+        facts = {"model": manifest.facts(memoryview(file.read()))}
     (ours / "manifest.json").write_bytes(manifest.encode(1, facts, {}))
     loading = median_of(lambda: torch.load(plain, weights_only=True), times)
     checking = median_of(lambda: manifest.verify(ours), times)

@@ -8,18 +8,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rgt_train.data.sampler import sample_seed
     from rgt_train.options import Options
-    from rgt_train.parallel.choose import distributed
+    from rgt_train.ranks.choose import distributed, of_accelerate, of_deepspeed
+    from rgt_train.rollback import until_done
     from rgt_train.run import Run
-    from rgt_train.sampler import sample_seed
 
-__all__ = ["Options", "Run", "distributed", "sample_seed"]
+__all__ = ["Options", "Run", "distributed", "of_accelerate", "of_deepspeed", "sample_seed", "until_done"]
 
 _HOMES = {
     "Options": "rgt_train.options",
     "Run": "rgt_train.run",
-    "distributed": "rgt_train.parallel.choose",
-    "sample_seed": "rgt_train.sampler",
+    "distributed": "rgt_train.ranks.choose",
+    "of_accelerate": "rgt_train.ranks.choose",
+    "of_deepspeed": "rgt_train.ranks.choose",
+    "sample_seed": "rgt_train.data.sampler",
+    "until_done": "rgt_train.rollback",
 }
 
 

@@ -10,12 +10,9 @@ from typing import Dict, List, Optional, Sequence
 
 from rgt_train import exits
 from rgt_train.config.fields import TASKS, Field
-from rgt_train.config.merge import merge
-from rgt_train.config.reader import SHIPPED
-from rgt_train.logs.sinks import check_names
-from rgt_train.ranks import RanksError
-from rgt_train.report import say
-from rgt_train.signals import StopRequest
+from rgt_train.config.merge import SHIPPED, merge
+from rgt_train.exits import RanksError, StopRequest
+from rgt_train.tracking.report import check_names, say
 
 _FLAGS = {
     "task": f"what to train: {', '.join(TASKS)}, or module:Class of your own",

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Callable, Dict, Optional
 
-from rgt_train import exits, resume
-from rgt_train.mirror.client import Mirror
-from rgt_train.parallel.crew import Crew
+from rgt_train import exits
+from rgt_train.checkpoint import resume
+from rgt_train.checkpoint.mirror import Mirror
+from rgt_train.exits import StopRequest
 from rgt_train.progress import Progress
-from rgt_train.report import Report
-from rgt_train.signals import StopRequest
+from rgt_train.ranks.coordinator import Crew
+from rgt_train.tracking.report import Report
 
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""

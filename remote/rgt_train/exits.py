@@ -1,10 +1,16 @@
-"""Exit codes of a training process, the words a queue runner acts on (see docs/jobs.md)."""
+"""How a training process ends: exit codes, errors that are shown as one line, and requests to stop."""
 
 from __future__ import annotations
 
 import functools
+import os
+import signal
 import sys
-from typing import Any, Callable, TypeVar
+import threading
+import weakref
+from contextlib import suppress
+from types import FrameType
+from typing import Any, Callable, Dict, Optional, Sequence, TypeVar
 
 Work = TypeVar("Work", bound=Callable[..., Any])
 
@@ -43,6 +49,10 @@ class UsageError(Exception):
     """A mistake of the person who launched it: shown as one line without a traceback, exit code 2."""
 
 
+class RanksError(RuntimeError):
+    """The ranks have lost each other, or are no longer in step; the message names which."""
+
+
 class NotStarted(UsageError, SystemExit):
     """A `UsageError` that ends the process with code 2 where nobody catches it: a person's own loop needs no handling.
 
@@ -74,3 +84,133 @@ def starts(work: Work) -> Work:
 
     found: Any = started
     return found  # type: ignore[no-any-return]
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+_END = b"\0"
+
+
+class StopRequest:
+    """Turns SIGTERM, SIGUSR1 and SIGINT into a flag, and lets a wait end the moment one arrives.
+
+    A handler never saves anything by itself: it would run in the middle of an optimizer step. A thread hears of a
+    signal at once, also while a long operation keeps the interpreter from calling the handler. A second SIGINT is a
+    person who does not want to wait: it raises `KeyboardInterrupt`. Outside the main thread, where Python allows no
+    handlers, the flag stays down and nothing else changes.
+
+    Signals often go to a whole process group, loader workers included. A worker lets SIGINT and SIGUSR1 pass: its
+    trainer ends it after the step. It dies of SIGTERM (torch's own handler sees to that); then torch would raise an
+    error in the middle of the trainer's step, which is kept from doing so: the step ends, with the batch it has.
+
+    Attributes:
+        name: The signal that asked for the end.
+        tell: Called with its name the moment it arrives, by a thread; None tells nobody.
+    """
+
+    def __init__(self, signals: Sequence[signal.Signals] = STOP_SIGNALS) -> None:
+        self.name: Optional[str] = None
+        self.tell: Optional[Callable[[str], None]] = None
+        self._signals = {int(number) for number in signals}
+        self._interrupted = False
+        self._came = threading.Event()
+        self._old: Dict[int, Any] = {}
+        self._pid = os.getpid()
+        self._thread: Optional[threading.Thread] = None
+        if threading.current_thread() is threading.main_thread():
+            self._read, self._write = os.pipe()
+            os.set_blocking(self._write, False)
+            self._old_wakeup = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+            for number in signals:
+                self._old[number] = signal.signal(number, self._note)
+            self._thread = threading.Thread(target=self._listen, name="rgt-signals", daemon=True)
+            self._thread.start()
+            _part_in_children(self)
+
+    @property
+    def requested(self) -> bool:
+        """Whether a signal asked for the end."""
+        return self.name is not None
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep up to `seconds`; True at once if a request is there or arrives."""
+        if not self.requested and seconds > 0:
+            self._came.wait(seconds)
+        return self.requested
+
+    def close(self) -> None:
+        """Put the former handlers back."""
+        if self._thread is None or os.getpid() != self._pid:
+            return
+        signal.set_wakeup_fd(self._old_wakeup)
+        for number, handler in self._old.items():
+            signal.signal(number, handler)
+        self._old.clear()
+        os.write(self._write, _END)
+        self._thread.join()
+        self._thread = None
+        for fd in (self._read, self._write):
+            os.close(fd)
+
+    def _listen(self) -> None:
+        """Hear of signals; the interpreter writes their numbers into the pipe from wherever it is."""
+        while True:
+            for number in os.read(self._read, 512):
+                if number == _END[0]:
+                    return
+                if number in self._signals and not self._came.is_set():
+                    name = signal.Signals(number).name
+                    self.name = self.name or name
+                    self._came.set()  # not by the handler: it may interrupt the very wait for this
+                    if self.tell is not None:
+                        with suppress(Exception):
+                            self.tell(name)
+
+    def _note(self, number: int, frame: Optional[FrameType]) -> None:
+        if os.getpid() != self._pid:
+            if number == signal.SIGTERM or os.getppid() != self._pid or not _is_loader_worker():
+                signal.signal(
+                    number, signal.SIG_DFL
+                )  # a forked child inherited this handler: let it die as asked
+                os.kill(os.getpid(), number)
+            return
+        if number == signal.SIGINT and self._interrupted:
+            raise KeyboardInterrupt
+        self._interrupted = self._interrupted or number == signal.SIGINT
+        self.name = signal.Signals(number).name
+        self._calm()
+
+    def _calm(self) -> None:
+        """Let no dead loader worker raise an error in the middle of a step: the signal that killed it came to us too.
+
+        A batch that it owes is missed by the loader itself, at the next fetch.
+        """
+        raising = signal.getsignal(signal.SIGCHLD)
+        if callable(raising) and str(getattr(raising, "__module__", "")).startswith("torch.utils.data"):
+            self._old[signal.SIGCHLD] = raising
+
+            def calmed(number: int, frame: Optional[FrameType]) -> None:
+                with suppress(RuntimeError):
+                    raising(number, frame)
+
+            signal.signal(signal.SIGCHLD, calmed)
+
+
+def _is_loader_worker() -> bool:
+    data: Any = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
+def _part_in_children(stop: StopRequest) -> None:
+    """Keep a forked child from writing its signals into the pipe of its trainer."""
+    reference: "weakref.ref[StopRequest]" = weakref.ref(stop)
+
+    def after_fork() -> None:
+        held: Optional[StopRequest] = reference()
+        if held is not None and held._thread is not None:
+            with suppress(ValueError):
+                signal.set_wakeup_fd(-1)
+            for fd in (held._read, held._write):
+                os.close(fd)
+            held._thread = None
+
+    os.register_at_fork(after_in_child=after_fork)

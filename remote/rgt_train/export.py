@@ -8,10 +8,11 @@ import os
 import sys
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from rgt_train import exits, reading
-from rgt_train.manifest import Damaged
-from rgt_train.report import say
-from rgt_train.resume import result_path
+from rgt_train import exits
+from rgt_train.checkpoint import diskio
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.resume import result_path
+from rgt_train.tracking.report import say
 
 
 def parser() -> argparse.ArgumentParser:
@@ -60,7 +61,7 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
         Unreadable: The newest checkpoint cannot be read; an older one must not be taken for it.
         OSError: The file could not be written; one that was there is untouched.
     """
-    from rgt_train import safetensors
+    from rgt_train.checkpoint import safetensors
 
     if not os.path.isdir(out):
         raise exits.UsageError(f"{out} is no run directory")
@@ -87,14 +88,14 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
 
 
 def _newest(out: str, best: bool) -> Tuple[str, Any]:
-    from rgt_train.loaded import Loaded
-    from rgt_train.store import Store
+    from rgt_train.checkpoint.safetensors import Loaded
+    from rgt_train.checkpoint.store import Store
 
     store = Store(out, 0)
     places = [store.best] if best else [path for _, path in reversed(store.places())] + [store.best]
     complaints: List[str] = []
     for path in places:
-        if not reading.is_dir(path):
+        if not diskio.is_dir(path):
             continue
         try:
             return path, Loaded(path)
@@ -110,16 +111,16 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
 
     A module's extra state may be anything.
     """
-    from rgt_train import averages
-    from rgt_train.collected import MODEL_FILE, TRAINER_FILE
+    from rgt_train.checkpoint import matching
+    from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE
 
     document: Mapping[str, Any] = loaded.document
-    names = [] if raw else averages.parts(document["objects"])
+    names = [] if raw else matching.parts(document["objects"])
     if document.get("layout") == "sharded":
-        from rgt_train.parallel import whole
+        from rgt_train.ranks import dcp_reader
 
-        found = whole.weights(loaded.directory, document)
-        states = whole.objects(loaded.directory, document, names)
+        found = dcp_reader.weights(loaded.directory, document)
+        states = dcp_reader.objects(loaded.directory, document, names)
     else:
         found = {name: loaded.value(encoded, MODEL_FILE) for name, encoded in document["models"].items()}
         states = {name: loaded.value(document["objects"][name], TRAINER_FILE) for name in names}
@@ -127,7 +128,7 @@ def _weights(loaded: Any, raw: bool) -> Tuple[Dict[str, Any], str, List[str]]:
     others = sorted(set(_flat(found)) - set(_flat(models)))
     if not states:
         return _flat(models), "weights", others
-    averaged, kind = averages.replaced(models, states)
+    averaged, kind = matching.replaced(models, states)
     return _flat(averaged), kind, others
 
 

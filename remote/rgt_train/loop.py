@@ -1,26 +1,208 @@
-"""The reference loop: what a person's own loop looks like around a `Run`."""
+"""The reference loop: what a person's own loop looks like around a `Run`.
+
+The weights stay in 32 bits, and so do their gradients. Sums over ranks are made in 32 bits, too.
+"""
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import sys
-from typing import Any, Callable, Dict, List, Optional
+from collections import OrderedDict
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
-from rgt_train import exits, rng, tasks
+from rgt_train import exits, tasks
 from rgt_train.config.merge import Config
+from rgt_train.data import rng
+from rgt_train.exits import StopRequest, UsageError
 from rgt_train.options import Options
-from rgt_train.ranks import Alone, Ranks
-from rgt_train.report import say
+from rgt_train.ranks.launch import Alone, Ranks
 from rgt_train.rollback import Rollback
 from rgt_train.run import Run
-from rgt_train.signals import StopRequest
-from rgt_train.tasks.adamw import AdamW
 from rgt_train.tasks.base import Task, ema_decay_of, per_sample_of, scores_of, unit_of
-from rgt_train.tasks.ema import Ema
-from rgt_train.tasks.precision import Precision
+from rgt_train.tracking.report import say
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_LEAST_SCALE = 1.0
+"""A scale at which an infinite gradient is no matter of the scale any more."""
+
+
+class Precision:
+    """How the losses of a run are computed.
+
+    Args:
+        name: ``fp32``, ``bf16`` or ``fp16``.
+        device: Where.
+        sharded: Whether the model is held in parts by several ranks.
+
+    Attributes:
+        dtype: What autocast computes in; None for 32 bits.
+        scaler: Multiplies the losses of float16; part of the state of a run. None for the others.
+
+    Raises:
+        UsageError: float16 with a sharded model, whose ranks would each have a scale of their own.
+    """
+
+    def __init__(self, name: str, device: torch.device, *, sharded: bool) -> None:
+        if name == "fp16" and sharded:
+            raise UsageError("precision is fp16: a sharded model needs bf16, which has no scale to keep")
+        self.dtype: Optional[torch.dtype] = _DTYPES.get(name)
+        self._device = device.type
+        self.scaler: Any = torch.amp.GradScaler(device.type) if name == "fp16" else None
+
+    def autocast(self) -> "AbstractContextManager[Any]":
+        """Compute with these bits inside the block; outside of it, for a backward pass, they are remembered."""
+        return nullcontext() if self.dtype is None else torch.autocast(self._device, dtype=self.dtype)
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """Return what the backward pass begins with."""
+        return loss if self.scaler is None else self.scaler.scale(loss)
+
+    def unscale(self, optimizer: Any) -> None:
+        """Bring the gradients back to their own size, once a step, before they are looked at."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+
+    def overflowed(self, norm: float) -> bool:
+        """Say whether gradients of this `norm` are infinite for the scale alone: normal now and then, no bad step."""
+        return self.scaler is not None and not math.isfinite(norm) and self.scaler.get_scale() > _LEAST_SCALE
+
+    def step(self, optimizer: Any, lr: float) -> None:
+        """Take the step, unless a gradient is infinite."""
+        if self.scaler is None:
+            optimizer.step(lr)
+        else:
+            self.scaler.step(optimizer, lr)
+
+    def update(self) -> None:
+        """Move the scale; once a step, whether it was taken or not."""
+        if self.scaler is not None:
+            self.scaler.update()
+
+
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), the formulas of `torch.optim.AdamW`.
+
+    Args:
+        parameters: What to train; sizes and order must be the same at a resume.
+        weight_decay: Share of a weight that a step of learning rate 1 would take away.
+        betas: Decay of the first and the second moment.
+        eps: Added to the root of the second moment.
+    """
+
+    def __init__(
+        self,
+        parameters: Iterable[torch.nn.Parameter],
+        weight_decay: float = 0.01,
+        betas: "tuple[float, float]" = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        self.parameters: List[torch.nn.Parameter] = list(parameters)
+        self.param_groups = [{"params": self.parameters}]
+        self._decay, self._betas, self._eps = weight_decay, betas, eps
+        self._steps = 0
+        self._before: "OrderedDict[int, Callable[..., Any]]" = OrderedDict()
+        self._first = [torch.zeros_like(p) for p in self.parameters]
+        self._second = [torch.zeros_like(p) for p in self.parameters]
+        self.state = dict(zip(self.parameters, zip(self._first, self._second)))  # noqa: B905  made together
+
+    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Call `hook` with the optimizer before every `step`; the handle's ``remove`` takes it away."""
+        handle = RemovableHandle(self._before)
+        self._before[handle.id] = hook
+        return handle
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self, lr: float) -> None:
+        """Apply the gradients with learning rate `lr`; parameters without one are left alone."""
+        for hook in list(self._before.values()):
+            hook(self)
+        self._steps += 1
+        b1, b2 = self._betas
+        size, root = lr / (1 - b1**self._steps), (1 - b2**self._steps) ** 0.5
+        # No strict zip: Python 3.9 has none, and the three lists are made together.
+        for parameter, first, second in zip(self.parameters, self._first, self._second):  # noqa: B905
+            if parameter.grad is None:
+                continue
+            parameter.mul_(1 - lr * self._decay)
+            first.lerp_(parameter.grad, 1 - b1)
+            second.mul_(b2).addcmul_(parameter.grad, parameter.grad, value=1 - b2)
+            parameter.addcdiv_(first, second.sqrt().div_(root).add_(self._eps), value=-size)
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the moments and the number of steps."""
+        return {"steps": self._steps, "first": self._first, "second": self._second}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            ValueError: It belongs to parameters of other number or shape.
+        """
+        for mine, saved in ((self._first, state_dict["first"]), (self._second, state_dict["second"])):
+            if [t.shape for t in mine] != [t.shape for t in saved]:
+                raise ValueError("the moments have other shapes than the parameters")
+            for target, source in zip(mine, saved):  # noqa: B905  equal by the line above
+                target.copy_(source)
+        self._steps = int(state_dict["steps"])
+
+
+class Ema:
+    """An exponential moving average of the weights and buffers of a model, as a model of its own.
+
+    The average warms up: after n updates its decay is at most (1 + n) / (10 + n), so that a short run is not judged by
+    its initial weights. It is never swapped into the model that trains: a save may be reading that one.
+
+    Args:
+        model: The model that is trained.
+        decay: Share of the average that stays in an update.
+
+    Attributes:
+        module: The model with the averaged weights, in evaluation mode.
+        counted: Whether all its changes are counted by torch, so that a save may copy it while the training goes on.
+    """
+
+    counted = True
+
+    def __init__(self, model: torch.nn.Module, decay: float) -> None:
+        self._model, self._decay, self._updates = model, decay, 0
+        self.module = copy.deepcopy(model).eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Take in the weights after an optimizer step."""
+        self._updates += 1
+        decay = min(self._decay, (1 + self._updates) / (10 + self._updates))
+        averages = self.module.state_dict()
+        for name, tensor in self._model.state_dict().items():
+            average = averages[name]
+            if average.is_floating_point():
+                average.lerp_(tensor, 1 - decay)
+            else:
+                average.copy_(tensor)  # counters, such as batch norm's
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the average and the number of updates."""
+        return {"updates": self._updates, "average": self.module.state_dict()}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            RuntimeError: It belongs to a model with other weights.
+        """
+        self.module.load_state_dict(state_dict["average"])
+        self._updates = int(state_dict["updates"])
 
 
 class Setup:
@@ -51,12 +233,12 @@ class Setup:
         self._ranks: Ranks = ranks or Alone()
         self.model = self._whole
         if kind != "none":
-            from rgt_train.parallel import wrapping
+            from rgt_train.ranks import choose
 
             if self._sharded and decay > 0:
                 raise exits.UsageError(f"parallel is {kind}: averaged weights are not sharded, set ema to 0")
             assert ranks is not None, "asked above"
-            self.model = wrapping.wrap(self._whole, kind, ranks, self.precision.dtype)
+            self.model = choose.wrap(self._whole, kind, ranks, self.precision.dtype)
         self.optimizer = self._optimizer(config.float("weight_decay"))
         self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
@@ -65,7 +247,7 @@ class Setup:
     def _optimizer(self, decay: float) -> Any:
         if not self._sharded:
             return AdamW(self._whole.parameters(), decay)
-        from rgt_train.parallel.wrapping import ShardedAdamW
+        from rgt_train.ranks.choose import ShardedAdamW
 
         return ShardedAdamW(self.model.parameters(), weight_decay=decay)
 
@@ -89,7 +271,7 @@ class Setup:
         """Return the norm of all gradients, of their own size from here on; once a step."""
         self.precision.unscale(self.optimizer)
         if self._sharded:
-            from rgt_train.parallel.wrapping import norm_of
+            from rgt_train.ranks.choose import norm_of
 
             return norm_of(self.model)
         norms = [torch.linalg.vector_norm(p.grad) for p in self.model.parameters() if p.grad is not None]
@@ -201,9 +383,9 @@ def _join(config: Config) -> Optional[Ranks]:
     """Return the ranks of a launch of several; None alone, which imports nothing for it."""
     if config.str("parallel") == "none" and os.environ.get("WORLD_SIZE", "") in ("", "1"):
         return None
-    from rgt_train.parallel import wrapping
+    from rgt_train.ranks import choose
 
-    return wrapping.join(config.str("parallel"))
+    return choose.join(config.str("parallel"))
 
 
 def _silent(line: str) -> None:

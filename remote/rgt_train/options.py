@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Tuple
 
+from rgt_train.exits import UsageError
+
 
 @dataclass(frozen=True)
 class Options:
@@ -61,3 +63,21 @@ class Options:
     stall_exit: int = 0
     desync_every: int = 1
     override: Tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """See that the numbers are in their range.
+
+        Raises:
+            UsageError: One is not.
+        """
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+                raise UsageError(f"Options({name}={value!r}): it must be a number, at least {least}")
+
+
+_LEAST = {
+    "save_every": 0, "keep": 1, "keep_hours": 0, "max_unsaved": 0, "hold_limit_s": 0, "log_every": 0, "pace_s": 0,
+    "max_bad_steps": 1, "spike_factor": 0, "spike_window": 1, "stall_factor": 0, "stall_floor_s": 0, "desync_every": 0,
+}  # fmt: skip
+"""The least values of the options that are numbers."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from rgt_train.exits import UsageError
 
@@ -78,3 +78,14 @@ def is_better(value: float, best: Optional[float], mode: str) -> bool:
     if best is None:
         return not math.isnan(value)
     return value < best if mode == "min" else value > best
+
+
+def is_left_out(step: int, ranges: Sequence[Sequence[int]]) -> bool:
+    """Say whether optimizer step `step` (from 1) is in one of the `ranges`, first and last of each included."""
+    return any(first <= step <= last for first, last in ranges)
+
+
+def merged(*lists: Sequence[Sequence[int]]) -> List[List[int]]:
+    """Return the ranges of all `lists` once, ascending."""
+    every: List[Tuple[int, int]] = sorted({(int(a), int(b)) for ranges in lists for a, b in ranges})
+    return [[first, last] for first, last in every]

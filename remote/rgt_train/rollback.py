@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Callable, List, Sequence, Tuple, TypeVar
 
 from rgt_train import exits
-from rgt_train.durable import StrPath, fsync_dir, remove, replace_file
-from rgt_train.report import say
+from rgt_train.checkpoint.diskio import StrPath, fsync_dir, remove, replace_file
+from rgt_train.tracking.report import say
 
 NAME = "left-out.json"
 

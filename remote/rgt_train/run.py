@@ -10,51 +10,44 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 
 import torch
 
-from rgt_train import exits, prior, ranks, record, resume, rng, rollback
-from rgt_train.assembling import (
-    MakePersister,
+from rgt_train import cadence as prior
+from rgt_train import exits, rollback
+from rgt_train.boundary import Standing
+from rgt_train.cadence import Cadence, Failures, Number, Pace, number
+from rgt_train.checkpoint import resume
+from rgt_train.checkpoint.async_saver import BACKGROUND, ArenaPersister, Persister
+from rgt_train.checkpoint.diskio import StrPath, make_dirs
+from rgt_train.checkpoint.lock import RunLock
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror import Mirror
+from rgt_train.checkpoint.receipt import Hyperparameters
+from rgt_train.checkpoint.saver import Limits, Saver
+from rgt_train.checkpoint.state import (
     Parts,
-    arena_persister,
+    Restored,
+    RunState,
     check,
     counted,
-    in_background,
     named,
     own_state,
 )
-from rgt_train.cadence import Cadence, Failures
-from rgt_train.culprit import culprit
-from rgt_train.data.course import Course, Part, steps_of
-from rgt_train.data.own_order import Order, lengths, order_of
-from rgt_train.data.seeded import Seeded
-from rgt_train.data.stream import Stream
-from rgt_train.durable import StrPath, make_dirs
+from rgt_train.checkpoint.store import Checkpoint, Policy, Store
+from rgt_train.data import rng
+from rgt_train.data.position import Course, Part, Stream, steps_of
+from rgt_train.data.rng import evaluation
+from rgt_train.data.sampler import BatchPlan, Order, SampleIndex, Seeded, lengths, mix, order_of, sample_seed
 from rgt_train.ending import Ending
-from rgt_train.guard import Guard, Rules, merged
-from rgt_train.hyperparameters import Hyperparameters
-from rgt_train.ledger import Ledger
-from rgt_train.lock import RunLock
-from rgt_train.logs.sinks import Launch, open_sinks
-from rgt_train.manifest import Damaged
-from rgt_train.mirror.client import Mirror
-from rgt_train.modes import evaluation
+from rgt_train.exits import StopRequest
+from rgt_train.guards import Guard, Rules, StallRules, Telltale, Watchdog, culprit
 from rgt_train.options import Options
-from rgt_train.pace import Number, Pace, number
-from rgt_train.parallel import choose
-from rgt_train.parallel.crew import Crew
-from rgt_train.parallel.following import NoLedger, NoLock, NoReport, NoSaver
-from rgt_train.parallel.replicated import Checks
-from rgt_train.persister import Persister
-from rgt_train.progress import Progress, is_better
-from rgt_train.ranks import Ranks
-from rgt_train.report import Report, last_seen, say
-from rgt_train.retention import Policy
-from rgt_train.sampler import BatchPlan, SampleIndex, mix, sample_seed
-from rgt_train.saver import Limits, Saver
-from rgt_train.signals import StopRequest
-from rgt_train.standing import Standing
-from rgt_train.state import Restored, RunState
-from rgt_train.store import Checkpoint, Store
-from rgt_train.watchdog import StallRules, Telltale, Watchdog
+from rgt_train.progress import Progress, is_better, merged
+from rgt_train.ranks import choose, launch
+from rgt_train.ranks.coordinator import Crew, NoLedger, NoLock, NoReport, NoSaver
+from rgt_train.ranks.launch import Ranks
+from rgt_train.ranks.replicated import Checks
+from rgt_train.tracking import run_log
+from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say
+from rgt_train.tracking.run_log import Ledger
 
 BEST_METRIC = "val_loss"
 
@@ -99,7 +92,6 @@ class Run:
         stop: Signals, where they were caught already.
         ranks: The processes of the run, as `rgt_train.distributed` returns them; None finds out: those of torchrun,
             else this one alone.
-        persister: Makes what puts the state onto the disk; None for the one of a state that one process holds.
 
     Raises:
         NotStarted: Another trainer runs in `out`, it cannot be used, or its checkpoint belongs to something else. It is
@@ -131,15 +123,11 @@ class Run:
         overrides: Optional[Mapping[str, Any]] = None,
         stop: Optional[StopRequest] = None,
         ranks: Optional[Ranks] = None,
-        persister: Optional[MakePersister] = None,
     ) -> None:
         self.out = os.path.abspath(out)
         self.options = options or Options()
-        check(
-            model,
-            {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema},
-            self.options,
-        )
+        check(model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema})
+        self.options.check()
         streamed = Stream(stream) if stream is not None else None
         if stream is not None:
             steps_per_epoch = steps_per_epoch or steps_of(stream, accumulate)
@@ -157,7 +145,6 @@ class Run:
         )
         self._ranks: Ranks = choose.ranks_of(ranks)
         self._crew = Crew(self._ranks)
-        self._make_persister: MakePersister = persister or arena_persister
         parts = {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}
         others = named({**parts, "extra": own_state(extra), "stream": streamed})
         self._optimizers = named({"optimizer": optimizer})
@@ -342,9 +329,9 @@ class Run:
         self.progress.loss = self._ranks.mean([shown])[0]
         self._pace.end_of_step(self.progress, plain)
         self._watchdog.beat()
-        stop = ranks.STOP if self._stop.requested else 0
+        stop = launch.STOP if self._stop.requested else 0
         agreed = self._ranks.agree(stop | self._saver.wishes(self.progress.step))
-        if not agreed & ranks.STOP:
+        if not agreed & launch.STOP:
             self._boundary(self.progress.step, agreed)
             self._pace.begin_step()
         self._course.pass_over(self._report)
@@ -353,7 +340,7 @@ class Run:
             self._mirror.poll()
         self._obey(agreed)
         if self._ranks.world == 1:
-            self._obey(ranks.STOP if self._stop.requested else 0)  # one that came while holding
+            self._obey(launch.STOP if self._stop.requested else 0)  # one that came while holding
 
     def check(self) -> None:
         """Stop here if a signal asked for it; for long stretches without a `step`, such as a validation.
@@ -367,9 +354,9 @@ class Run:
         if self.progress.micro and not self._midway:
             return
         self._persister.before_change()  # what was copied is known to be good: it need not wait for the next step
-        stop = ranks.STOP if self._stop.requested else 0
-        agreed = self._ranks.agree(stop | (ranks.MIDSTEP if self._standing.touched else 0))
-        if not agreed & ranks.MIDSTEP:
+        stop = launch.STOP if self._stop.requested else 0
+        agreed = self._ranks.agree(stop | (launch.MIDSTEP if self._standing.touched else 0))
+        if not agreed & launch.MIDSTEP:
             self._obey(agreed)
 
     def finish(self) -> None:
@@ -437,7 +424,7 @@ class Run:
         For data of a person's own that do not split evenly. The whole block counts as one step of the run: call `step`
         once behind it, on every rank. Optimizers, schedulers and averages are the same on all ranks afterwards.
         """
-        from rgt_train.parallel.uneven import joined
+        from rgt_train.ranks.torch_ranks import joined
 
         self._course.asked = True  # its data are a person's own
 
@@ -543,9 +530,7 @@ class Run:
         """Go on, on a rank that is not the writer, from where the writer has found."""
         self._ledger, self._saver = NoLedger(told["attempt"]), NoSaver()
         self.progress.load(told["progress"])
-        self._pace = Pace(
-            self._report, self._stop, Cadence(1, Failures(1.0)), self.options, self.sampler, self.epochs_total
-        )
+        self._pace = self._clock(Cadence(1, Failures(1.0)))
 
     def _stand_ready(self) -> None:
         """Do what every rank does when the state is there."""
@@ -573,11 +558,12 @@ class Run:
         self._crew.asked = lambda: self._stop.requested
 
     def _persisting(self, store: Store) -> Persister:
-        o = self.options
+        background = self.options.background and os.environ.get(BACKGROUND) != "0"
         return choose.persister(
             self._models, store, self._ranks, self._crew, self._state,
-            Checks(self._ranks, o.desync_every, self._report.say),
-            lambda: self._make_persister(store, self._lock, o), background=in_background(o),
+            Checks(self._ranks, self.options.desync_every, self._report.say),
+            lambda: ArenaPersister(store, [self._lock.fd], self._lock.note_helper, background=background),
+            background=background,
         )  # fmt: skip
 
     def _take(self) -> None:
@@ -636,14 +622,18 @@ class Run:
         resume.announce(self._report, self._ledger, p, loaded, restored, logged, self.total_steps)
         resume.mend_best(store, p, self._report)
         cadence = Cadence(o.save_every, self._ledger.past.expect(assumed, self._ranks.nodes))
-        self._pace = Pace(self._report, self._stop, cadence, o, self.sampler, self.epochs_total)
+        self._pace = self._clock(cadence)
         self._report.add(
             open_sinks(o.loggers, Launch(self.out, p.step, self._settings, o.project), self._report.say)
         )
-        record.keep(
-            self.out, self._report.say, sampler=self.sampler, world=self._ranks.world,
-            attempt=self._ledger.attempt, step=p.step, settings=self._settings, overrides=self._overrides,
+        launched = run_log.facts(
+            seed=self.sampler.seed, batch=self.sampler.batch_size, accumulate=self.sampler.accumulate,
+            world=self._ranks.world, attempt=self._ledger.attempt, step=p.step, settings=self._settings,
+            overrides=self._overrides,
         )  # fmt: skip
+        complaint = run_log.write(self.out, launched)
+        if complaint:
+            self._report.say(complaint)
         self._saver = Saver(
             self._persister, self._state, store, self._about, self._report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
@@ -652,7 +642,6 @@ class Run:
         self._saver.on_saved = self._saved
         if self._mirror is not None:
             self._mirror.offer_all(loaded)
-        self._pace.saving = lambda: self._saver.busy
         self._stop.tell = lambda name: self._report.say(f"{name}: stopping as soon as the step is over")
         self._ledger.start(p.step, self._ranks.nodes, o.log_every)
         if not self._lock.exclusive:
@@ -660,6 +649,10 @@ class Run:
                 f"warning: {self.out} is on a file system without locks; never start a second trainer here"
             )
         return {"attempt": self._ledger.attempt, "progress": p.state()}
+
+    def _clock(self, cadence: Cadence) -> Pace:
+        sizes = self.sampler.batch_size * self.sampler.accumulate, self.sampler.steps_per_epoch
+        return Pace(self._report, self._stop, cadence, self.options, *sizes, lambda: self._saver.busy)
 
     def _begin_batches(self) -> None:
         """Put random state and gradients back; again, where a batch was only looked at since and nothing made of it."""
@@ -673,7 +666,7 @@ class Run:
 
     def _boundary(self, step: int, agreed: int) -> None:
         """Let the writer save, if any of this needs the other ranks or there are none."""
-        if self._ranks.world == 1 or agreed & (ranks.SAVE | ranks.HOLD):
+        if self._ranks.world == 1 or agreed & (launch.SAVE | launch.HOLD):
             self._crew.do(lambda: self._saver.boundary(step, agreed))
         elif self._ranks.is_writer:
             self._saver.prepare()
@@ -684,7 +677,7 @@ class Run:
             self._mirror.offer(saved)
 
     def _obey(self, agreed: int) -> None:
-        if agreed & ranks.STOP:
+        if agreed & launch.STOP:
             raise exits.Stop(exits.PREEMPTED, str(self._stop.name or "a signal to another rank"))
 
     def _is_over(self) -> bool:

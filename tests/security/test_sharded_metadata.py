@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_train.checkpoint.manifest import Damaged, Foreign
 from rgt_train.exits import UsageError
-from rgt_train.manifest import Damaged, Foreign
-from rgt_train.parallel import safe_reader
+from rgt_train.ranks import dcp_reader
 from torch.distributed.checkpoint import filesystem, metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
 ENUM = ("torch.distributed.checkpoint.metadata", "_MEM_FORMAT_ENCODING")
-NAMES = [*safe_reader.STANDS_FOR, ("torch", "float32")]
+NAMES = [*dcp_reader.STANDS_FOR, ("torch", "float32")]
 
 
 def text(value: str) -> bytes:
@@ -58,7 +58,7 @@ def test_metadata_that_wants_more_than_records_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(Foreign, match=r"asks for (posix|os)\.system"):
-        safe_reader.parse(pickle.dumps(Bomb()))
+        dcp_reader.parse(pickle.dumps(Bomb()))
     assert not (tmp_path / "exploded").exists()
 
 
@@ -67,8 +67,8 @@ def everything() -> dict[str, dict[str, Any]]:
     theirs = [getattr(metadata, name, None) for _, name in NAMES] + [filesystem._StorageInfo]
     found: list[Any] = [
         *theirs,
-        *safe_reader.STANDS_FOR.values(),
-        safe_reader._Record,
+        *dcp_reader.STANDS_FOR.values(),
+        dcp_reader._Record,
         torch.serialization._get_layout,
     ]
     return {repr(one): dict(vars(one)) for one in found if hasattr(one, "__dict__")}
@@ -84,7 +84,7 @@ def test_no_class_can_be_changed(name: tuple[str, str], where: str) -> None:
     if where == "slots":
         state = pickle.NONE + state + pickle.TUPLE2
     with pytest.raises((Damaged, Foreign)):
-        safe_reader.parse(built(named(*name), state))
+        dcp_reader.parse(built(named(*name), state))
     assert everything() == before
 
 
@@ -102,18 +102,18 @@ def test_no_class_can_be_changed(name: tuple[str, str], where: str) -> None:
 def test_attributes_are_never_taken(owner: tuple[str, str], name: str) -> None:
     """Python 3.11.2 asks for ``getattr``; what it stands for here takes nothing from anything."""
     data = called(named("builtins", "getattr"), named(*owner), text(name))
-    found = safe_reader._Unpickler(io.BytesIO(data)).load()
-    assert type(found) is safe_reader._Attribute
+    found = dcp_reader._Unpickler(io.BytesIO(data)).load()
+    assert type(found) is dcp_reader._Attribute
     with pytest.raises(Damaged):
-        safe_reader.parse(data)
+        dcp_reader.parse(data)
 
 
 def test_nothing_of_builtins_but_getattr_and_that_not_itself() -> None:
-    names = [name for name in dir(builtins) if ("builtins", name) in safe_reader.STANDS_FOR]
+    names = [name for name in dir(builtins) if ("builtins", name) in dcp_reader.STANDS_FOR]
     assert names == ["getattr"]
-    assert getattr not in safe_reader.STANDS_FOR.values()
-    for made in safe_reader.STANDS_FOR.values():
-        assert made in (dict, torch.Size) or type(made) is safe_reader._Seal, made
+    assert getattr not in dcp_reader.STANDS_FOR.values()
+    for made in dcp_reader.STANDS_FOR.values():
+        assert made in (dict, torch.Size) or type(made) is dcp_reader._Seal, made
 
 
 @pytest.fixture
@@ -130,20 +130,20 @@ def only(values: Any) -> Any:
 def test_tensors_are_read_from_verified_files_alone(theirs: Any, name: str) -> None:
     only(theirs.storage_data).relative_path = name
     with pytest.raises(Damaged, match="file name"):
-        safe_reader.parse(pickle.dumps(theirs))
+        dcp_reader.parse(pickle.dumps(theirs))
 
 
 def test_no_transformation_of_the_bytes(theirs: Any) -> None:
     only(theirs.storage_data).transform_descriptors = ["zstd"]
     with pytest.raises(Damaged, match="transformation"):
-        safe_reader.parse(pickle.dumps(theirs))
+        dcp_reader.parse(pickle.dumps(theirs))
 
 
 @pytest.mark.parametrize("size", [torch.Size([-1]), [3], (3,), "3", None])
 def test_sizes_are_sizes(theirs: Any, size: Any) -> None:
     only(theirs.state_dict_metadata).size = size
     with pytest.raises(Damaged, match=r"holds a (Size|list|tuple|str|NoneType)"):
-        safe_reader.parse(pickle.dumps(theirs))
+        dcp_reader.parse(pickle.dumps(theirs))
 
 
 @pytest.mark.parametrize("change", ["state_dict_metadata", "storage_data", "planner_data"])
@@ -152,10 +152,10 @@ def test_fields_of_another_kind_are_damage(theirs: Any, change: str, value: Any)
     setattr(theirs, change, value)
     data = pickle.dumps(theirs)
     if change == "planner_data":
-        assert safe_reader.parse(data).planner_data is None, "nothing that a load needs"
+        assert dcp_reader.parse(data).planner_data is None, "nothing that a load needs"
         return
     with pytest.raises(Damaged):
-        safe_reader.parse(data)
+        dcp_reader.parse(data)
 
 
 def test_an_unknown_class_is_no_damage(theirs: Any, tmp_path: Path) -> None:
@@ -165,4 +165,4 @@ def test_an_unknown_class_is_no_damage(theirs: Any, tmp_path: Path) -> None:
     with pytest.raises(
         UsageError, match=r"/\.metadata asks for builtins\.Exception.*It is intact: finish the run with"
     ):
-        safe_reader.SafeReader(tmp_path).read_metadata()
+        dcp_reader.SafeReader(tmp_path).read_metadata()

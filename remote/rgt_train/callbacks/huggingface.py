@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, plain
-from rgt_train.durable import StrPath
+from rgt_train.checkpoint.diskio import StrPath
 
 
 class RgtCallback(TrainerCallback):  # type: ignore[misc]  # an untyped base

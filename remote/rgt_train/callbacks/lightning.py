@@ -15,7 +15,7 @@ except ImportError:  # the same library under its older name
 from rgt_train import exits
 from rgt_train.callbacks.proven import newest_good
 from rgt_train.callbacks.recorder import Recorder, describe, plain
-from rgt_train.durable import StrPath
+from rgt_train.checkpoint.diskio import StrPath
 
 
 class RgtLightningCallback(Callback):  # type: ignore[misc]  # an untyped base

@@ -11,18 +11,15 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import quote, unquote
 
-from rgt_train import digest, exits, manifest
-from rgt_train.durable import StrPath, fsync_dir, make_dirs, remove, replace_file
-from rgt_train.manifest import Damaged
-from rgt_train.mirror import owner
-from rgt_train.mirror.bringing import bring_logs
-from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import MANIFEST, Place, fetch, steps
-from rgt_train.mirror.worker import manifest_of
-from rgt_train.reading import Unreadable
-from rgt_train.report import say
+from rgt_train import exits
+from rgt_train.checkpoint import manifest, mirror_worker
+from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, make_dirs, remove, replace_file
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror_places import MANIFEST, Place, fetch, open_place, steps
+from rgt_train.checkpoint.mirror_worker import bring_logs, manifest_of
+from rgt_train.tracking.report import say
 
-FOLDER = owner.PROVEN
+FOLDER = mirror_worker.PROVEN
 """Where the checksums are, in the run directory: the checkpoints themselves stay as their trainer wrote them."""
 _PLAIN = " =+,@"
 """Characters that stay as they are in the name of a file in a mirror."""
@@ -139,7 +136,7 @@ def _newer(
     """Fetch what the mirror has and `out` lacks; return the newest of both."""
     try:
         place = open_place(mirror)
-        holder = owner.check(place, os.fspath(out), os.urandom(8).hex(), held=False)
+        holder = mirror_worker.check(place, os.fspath(out), os.urandom(8).hex(), held=False)
         for item in reversed(steps(place.names())):
             if found is not None and item.step <= found[0]:
                 break
@@ -158,7 +155,7 @@ def _newer(
             say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
         if holder is not None:
             with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
-                owner.take(place, os.fspath(out), holder)
+                mirror_worker.take(place, os.fspath(out), holder)
     except OSError as error:
         if found is None:
             raise exits.UsageError(
@@ -268,9 +265,9 @@ def _complaint(path: str, files: Mapping[str, Any]) -> str:
     return ""
 
 
-def _facts(file: str, chunk: int = digest.CHUNK) -> Dict[str, Any]:
+def _facts(file: str, chunk: int = manifest.CHUNK) -> Dict[str, Any]:
     size = os.path.getsize(file)
-    sums = [digest.crc32_in(file, begin, min(chunk, size - begin))[0] for begin in range(0, size, chunk)]
+    sums = [manifest.crc32_in(file, begin, min(chunk, size - begin))[0] for begin in range(0, size, chunk)]
     return {"size": size, "crc32": sums, "chunk": chunk}
 
 

@@ -9,15 +9,13 @@ import sys
 import time
 from typing import Any, Dict, Mapping, Optional
 
-from rgt_train import record
 from rgt_train.callbacks.proven import attempts, prove
-from rgt_train.durable import StrPath
-from rgt_train.exits import UsageError
-from rgt_train.mirror.client import Mirror
-from rgt_train.report import Report, last_seen, say
-from rgt_train.retention import Policy
-from rgt_train.signals import StopRequest
-from rgt_train.store import Store
+from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.checkpoint.mirror import Mirror
+from rgt_train.checkpoint.store import Policy, Store
+from rgt_train.exits import StopRequest, UsageError
+from rgt_train.tracking import run_log
+from rgt_train.tracking.report import Report, last_seen, say
 
 NAMES = {"learning_rate": "lr", "eval_loss": "val_loss", "train_loss_step": "loss"}
 """Their names of numbers → ours."""
@@ -36,7 +34,7 @@ class Recorder:
         out: The run directory; created if missing.
         step: The step that the other trainer goes on from.
         total_steps: Its last step.
-        facts: Keyword arguments of `rgt_train.record.facts` beside attempt and step.
+        facts: Keyword arguments of `rgt_train.tracking.run_log.facts` beside attempt and step.
         mirror: Where a second copy of each checkpoint goes: an absolute path or an fsspec URL; empty for none.
         keep: How many checkpoints stay there, beside the best.
 
@@ -64,14 +62,14 @@ class Recorder:
         self._last, self._total, self._process = step, total_steps, os.getpid()
         atexit.register(self.left)
         self.stop: Optional[StopRequest] = None
-        attempt = max(record.attempts(self.out), attempts(self.out)) + 1
+        attempt = max(run_log.attempts(self.out), attempts(self.out)) + 1
         self._attempt, self._mirrored = attempt, -1
         self._best: Dict[str, int] = {}
         self._mirror: Optional[Mirror] = None
         if mirror:
             store = Store(self.out, attempt, Policy(keep))
             self._mirror = Mirror(mirror, store, self._report, lambda pid: None)
-        complaint = record.write(self.out, record.facts(**facts, attempt=attempt, step=step))
+        complaint = run_log.write(self.out, run_log.facts(**facts, attempt=attempt, step=step))
         if complaint:
             say(f"rgt: {complaint}")
         if logged is None and step == 0:

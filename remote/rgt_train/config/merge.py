@@ -1,15 +1,189 @@
-"""Defaults, config files and command line become one set of values; the later of these wins."""
+"""Defaults, config files and command line become one set of values; the later of these wins.
+
+What this reader accepts, every YAML reader understands the same way. What it does not accept (anchors, block text,
+flow mappings, deeper nesting, duplicates, tabs) it refuses with file and line instead of guessing.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
-from typing import Callable, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+import pkgutil
+import re
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from rgt_train.checkpoint.diskio import StrPath
 from rgt_train.config.fields import TASKS, Field, Value, fields_of
-from rgt_train.config.reader import Scalar, read
-from rgt_train.durable import StrPath
 from rgt_train.exits import UsageError
+
+SHIPPED = ("dev", "prod")
+"""Configs that come with the trainer, by name."""
+
+_KEY = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)\s*:(?:\s+(.*))?\Z")
+_ITEM = re.compile(r"-\s+(.+)\Z")
+_QUOTED = re.compile(r"""(?:"((?:[^"\\]|\\.)*)"|'((?:[^']|'')*)')\s*(?:#.*)?\Z""")
+_LIST = re.compile(r"\[(.*)\]\s*(?:#.*)?\Z")
+_ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A value as it stands in the file.
+
+    Attributes:
+        text: Its characters, without quotes and comments; those of a list joined by commas.
+        quoted: Whether it had quotes: then it is text, whatever it looks like.
+        where: ``file:line``, for messages.
+        section: The heading it stands under; empty at the top level.
+        items: Whether it is a list.
+    """
+
+    text: str
+    quoted: bool
+    where: str
+    section: str = ""
+    items: bool = False
+
+
+def read(path: StrPath) -> Dict[str, Scalar]:
+    """Return the keys and values of the file at `path`, or of a shipped config, in its order.
+
+    Raises:
+        UsageError: It cannot be read, or something in it is not understood; names file and line.
+    """
+    if str(path) in SHIPPED:
+        data = pkgutil.get_data(__package__, f"{path}.yaml")  # works inside a zipapp, too
+        assert data is not None
+        return parse(data.decode(), f"{path}.yaml (shipped)")
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        hint = f" (shipped are {' and '.join(SHIPPED)})" if isinstance(error, FileNotFoundError) else ""
+        raise UsageError(f"cannot read the config {path}: {error}{hint}") from error
+    return parse(text, str(path))
+
+
+@dataclass(frozen=True)
+class _Line:
+    indent: int
+    text: str
+    where: str
+
+
+def parse(text: str, name: str) -> Dict[str, Scalar]:
+    """Return the keys and values of `text`; `name` is for messages.
+
+    Raises:
+        UsageError: Something in it is not understood; names file and line.
+    """
+    found: Dict[str, Scalar] = {}
+    section, inner = "", 0
+    lines = _lines(text, name)
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        match = _KEY.match(line.text)
+        if line.indent and section:
+            inner = inner or line.indent
+        if not match or line.indent not in (0, inner if section else 0):
+            raise UsageError(f"{line.where}: expected 'key: value', found {line.text[:60]!r}")
+        if not line.indent:
+            section, inner = "", 0
+        key, rest = match.group(1), _strip(match.group(2) or "")
+        if rest:
+            _add(found, key, _scalar(rest, line.where, section))
+            continue
+        items, at = _items(lines, at, line.indent)
+        if items is not None:
+            _add(found, key, Scalar(",".join(items), False, line.where, section, items=True))
+        elif not section and at < len(lines) and lines[at].indent > line.indent:
+            section = key
+        else:
+            _add(found, key, Scalar("", False, line.where, section))
+    return found
+
+
+def _lines(text: str, name: str) -> List[_Line]:
+    lines: List[_Line] = []
+    for number, raw in enumerate(text.splitlines(), start=1):
+        body = raw.strip()
+        if not body or body.startswith("#") or (body == "---" and not lines):
+            continue
+        margin = raw[: len(raw) - len(raw.lstrip())]
+        if margin.strip(" "):
+            raise UsageError(f"{name}:{number}: a line is indented by something other than spaces")
+        lines.append(_Line(len(margin), body, f"{name}:{number}"))
+    return lines
+
+
+def _items(lines: List[_Line], at: int, indent: int) -> Tuple[Optional[List[str]], int]:
+    """Return the block list that begins at line `at`, below a key indented by `indent`; None where there is none."""
+    items: List[str] = []
+    while at < len(lines) and lines[at].indent >= indent:
+        match = _ITEM.match(lines[at].text)
+        if not match:
+            break
+        items.append(_item(_strip(match.group(1)), lines[at].where))
+        at += 1
+    return (items or None), at
+
+
+def _add(found: Dict[str, Scalar], key: str, scalar: Scalar) -> None:
+    if key in found:
+        raise UsageError(f"{scalar.where}: {key!r} is given twice, first at {found[key].where}")
+    found[key] = scalar
+
+
+def _strip(text: str) -> str:
+    """Return `text` without a comment that is all there is."""
+    return "" if text.startswith("#") else text.strip()
+
+
+def _scalar(text: str, where: str, section: str) -> Scalar:
+    if text[:1] in ("'", '"'):
+        return Scalar(_unquoted(text, where), True, where, section)
+    match = _LIST.match(text)
+    if match:
+        inside = match.group(1).strip()
+        items = [_item(item.strip(), where) for item in inside.split(",")] if inside else []
+        return Scalar(",".join(items), False, where, section, items=True)
+    text = re.split(r"\s#", text, maxsplit=1)[0].strip()
+    if (
+        text[:1] in tuple("[]{}&*!|>%@`,?")
+        or text.startswith(("- ", ": "))
+        or ": " in text
+        or text.endswith(":")
+    ):
+        raise UsageError(
+            f"{where}: only plain values and lists of them are read here, not {text[:60]!r} (quote it if it is text)"
+        )
+    return Scalar(text, False, where, section)
+
+
+def _item(text: str, where: str) -> str:
+    scalar = _scalar(text, where, "")
+    if scalar.items or not scalar.text or "," in scalar.text:
+        raise UsageError(f"{where}: {text[:60]!r} cannot be an item of a list here")
+    return scalar.text
+
+
+def _unquoted(text: str, where: str) -> str:
+    match = _QUOTED.match(text)
+    if not match:
+        raise UsageError(f"{where}: the quotes of {text[:60]!r} do not match")
+    if match.group(1) is None:
+        return match.group(2).replace("''", "'")
+    return re.sub(r"\\(.)", lambda m: _escape(m.group(1), where), match.group(1))
+
+
+def _escape(letter: str, where: str) -> str:
+    if letter not in _ESCAPES:
+        raise UsageError(f"{where}: the escape \\{letter} is not read here; single quotes take text as it is")
+    return _ESCAPES[letter]
+
 
 Key = str
 Names = Tuple[str, ...]

@@ -1,3 +1,3 @@
-"""Data whose position and randomness survive a kill: seeded samples, streams with a position."""
+"""Data whose order, position and randomness survive a kill."""
 
 from __future__ import annotations

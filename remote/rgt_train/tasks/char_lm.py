@@ -1,21 +1,282 @@
-"""A small causal transformer on documents of a built-in grammar: the language-model task."""
+"""A small causal transformer on documents of a built-in grammar: the language-model task.
+
+A row holds pieces of documents. Each piece is a *segment* of its own: its positions begin at 0, and attention and
+labels stay inside it. What fills up a row is padding: an id that no text has, in no segment, with no label.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Callable, Dict, Iterator, List, Tuple
+import random
+from dataclasses import dataclass
+from typing import Callable, Dict, Iterator, List, Sequence, Tuple, cast
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from rgt_train.config.merge import Config
+from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
-from rgt_train.sampler import mix
 from rgt_train.tasks.base import Scored
-from rgt_train.tasks.grammar import ALPHABET, documents
-from rgt_train.tasks.rows import IGNORE, Rows, lay_out, strided
-from rgt_train.tasks.transformer import CharTransformer
+
+ALPHABET = "\n .,abcdefghijklmnopqrstuvwxyz"
+"""The characters; the first one ends a document."""
+
+_RULES: Dict[str, Tuple[str, ...]] = {
+    "S": ("N V N P.", "P, N V N.", "N V N that V N.", "N V N and N V N."),
+    "N": ("the A B", "a A B", "the B", "every B", "the A B of the B"),
+    "A": ("old", "quiet", "green", "broken", "heavy", "early", "little", "narrow", "bright", "hungry"),
+    "B": ("river", "engine", "garden", "letter", "winter", "captain", "bridge", "lantern", "market", "fox"),
+    "V": ("sees", "follows", "carries", "forgets", "paints", "hears", "leaves", "finds"),
+    "P": ("near N", "before N", "under N", "without N", "after a long day"),
+}
+
+
+def documents(characters: int, seed: int) -> List[str]:
+    """Return documents of one or two sentences with at least `characters` characters in all."""
+    draw = random.Random(seed)  # its own generator: the global one belongs to the training
+    found: List[str] = []
+    size = 0
+    while size < characters:
+        document = _expand("S", draw)
+        if draw.random() < 0.3:
+            document += " " + _expand("S", draw)
+        found.append(document)
+        size += len(document) + 1
+    return found
+
+
+def _expand(symbol: str, draw: random.Random) -> str:
+    # random() is stable over Python versions by its documentation; choice() is not.
+    options = _RULES[symbol]
+    rule = options[int(draw.random() * len(options))]
+    return "".join(_expand(c, draw) if c in _RULES else c for c in rule)
+
+
+IGNORE = -100
+"""The label of a position that is not scored; `torch.nn.functional.cross_entropy` leaves it out by default."""
+NO_SEGMENT = -1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows, each tensor (rows, length), int64.
+
+    Attributes:
+        tokens: Inputs.
+        labels: What follows each input within its document, or `IGNORE`.
+        positions: Place within the segment, from 0.
+        segments: Number of the segment within the row, from 0, or `NO_SEGMENT` in padding.
+    """
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+    positions: torch.Tensor
+    segments: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def at(self, indices: Sequence[int]) -> "Rows":
+        """Return the rows `indices`."""
+        chosen = torch.as_tensor(indices, dtype=torch.int64)
+        return Rows(self.tokens[chosen], self.labels[chosen], self.positions[chosen], self.segments[chosen])
+
+    def to(self, device: torch.device) -> "Rows":
+        """Return the rows on `device`."""
+        return Rows(*(t.to(device) for t in (self.tokens, self.labels, self.positions, self.segments)))
+
+    @property
+    def scored(self) -> int:
+        """How many positions have a label."""
+        return int((self.labels != IGNORE).sum())
+
+
+def lay_out(
+    documents: Sequence[Sequence[int]],
+    length: int,
+    end: int,
+    pad: int,
+    *,
+    pack: bool,
+    prompts: Sequence[int] = (),
+) -> Rows:
+    """Return `documents` as rows of `length`, padded on the right.
+
+    Args:
+        documents: Token ids of each, without begin or end.
+        length: Length of a row; longer documents are cut into several pieces.
+        end: The id that begins and ends a document.
+        pad: The id of padding; no document may have it.
+        pack: Whether documents share rows: each row is filled to its end, and a document is cut there, to go on in
+            the next row as a segment of its own. Else each document begins a row of its own.
+        prompts: How many tokens at the start of each document are given rather than learned; none by default.
+
+    Raises:
+        ValueError: A document holds the padding id, or `prompts` has another length than `documents`.
+    """
+    if prompts and len(prompts) != len(documents):
+        raise ValueError(f"{len(documents)} documents have {len(prompts)} prompts")
+    rows: List[_Row] = []
+    for number, document in enumerate(documents):
+        if pad in document:
+            raise ValueError(f"document {number} holds the padding id {pad}")
+        given = prompts[number] if prompts else 0
+        whole = [end, *document, end]
+        start, last = 0, len(whole) - 1
+        while start < last:
+            if not (pack and rows and rows[-1].room):
+                rows.append(_Row(length, pad))
+            stop = min(start + rows[-1].room, last)
+            hidden = max(0, min(given, stop) - start)
+            rows[-1].add(whole[start:stop], [IGNORE] * hidden + whole[start + 1 + hidden : stop + 1])
+            start = stop
+    return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+
+
+class _Row:
+    def __init__(self, length: int, pad: int) -> None:
+        self.columns = [[pad] * length, [IGNORE] * length, [0] * length, [NO_SEGMENT] * length]
+        self._used = self._segments = 0
+
+    @property
+    def room(self) -> int:
+        """How many tokens still fit."""
+        return len(self.columns[0]) - self._used
+
+    def add(self, tokens: List[int], labels: List[int]) -> None:
+        """Put a piece, not longer than `room`, behind what is there."""
+        size, at = len(tokens), self._used
+        pieces = (tokens, labels, list(range(size)), [self._segments] * size)
+        for column, piece in zip(self.columns, pieces):  # noqa: B905  Python 3.8
+            column[at : at + size] = piece
+        self._used, self._segments = at + size, self._segments + 1
+
+
+def strided(tokens: Sequence[int], length: int, stride: int, pad: int) -> Rows:
+    """Return one long text as overlapping windows in which every token but the first is scored exactly once.
+
+    Args:
+        tokens: The text.
+        length: Length of a window.
+        stride: How far the next window lies; the rest of it is context that is not scored again.
+        pad: The id of padding, for the last window.
+    """
+    rows: List[_Row] = []
+    scored = 0
+    for start in range(0, max(1, len(tokens) - 1), stride):
+        piece = list(tokens[start : min(start + length, len(tokens) - 1)])
+        labels = list(tokens[start + 1 : start + 1 + len(piece)])
+        old = max(0, scored - start)
+        row = _Row(length, pad)
+        row.add(piece, [IGNORE] * old + labels[old:])
+        rows.append(row)
+        scored = start + len(piece)
+        if scored >= len(tokens) - 1:
+            break
+    return Rows(*(torch.tensor([row.columns[kind] for row in rows]) for kind in range(4)))
+
+
+def allowed(segments: torch.Tensor) -> torch.Tensor:
+    """Return which position may attend to which, (rows, 1, length, length): earlier ones of the same segment.
+
+    Padding may attend to padding, so that no row of the softmax is empty.
+    """
+    length = segments.shape[1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+    same = segments.unsqueeze(2) == segments.unsqueeze(1)
+    return (same & causal).unsqueeze(1)
+
+
+class Block(nn.Module):
+    """One pre-norm transformer block.
+
+    Args:
+        width: Channels.
+        heads: Attention heads.
+        dropout: Dropout probability.
+    """
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """Map (batch, time, width) to the same shape; `mask` says who may attend to whom."""
+        b, t, c = x.shape
+        q, k, v = self.qkv(self.norm1(x)).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        x = x + self.drop(self.out(mixed.transpose(1, 2).reshape(b, t, c)))
+        return cast(torch.Tensor, x + self.drop(self.mlp(self.norm2(x))))
+
+
+class CharTransformer(nn.Module):
+    """Predicts the next character.
+
+    Args:
+        vocabulary: Number of ids, padding included.
+        width: Channels.
+        layers: Blocks.
+        heads: Attention heads.
+        context: Longest segment, in characters.
+        dropout: Dropout probability.
+    """
+
+    def __init__(
+        self, vocabulary: int, width: int, layers: int, heads: int, context: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.context = context
+        self.token, self.place = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary)
+        nn.init.normal_(self.token.weight, std=0.02)
+        nn.init.normal_(self.place.weight, std=0.02)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, segments: torch.Tensor) -> torch.Tensor:
+        """Map ids (batch, time) to logits (batch, time, vocabulary); see `rgt_train.tasks.char_lm`."""
+        x = self.token(tokens) + self.place(positions)
+        mask = allowed(segments)
+        for block in self.blocks:
+            x = block(x, mask)
+        return cast(torch.Tensor, self.head(self.norm(x)))
+
+
+@torch.no_grad()
+def generate(
+    model: CharTransformer, prompts: Sequence[Sequence[int]], length: int, pad: int
+) -> List[List[int]]:
+    """Continue each of `prompts` by `length` ids, always the most likely one; gives the same as one at a time.
+
+    Prompts are padded on the left here, so that all of them end at the position that is continued.
+
+    Raises:
+        ValueError: Prompt and continuation are longer than the context that the model was trained with.
+    """
+    longest = max(len(prompt) for prompt in prompts)
+    if longest + length > model.context + 1:
+        raise ValueError(
+            f"{longest} ids and {length} more need a context of {longest + length - 1}, "
+            f"the model was trained with {model.context}: positions beyond it mean nothing to it"
+        )
+    if not all(prompts):
+        raise ValueError("a prompt is empty: begin it with the id that begins a document")
+    device = model.token.weight.device
+    rows = torch.tensor([[pad] * (longest - len(p)) + list(p) for p in prompts], device=device)
+    start = torch.tensor([[longest - len(p)] for p in prompts], device=device)
+    for _ in range(length):
+        places = torch.arange(rows.shape[1], device=device) - start
+        segments = torch.where(places < 0, NO_SEGMENT, 0)
+        logits = model(rows, places.clamp(min=0), segments)[:, -1]
+        logits[:, pad] = -torch.inf
+        rows = torch.cat([rows, logits.argmax(dim=-1, keepdim=True)], dim=1)
+    return [row[longest:].tolist() for row in rows]
+
 
 END = 0
 PAD = len(ALPHABET)

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run, exits
-from rgt_train.hooks import Hooks
-from rgt_train.ledger import Ledger
-from rgt_train.signals import StopRequest
+from rgt_train.boundary import Hooks
+from rgt_train.exits import StopRequest
+from rgt_train.tracking.run_log import Ledger
 
 from tests.process.train.harness import (
     TIMEOUT,
@@ -111,7 +111,7 @@ def test_the_best_of_an_epoch_has_the_scheduler_of_its_step(tmp_path: Path) -> N
 
 
 def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -> None:
-    from rgt_train.parallel import sharded_state
+    from rgt_train.ranks import sharded_state
 
     course = Course(tmp_path)
     with course.run:

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from rgt_train import cli, exits
-from rgt_train.config.fields import COMMON, TASKS, Field, fields_of
-from rgt_train.config.merge import merge
-from rgt_train.config.reader import SHIPPED, read
-from rgt_train.config.table import tables
+from rgt_train.config.fields import COMMON, TASKS, Field, fields_of, tables
+from rgt_train.config.merge import SHIPPED, merge, read
 from rgt_train.exits import UsageError
 
 from tests.process.train.harness import ENV, ROOT, TIMEOUT
@@ -181,4 +179,4 @@ def test_a_python_without_torch_is_told(tmp_path: Path) -> None:
 
 def test_every_key_is_documented() -> None:
     page = (ROOT / "docs" / "trainer.md").read_text()
-    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config.table"
+    assert f"<!-- keys -->\n{tables()}<!-- /keys -->" in page, "paste: python -m rgt_train.config.fields"

@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from rgt_train import exits, manifest
+from rgt_train import exits
+from rgt_train.checkpoint import manifest
 
 from tests.process.train.harness import Zygote, assert_same, checkpoint_of, events, final_state, losses
 

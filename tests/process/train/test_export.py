@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from rgt_train import Run, cli, exits, safetensors
-from rgt_train.layout import read
+from rgt_train import Run, cli, exits
+from rgt_train.checkpoint import safetensors
+from rgt_train.checkpoint.safetensors import read
 
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import incarnation
+from rgt_train.checkpoint import lock as incarnation
+from rgt_train.checkpoint.lock import RunLock
 from rgt_train.exits import UsageError
-from rgt_train.lock import RunLock
 
 from tests.process.train.harness import Zygote, events
 

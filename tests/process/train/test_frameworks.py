@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from rgt_train.callbacks.recorder import Recorder, numbers_in, plain
-from rgt_train.config.reader import SHIPPED, parse, read
+from rgt_train.config.merge import SHIPPED, parse, read
 
 from tests.process.train import frameworks
 from tests.process.train.harness import ENV, ROOT, TIMEOUT, events, losses, metrics

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import exits, rollback, spike
-from rgt_train.culprit import culprit
+from rgt_train import exits, guards, rollback
 from rgt_train.exits import UsageError
-from rgt_train.guard import NEW_LEVEL, Guard, Rules, merged
-from rgt_train.progress import Progress
-from rgt_train.report import Report
+from rgt_train.guards import NEW_LEVEL, Guard, Rules, culprit
+from rgt_train.progress import Progress, merged
+from rgt_train.tracking.report import Report
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses, metrics
 
@@ -91,25 +90,25 @@ class TestCulprit:
 
 class TestSpike:
     def test_nothing_is_judged_before_there_is_a_history(self) -> None:
-        assert spike.find(calm(spike.ENOUGH - 1), 100.0, 10.0) is None
+        assert guards.find(calm(guards.ENOUGH - 1), 100.0, 10.0) is None
 
     def test_noise_is_none_and_a_jump_is_one(self) -> None:
         losses = calm(64)
-        assert all(spike.find(losses[:k], losses[k], 10.0) is None for k in range(24, 64))
-        found = spike.find(losses, 3.0, 10.0)
+        assert all(guards.find(losses[:k], losses[k], 10.0) is None for k in range(24, 64))
+        found = guards.find(losses, 3.0, 10.0)
         assert found is not None
         assert found.median == pytest.approx(2.0, abs=0.05)
         assert "spreads above the median" in str(found)
 
     def test_a_loss_that_falls_is_none(self) -> None:
-        assert spike.find([10.0 / (k + 1) for k in range(40)], 0.01, 10.0) is None
+        assert guards.find([10.0 / (k + 1) for k in range(40)], 0.01, 10.0) is None
 
     def test_a_calm_stretch_does_not_make_a_ripple_a_spike(self) -> None:
-        assert spike.find([2.0] * 40, 2.1, 10.0) is None
-        assert spike.find([2.0] * 40, 2.3, 10.0) is not None
+        assert guards.find([2.0] * 40, 2.1, 10.0) is None
+        assert guards.find([2.0] * 40, 2.3, 10.0) is not None
 
     def test_an_outlier_in_the_history_does_not_hide_the_next(self) -> None:
-        assert spike.find([*calm(40), 50.0, 50.0], 50.0, 10.0) is not None
+        assert guards.find([*calm(40), 50.0, 50.0], 50.0, 10.0) is not None
 
 
 class TestActions:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Options, Run
-from rgt_train.data.stream import Stream
+from rgt_train.data.position import Stream
 from rgt_train.exits import UsageError
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses

@@ -12,13 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import record
 from rgt_train.exits import UsageError
-from rgt_train.logs import sinks
-from rgt_train.logs.crc32c import Patched, crc32c, masked
-from rgt_train.logs.event_file import EventFile
-from rgt_train.logs.sinks import Guarded, Launch, Tracker, open_sinks
-from rgt_train.report import Report
+from rgt_train.tracking import report as sinks
+from rgt_train.tracking import run_log
+from rgt_train.tracking.report import Guarded, Launch, Report, Tracker, open_sinks
+from rgt_train.tracking.tensorboard import EventFile, Patched, crc32c, masked
 
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote, metrics
@@ -195,7 +193,7 @@ def test_unknown_and_missing_loggers(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 WANDB = """
 import sys
-from rgt_train.logs.sinks import Launch, open_sinks
+from rgt_train.tracking.report import Launch, open_sinks
 for start in (0, 3):
     (sink,) = open_sinks(["wandb"], Launch(sys.argv[1], start, {"lr": 0.1, "task": "birds"}, "birds"), print)
     for step in range(start + 1, start + 6):
@@ -236,12 +234,12 @@ class TestRecord:
         subprocess.run(["git", "-C", str(folder), *identity, *words], check=True, capture_output=True)
 
     def test_the_state_of_the_work_tree(self, tmp_path: Path) -> None:
-        assert record.git_state(str(tmp_path)) is None
+        assert run_log.git_state(str(tmp_path)) is None
         self.git(tmp_path, "init", "-b", "main")
         (tmp_path / "a.py").write_text("1\n")
         self.git(tmp_path, "add", ".")
         self.git(tmp_path, "commit", "-m", "x")
-        clean = record.git_state(str(tmp_path))
+        clean = run_log.git_state(str(tmp_path))
         assert clean is not None
         assert (clean["branch"], clean["dirty"], clean["diff_sha256"], clean["untracked"]) == (
             "main",
@@ -252,27 +250,27 @@ class TestRecord:
         assert len(clean["commit"]) == 40
         (tmp_path / "a.py").write_text("2\n")
         (tmp_path / "b.py").write_text("3\n")
-        dirty = record.git_state(str(tmp_path))
+        dirty = run_log.git_state(str(tmp_path))
         assert dirty is not None
         assert (dirty["dirty"], dirty["untracked"], dirty["commit"]) == (True, 1, clean["commit"])
         (tmp_path / "a.py").write_text("4\n")
-        other = record.git_state(str(tmp_path))
+        other = run_log.git_state(str(tmp_path))
         assert other is not None
         assert other["diff_sha256"] != dirty["diff_sha256"]
 
     def test_the_first_launch_stays(self, tmp_path: Path) -> None:
-        record.write(tmp_path, {"attempt": 1})
-        record.write(tmp_path, {"attempt": 2})
+        run_log.write(tmp_path, {"attempt": 1})
+        run_log.write(tmp_path, {"attempt": 2})
         (tmp_path / "run.json").write_text((tmp_path / "run.json").read_text())
-        record.write(tmp_path, {"attempt": 3})
+        run_log.write(tmp_path, {"attempt": 3})
         body = json.loads((tmp_path / "run.json").read_text())
         assert (body["first"]["attempt"], body["last"]["attempt"]) == (1, 3)
         (tmp_path / "run.json").write_text("{ torn")
-        record.write(tmp_path, {"attempt": 4})
+        run_log.write(tmp_path, {"attempt": 4})
         assert json.loads((tmp_path / "run.json").read_text())["first"]["attempt"] == 4
 
     def test_a_place_that_cannot_be_written_is_told(self, tmp_path: Path) -> None:
-        assert "could not be written" in (record.write(tmp_path / "nowhere", {}) or "")
+        assert "could not be written" in (run_log.write(tmp_path / "nowhere", {}) or "")
 
     def test_what_a_launch_records(self, trainers: Zygote, tmp_path: Path) -> None:
         out = tmp_path / "run"

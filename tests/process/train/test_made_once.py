@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.data.course import Course
+from rgt_train.data.position import Course
+from rgt_train.data.sampler import EpochSampler
 from rgt_train.progress import Progress
-from rgt_train.sampler import EpochSampler
 
 from tests.process.train.harness import Zygote, losses
 from tests.process.train.test_own_loop import ACCUMULATED

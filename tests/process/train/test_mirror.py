@@ -10,21 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import exits, manifest
-from rgt_train.durable import write_all
+from rgt_train import exits
+from rgt_train.checkpoint import manifest, mirror_places, mirror_worker
+from rgt_train.checkpoint import mirror as client
+from rgt_train.checkpoint.diskio import write_all
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror_places import Folder, bests, check, fetch, open_place
+from rgt_train.checkpoint.mirror_worker import Errands, bring_logs, keep_logs
+from rgt_train.checkpoint.publish import Job, perform
+from rgt_train.checkpoint.store import Policy, Store
 from rgt_train.exits import UsageError
-from rgt_train.ledger import Ledger
-from rgt_train.manifest import Damaged
-from rgt_train.mirror import client, folder, worker
-from rgt_train.mirror.bringing import bring_logs, keep_logs
-from rgt_train.mirror.folder import Folder
-from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import bests, check, fetch
-from rgt_train.mirror.worker import Errands
-from rgt_train.report import Report
-from rgt_train.retention import Policy
-from rgt_train.store import Store
-from rgt_train.writing import Job, perform
+from rgt_train.tracking.report import Report
+from rgt_train.tracking.run_log import Ledger
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
 from tests.process.train.test_damage import flip
@@ -49,7 +46,7 @@ class TestFolder:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         source, place = publish(tmp_path / "run", 7), Folder(str(tmp_path / "mirror"))
-        answer = worker.copy(place, str(source), source.name, Policy())
+        answer = mirror_worker.copy(place, str(source), source.name, Policy())
         assert answer["bytes"] == 3002
         assert manifest.verify(tmp_path / "mirror" / source.name)["step"] == 7
         real = Folder.read
@@ -60,15 +57,15 @@ class TestFolder:
 
         monkeypatch.setattr(Folder, "read", altered)
         with pytest.raises(Damaged, match="a reads back differently"):
-            worker.copy(place, str(source), source.name, Policy())
+            mirror_worker.copy(place, str(source), source.name, Policy())
 
     def test_the_policy_holds_there_too(self, tmp_path: Path) -> None:
         place = Folder(str(tmp_path / "mirror"))
         for step in (1, 2, 3, 26):
             source = publish(tmp_path / "run", step)
-            worker.copy(place, str(source), source.name, Policy(1, 24.0))
+            mirror_worker.copy(place, str(source), source.name, Policy(1, 24.0))
         for step in (2, 3):
-            worker.copy(
+            mirror_worker.copy(
                 place, str(publish(tmp_path / "run", step, "best")), f"best-{step:08d}-a1", Policy(1, 24.0)
             )
         kept = ["best-00000003-a1", "step-00000001-a1", "step-00000026-a1"]
@@ -76,7 +73,9 @@ class TestFolder:
 
     def test_a_checkpoint_that_was_pruned_meanwhile_is_no_failure(self, tmp_path: Path) -> None:
         place = Folder(str(tmp_path / "mirror"))
-        assert worker.copy(place, str(tmp_path / "gone"), "step-00000001-a1", Policy()) == {"gone": True}
+        assert mirror_worker.copy(place, str(tmp_path / "gone"), "step-00000001-a1", Policy()) == {
+            "gone": True
+        }
 
     def test_a_half_copy_of_a_dead_process_is_replaced(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
@@ -84,7 +83,7 @@ class TestFolder:
         (mirror / f".tmp-{source.name}").mkdir()
         (mirror / f".tmp-{source.name}" / "a").write_text("half")
         assert place.names() == []
-        worker.copy(place, str(source), source.name, Policy())
+        mirror_worker.copy(place, str(source), source.name, Policy())
         check(place, source.name, manifest.read(source)["files"])
         assert [path.name for path in mirror.iterdir()] == [source.name]
 
@@ -92,10 +91,10 @@ class TestFolder:
         """A mirror may hold later steps than this launch: of a time that is lost, or damaged there."""
         place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
         for step, name in ((9, "step-00000009-a1"), (5, "step-00000005-a2")):
-            worker.copy(place, str(publish(run, step)), name, Policy(1))
+            mirror_worker.copy(place, str(publish(run, step)), name, Policy(1))
         assert sorted(place.names()) == ["step-00000005-a2", "step-00000009-a1"]
         for step, name in ((9, "best-00000009-a1"), (5, "best-00000005-a2"), (7, "best-00000007-a2")):
-            worker.copy(place, str(publish(run, step, "best")), name, Policy(1))
+            mirror_worker.copy(place, str(publish(run, step, "best")), name, Policy(1))
             assert [item.name for item in bests(place.names())] == [name], "of the last launch"
 
     def test_what_killed_copies_left_is_swept(self, tmp_path: Path) -> None:
@@ -115,7 +114,7 @@ class TestFolder:
     ) -> None:
         place, run = Folder(str(tmp_path / "mirror")), tmp_path / "run"
         for step in (1, 2, 3):
-            worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(9))
+            mirror_worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(9))
         for step in (1, 2):
             shutil.copytree(publish(run, step, "best"), tmp_path / "mirror" / f"best-{step:08d}-a1")
         room, says = [4], list[str]()
@@ -125,22 +124,22 @@ class TestFolder:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             write_all(fd, data, path)
 
-        monkeypatch.setattr(folder, "write_all", full)
-        worker.copy(place, str(publish(run, 4)), "step-00000004-a1", Policy(9), says)
+        monkeypatch.setattr(mirror_places, "write_all", full)
+        mirror_worker.copy(place, str(publish(run, 4)), "step-00000004-a1", Policy(9), says)
         assert [line.rsplit("gave up ", 1)[1] for line in says] == ["best-00000001-a1 there"]
         room[0] = 2
-        worker.copy(place, str(publish(run, 5)), "step-00000005-a1", Policy(1), says)
+        mirror_worker.copy(place, str(publish(run, 5)), "step-00000005-a1", Policy(1), says)
         assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"]
         assert [line.rsplit("-0000000", 1)[1][:1] for line in says[1:]] == ["1", "2", "3"]
         room[0] = 0
         with pytest.raises(OSError, match="No space left"):
-            worker.copy(place, str(publish(run, 6)), "step-00000006-a1", Policy(1), says)
+            mirror_worker.copy(place, str(publish(run, 6)), "step-00000006-a1", Policy(1), says)
         assert sorted(place.names()) == ["best-00000002-a1", "step-00000005-a1"], "the newest of both stay"
 
     def test_fetched_bytes_are_verified(self, tmp_path: Path) -> None:
         source, mirror = publish(tmp_path / "run", 7), tmp_path / "mirror"
         place = Folder(str(mirror))
-        worker.copy(place, str(source), source.name, Policy())
+        mirror_worker.copy(place, str(source), source.name, Policy())
         fetch(place, source.name, str(tmp_path / "back"))
         assert (tmp_path / "back" / "a").read_bytes() == (source / "a").read_bytes()
         flip(mirror / source.name / "a", 0.5)
@@ -165,7 +164,7 @@ def test_an_object_store_keeps_an_owner_and_is_swept(tmp_path: Path) -> None:
     assert (place.names(), place.note()) == ([], b"")
     run = tmp_path / "run"
     for step in (7, 8):
-        worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(2))
+        mirror_worker.copy(place, str(publish(run, step)), f"step-{step:08d}-a1", Policy(2))
     for name in ("step-00000003-a1", "best-00000003-a1", "notes"):
         memory.pipe_file(f"/{tmp_path.name}/run/{name}/a", b"half")
     memory.rm_file(f"/{tmp_path.name}/run/step-00000007-a1/manifest.json")
@@ -224,7 +223,7 @@ class TestOwner:
 
     def test_a_mirror_of_an_earlier_version_gets_an_owner(self, tmp_path: Path) -> None:
         source = publish(tmp_path / "a", 5)
-        worker.copy(Folder(str(tmp_path / "mirror")), str(source), source.name, Policy())
+        mirror_worker.copy(Folder(str(tmp_path / "mirror")), str(source), source.name, Policy())
         first = self.errands(tmp_path, "a", "l1")
         assert self.bring(first, 5) is None
         owner = json.loads((tmp_path / "mirror" / "owner.json").read_text())
@@ -240,7 +239,7 @@ class TestOwner:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         with monkeypatch.context() as patch:
-            patch.setattr(folder, "replace_file", refuse)
+            patch.setattr(mirror_places, "replace_file", refuse)
             second = self.errands(tmp_path, "b", "l2")
             assert self.bring(second, None) is not None
             assert not second.held

@@ -111,11 +111,11 @@ BY_HAND = """
 import sys
 from pathlib import Path
 from rgt_train import manifest
-from rgt_train.manifest import Damaged
+from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.mirror import worker
-from rgt_train.mirror.opening import open_place
-from rgt_train.mirror.place import MANIFEST, check, fetch
-from rgt_train.retention import Policy
+from rgt_train.checkpoint.mirror_places import open_place
+from rgt_train.checkpoint.mirror_places import MANIFEST, check, fetch
+from rgt_train.checkpoint.store import Policy
 
 place = open_place("s3://box/by-hand")
 sources = [Path(path) for path in sys.argv[1:]]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run, copying, saver
-from rgt_train.arena_persister import ArenaPersister
-from rgt_train.writing import Done, Mishap
+from rgt_train import Options, Run
+from rgt_train.checkpoint import saver, snapshot
+from rgt_train.checkpoint.async_saver import ArenaPersister
+from rgt_train.checkpoint.publish import Done, Mishap
 
 from tests.process.train.harness import steps_kept
 
@@ -22,7 +23,7 @@ def failing(
     monkeypatch: pytest.MonkeyPatch, error: Callable[[], BaseException], first: int, last: int
 ) -> None:
     """Let the copies number `first` to `last` that are made beside the training fail."""
-    real, calls = copying.copy_all, [0]
+    real, calls = snapshot.copy_all, [0]
 
     def copied(pairs: Any) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -31,7 +32,7 @@ def failing(
                 raise error()
         real(pairs)
 
-    monkeypatch.setattr(copying, "copy_all", copied)
+    monkeypatch.setattr(snapshot, "copy_all", copied)
 
 
 def train(out: Path, steps: int = 40) -> Run:

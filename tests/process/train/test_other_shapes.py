@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from rgt_train.loaded import weights
+from rgt_train.checkpoint.safetensors import weights
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.process.train.parallel.forked import forked

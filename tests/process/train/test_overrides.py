@@ -12,7 +12,7 @@ import pytest
 import torch
 from rgt_train import Options, Run
 from rgt_train.exits import NotStarted
-from rgt_train.ledger import Ledger, Past
+from rgt_train.tracking.run_log import Ledger, Past
 
 from tests.process.train.harness import Zygote, events
 

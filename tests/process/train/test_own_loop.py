@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from rgt_train import Options, Run
-from rgt_train.tasks.adamw import AdamW
+from rgt_train.loop import AdamW
 
 from tests.process.train.harness import ROOT, Zygote, assert_same, events, final_state, losses, steps_kept
 

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import Run
-from rgt_train.data.own_order import OwnOrder
+from rgt_train.data.sampler import BatchPlan, OwnOrder, Position
 from rgt_train.exits import UsageError
-from rgt_train.sampler import BatchPlan, Position
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,

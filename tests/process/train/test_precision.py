@@ -12,7 +12,7 @@ from rgt_train import exits, loop, tasks
 from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import merge
 from rgt_train.exits import UsageError
-from rgt_train.tasks.precision import Precision
+from rgt_train.loop import Precision
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
 from tests.process.train.parallel.forked import commanded

@@ -9,8 +9,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from rgt_train import manifest
 from rgt_train.callbacks.proven import FOLDER, newest_good, prove
+from rgt_train.checkpoint import manifest
 
 from tests.process.train import frameworks
 from tests.process.train.harness import events, losses

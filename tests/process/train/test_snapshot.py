@@ -12,16 +12,15 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import Options, Run, copying
-from rgt_train.arena_persister import ArenaPersister
-from rgt_train.assembling import counted
-from rgt_train.copying import PARANOID, Torn
+from rgt_train import Options, Run
+from rgt_train.boundary import Hooks
+from rgt_train.checkpoint import snapshot
+from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Outcome, Request
+from rgt_train.checkpoint.snapshot import PARANOID, Torn
+from rgt_train.checkpoint.state import RunState, counted
+from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError
-from rgt_train.hooks import Hooks
-from rgt_train.persister import STEP, Outcome, Request
 from rgt_train.progress import Progress
-from rgt_train.state import RunState
-from rgt_train.store import Store
 
 from tests.process.train.harness import TIMEOUT, assert_same
 
@@ -80,7 +79,7 @@ class Bench:
 
     def check(self, outcome: Outcome) -> None:
         """Assert that what is on the disk is the state at `begin`."""
-        from rgt_train.loaded import Loaded
+        from rgt_train.checkpoint.safetensors import Loaded
 
         assert outcome.error is None, outcome.error
         assert outcome.checkpoint is not None
@@ -109,7 +108,7 @@ class Gate:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.opened = threading.Event(), threading.Event()
-        real = copying.copy_all
+        real = snapshot.copy_all
 
         def held(pairs: Any) -> None:
             if threading.current_thread() is not threading.main_thread():
@@ -117,7 +116,7 @@ class Gate:
                 assert self.opened.wait(TIMEOUT)
             real(pairs)
 
-        monkeypatch.setattr(copying, "copy_all", held)
+        monkeypatch.setattr(snapshot, "copy_all", held)
 
 
 @pytest.mark.parametrize("paranoid", ["0", "1"])
@@ -191,7 +190,7 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An operation in place changes the memory first and is counted at its end: the copying thread may look between."""
-    monkeypatch.setattr(copying.Witness, "others", lambda self, tensors: [])  # it was where no sample was
+    monkeypatch.setattr(snapshot.Witness, "others", lambda self, tensors: [])  # it was where no sample was
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
     assert gate.reached.wait(TIMEOUT)
@@ -210,12 +209,12 @@ def test_a_change_that_torch_counts_only_after_the_copy_has_ended_is_noticed(
     bench.check(bench.end())
 
 
-@pytest.mark.parametrize("little", [copying.LITTLE, 0])
+@pytest.mark.parametrize("little", [snapshot.LITTLE, 0])
 def test_a_change_that_torch_does_not_count_is_noticed(
     build: Build, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, little: int
 ) -> None:
     """By ``.data``, before the copying thread comes to it; compared in full, and by samples."""
-    monkeypatch.setattr(copying, "LITTLE", little)
+    monkeypatch.setattr(snapshot, "LITTLE", little)
     bench, gate = build(), Gate(monkeypatch)
     bench.begin()
     assert gate.reached.wait(TIMEOUT)
@@ -260,28 +259,28 @@ def test_only_what_an_optimizer_has_stepped_is_copied_beside_the_training(build:
     [((3,), torch.float64), ((), torch.int64), ((0, 4), torch.float32), ((7, 5, 3), torch.bfloat16),
      ((1000, 2), torch.bool), ((2, 3000), torch.complex64), ((40, 3, 8, 8), torch.float32)],
 )  # fmt: skip
-@pytest.mark.parametrize("little", [copying.LITTLE, 0])
+@pytest.mark.parametrize("little", [snapshot.LITTLE, 0])
 def test_what_tensors_held_is_known(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], dtype: torch.dtype, little: int
 ) -> None:
-    monkeypatch.setattr(copying, "LITTLE", little)
-    monkeypatch.setattr(copying, "WINDOW", 64)
+    monkeypatch.setattr(snapshot, "LITTLE", little)
+    monkeypatch.setattr(snapshot, "WINDOW", 64)
     tensor = torch.ones(shape, dtype=dtype)
     if len(shape) == 4:
         tensor = tensor.to(memory_format=torch.channels_last)
     copy = torch.ones(shape, dtype=dtype)
     for turn in range(20):
-        witness = copying.Witness([torch.zeros(1), tensor, torch.zeros(2)], turn)
+        witness = snapshot.Witness([torch.zeros(1), tensor, torch.zeros(2)], turn)
         assert witness.whole == (little > 0)
         assert witness.others([torch.zeros(1), copy, torch.zeros(2)]) == []
         assert witness.others([torch.zeros(1), copy * 0, torch.zeros(2)]) == ([1] if tensor.numel() else [])
 
 
 def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copying, "LITTLE", 0)
-    monkeypatch.setattr(copying, "WINDOWS", 4)
+    monkeypatch.setattr(snapshot, "LITTLE", 0)
+    monkeypatch.setattr(snapshot, "WINDOWS", 4)
     before, after = [torch.zeros(3) for _ in range(11)], [torch.ones(3) for _ in range(11)]
-    seen = [copying.Witness(before, turn).others(after) for turn in range(3)]
+    seen = [snapshot.Witness(before, turn).others(after) for turn in range(3)]
     assert max(map(len, seen)) <= 4
     assert sorted(number for numbers in seen for number in numbers) == list(range(11))
 
@@ -290,19 +289,19 @@ def test_samples_come_to_every_tensor_in_turn(monkeypatch: pytest.MonkeyPatch) -
 def test_a_sample_is_small_and_is_elsewhere_at_the_next_save(
     monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    monkeypatch.setattr(copying, "LITTLE", 0)
-    monkeypatch.setattr(copying, "WINDOW", 400)
+    monkeypatch.setattr(snapshot, "LITTLE", 0)
+    monkeypatch.setattr(snapshot, "WINDOW", 400)
     before = torch.zeros(100, 10) if form == "without gaps" else torch.zeros(10, 100).T
     after = torch.zeros(100, 10)
     after[37, 3] = 1
-    seen = [copying.Witness([before], turn).others([after]) for turn in range(60)]
+    seen = [snapshot.Witness([before], turn).others([after]) for turn in range(60)]
     assert [0] in seen
     assert seen.count([]) > 40, "ten rows of a hundred are looked at"
 
 
 def test_a_nan_is_no_change() -> None:
     held = torch.tensor([float("nan"), 0.0])
-    witness = copying.Witness([held])
+    witness = snapshot.Witness([held])
     assert witness.others([held.clone()]) == []
     assert witness.others([torch.tensor([float("nan"), -0.0])]) == [0]
 
@@ -440,7 +439,7 @@ class Average:
 def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rgt_train.loaded import Loaded
+    from rgt_train.checkpoint.safetensors import Loaded
 
     model, ema, gate = torch.nn.Linear(4, 1), Average(), Gate(monkeypatch)
     run = Run(
@@ -461,7 +460,7 @@ def test_averaged_weights_that_change_unnoticed_are_copied_at_once(
 
 
 def test_which_averaged_weights_are_known_to_be_counted() -> None:
-    from rgt_train.tasks.ema import Ema
+    from rgt_train.loop import Ema
 
     model = torch.nn.Linear(2, 1)
     parts: dict[str, Any] = {
@@ -473,7 +472,7 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
 
 
-def copied(bench: Bench) -> copying.Copy:
+def copied(bench: Bench) -> snapshot.Copy:
     """Wait until the copying thread has ended; nobody has judged the copy yet."""
     flight = bench.persister._flight
     assert flight is not None and flight.copy is not None

@@ -16,7 +16,7 @@ from rgt_train import cli, loop, tasks
 from rgt_train.config.fields import TASKS
 from rgt_train.config.merge import Config, merge
 from rgt_train.exits import UsageError
-from rgt_train.tasks.ema import Ema
+from rgt_train.loop import Ema
 
 from tests.process.train.harness import (
     ENV,

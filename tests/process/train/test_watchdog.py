@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rgt_train.watchdog import StallRules, Watchdog
+from rgt_train.guards import StallRules, Watchdog
 
 from tests.process.train.harness import ENV, TIMEOUT, Mounts
 
@@ -79,14 +79,14 @@ def test_paused_and_off_say_nothing(tmp_path: Path) -> None:
 
 LEAVES = """
 import sys, threading
-from rgt_train.watchdog import StallRules, Watchdog
+from rgt_train.guards import StallRules, Watchdog
 Watchdog(sys.argv[1], StallRules(1.0, 0.1, exit_code=75), lambda *stall: print("told", flush=True))
 threading.Event().wait()
 """
 
 HOLDS_THE_LOCK = """
 import ctypes, sys, time
-from rgt_train.watchdog import StallRules, Watchdog
+from rgt_train.guards import StallRules, Watchdog
 Watchdog(sys.argv[1], StallRules(1.0, 0.3, exit_code=75), lambda *stall: print("told", flush=True))
 time.sleep(0.2)
 ctypes.PyDLL(None).sleep(60)   # never gives the interpreter lock back

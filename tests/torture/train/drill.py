@@ -1,7 +1,8 @@
 """Saves as the writer process makes them, without a training: a hundred of them are killed in seconds.
 
-`rgt_train.writing.perform` is what the writer process calls for each snapshot it gets; here it is given small ones. A
-drill publishes step 3 (which prunes step 1) and a new best, on top of the steps 1 and 2 and the best of step 1.
+`rgt_train.checkpoint.publish.perform` is what the writer process calls for each snapshot it gets; here it is given
+small ones. A drill publishes step 3 (which prunes step 1) and a new best, on top of the steps 1 and 2 and the best of
+step 1.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ import os
 import shutil
 from pathlib import Path
 
-from rgt_train.manifest import Damaged
-from rgt_train.store import Store, verified
-from rgt_train.writing import Job, perform
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.publish import Job, perform
+from rgt_train.checkpoint.store import Store, verified
 
 FILES = ("model.safetensors", "trainer.safetensors", "state.json")
 _ROOM = 8192

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from rgt_train import cli, reading
+from rgt_train import cli
+from rgt_train.checkpoint import diskio
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 from tests.torture.train import drill
@@ -25,7 +26,7 @@ def _command(words: list[str]) -> int:
 
 def _hasty(words: list[str]) -> int:
     """Train, without the seconds of patience with a disk that does not answer."""
-    reading.PAUSES = (0.01, 0.01, 0.01)
+    diskio.PAUSES = (0.01, 0.01, 0.01)
     return cli.main(words)
 
 

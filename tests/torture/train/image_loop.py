@@ -7,8 +7,7 @@ import sys
 
 import torch
 from rgt_train import Options, Run
-from rgt_train.tasks.image_classifier import ShapeNet
-from rgt_train.tasks.shapes import draw
+from rgt_train.tasks.image_classifier import ShapeNet, draw
 from torch.utils.data import DataLoader, Dataset
 
 IMAGES, EPOCHS, STEPS = 256, int(sys.argv[1]) if len(sys.argv) > 1 else 12, 16

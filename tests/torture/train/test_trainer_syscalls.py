@@ -6,7 +6,7 @@ import re
 import signal
 from pathlib import Path
 
-from rgt_train.store import Store, verified
+from rgt_train.checkpoint.store import Store, verified
 
 from tests.process.train.harness import Zygote, assert_same, final_state, losses
 from tests.torture.train import watched

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import averages
+from rgt_train.checkpoint import matching
 from rgt_train.exits import UsageError
 
 TRAINED = {"a.weight": torch.zeros(2, 2), "a.mean": torch.zeros(2)}
@@ -30,21 +30,21 @@ def prefixed(prefix: str) -> dict[str, Any]:
 )
 def test_every_usual_form_is_found_by_the_names(state: dict[str, Any]) -> None:
     for part in ("ema", "ema.net", "ema.other"):
-        found, kind = averages.replaced({"net": TRAINED}, {part: state})
+        found, kind = matching.replaced({"net": TRAINED}, {part: state})
         assert kind == "averaged weights"
         assert all(torch.equal(found["net"][name], AVERAGED[name]) for name in TRAINED)
 
 
 def test_what_is_not_averaged_is_named() -> None:
     shadow = {"shadow": {"a.weight": AVERAGED["a.weight"]}}
-    found, kind = averages.replaced({"net": TRAINED}, {"ema": shadow})
+    found, kind = matching.replaced({"net": TRAINED}, {"ema": shadow})
     assert kind == "averaged weights of net with a.mean as trained"
     assert torch.equal(found["net"]["a.mean"], TRAINED["a.mean"])
-    found, kind = averages.replaced({"g": TRAINED, "d": {"b": torch.zeros(1)}}, {"ema": AVERAGED})
+    found, kind = matching.replaced({"g": TRAINED, "d": {"b": torch.zeros(1)}}, {"ema": AVERAGED})
     assert kind == "averaged weights of g, weights of d as trained"
     assert torch.equal(found["g"]["a.mean"], AVERAGED["a.mean"])
     both = {"ema.g": AVERAGED, "ema.d": {"average": TRAINED}}
-    assert averages.replaced({"g": TRAINED, "d": AVERAGED}, both)[1] == "averaged weights"
+    assert matching.replaced({"g": TRAINED, "d": AVERAGED}, both)[1] == "averaged weights"
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_what_is_not_averaged_is_named() -> None:
 )
 def test_averages_that_cannot_be_told_apart_are_refused(state: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        averages.replaced({"g": TRAINED, "d": TRAINED}, {"ema": state})
+        matching.replaced({"g": TRAINED, "d": TRAINED}, {"ema": state})
 
 
 def test_the_parts_that_keep_averages() -> None:
-    assert averages.parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == ["ema.a", "ema.b"]
+    assert matching.parts({"optimizer": 1, "ema.b": 1, "ema.a": 1, "emanation": 1}) == ["ema.a", "ema.b"]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_train.cadence import CEILING_S, FLOOR_S, Cadence, Failures, daly
-from rgt_train.ledger import Ledger
-from rgt_train.prior import PRIORS, prior_of
+from rgt_train.cadence import CEILING_S, FLOOR_S, PRIORS, Cadence, Failures, daly, prior_of
+from rgt_train.tracking.run_log import Ledger
 
 RARE = Failures(4 * 3600.0)
 

@@ -12,19 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import rgt_train.store as store_module
+import rgt_train.checkpoint.store as store_module
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train import commit, digest, direct, durable, manifest, retention, writing
+from rgt_train.checkpoint import diskio, manifest, publish
+from rgt_train.checkpoint import store as retention
+from rgt_train.checkpoint.diskio import Unreadable
+from rgt_train.checkpoint.publish import Job, perform
+from rgt_train.checkpoint.store import Item, Policy, Store, read_space, verified
 from rgt_train.exits import UsageError
-from rgt_train.reading import Unreadable
-from rgt_train.retention import Item, Policy
-from rgt_train.space import read_space
-from rgt_train.store import Store, verified
-from rgt_train.writing import Job, perform
 
 
-def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> writing.Done:
+def save(store: Store, step: int, data: bytes = b"data", kind: str = "step", **more: Any) -> publish.Done:
     about = {"best": {"step": step, "metric": "m", "value": 1.0}} if kind == "best" else {}
     job = Job(kind, step, about, [("a", 0, len(data))], begun=time.monotonic(), **more)
     return perform(store, job, memoryview(data), b"{}")
@@ -66,7 +65,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         Path(path).touch()
         raise OSError(errno.EIO, "Input/output error", path)
 
-    monkeypatch.setattr(writing, "write_region", refuse)
+    monkeypatch.setattr(publish, "write_region", refuse)
     done = save(store, 2)
     failure = done.failure()
     assert isinstance(failure, OSError)
@@ -80,7 +79,7 @@ def test_a_checksum_that_cannot_be_made_is_told_as_what_it_is(
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("no memory for it")
 
-    monkeypatch.setattr(digest, "facts", refuse)
+    monkeypatch.setattr(manifest, "facts", refuse)
     store = Store(tmp_path, 1)
     assert str(save(store, 2).failure()) == "MemoryError: no memory for it"
     assert names(store) == []
@@ -95,7 +94,7 @@ def test_a_pointer_that_cannot_be_moved_is_taken_away(
     def refuse(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(commit, "replace_file", refuse)
+    monkeypatch.setattr(publish, "replace_file", refuse)
     assert save(store, 2).error is None
     assert not (tmp_path / "checkpoints" / "latest").exists()
 
@@ -127,7 +126,7 @@ def test_a_file_that_grew_is_damaged(tmp_path: Path, name: str, more: bytes) -> 
 def test_every_byte_has_a_checksum(tmp_path: Path, sums: list[str]) -> None:
     """A manifest that covers less than the file would let the rest pass unread."""
     (tmp_path / "a").write_bytes(b"data")
-    facts = {"size": 4, "crc32": sums, "chunk": digest.CHUNK}
+    facts = {"size": 4, "crc32": sums, "chunk": manifest.CHUNK}
     (tmp_path / "manifest.json").write_bytes(manifest.encode(1, {"a": facts}, {}))
     with pytest.raises(manifest.Damaged, match=f"a: {len(sums)} checksums for 4 bytes"):
         manifest.verify(tmp_path)
@@ -200,16 +199,16 @@ def test_a_manifest_that_does_not_read_back_is_not_published(
     """A disk that takes other bytes than it was given, and says nothing."""
     store = Store(tmp_path, 1)
     save(store, 1)
-    real = durable.write_file
+    real = diskio.write_file
     monkeypatch.setattr(
-        commit, "write_file", lambda path, data: real(path, data.replace(b'"step"', b'"stop"'))
+        publish, "write_file", lambda path, data: real(path, data.replace(b'"step"', b'"stop"'))
     )
     failure = save(store, 2).failure()
     assert isinstance(failure, OSError) and failure.errno == errno.EIO
     assert str(failure.filename).endswith(".tmp-2-1/manifest.json")
     assert names(store) == ["step-00000001-a1"]
     assert (tmp_path / "checkpoints" / "latest").read_text() == "step-00000001-a1\n"
-    monkeypatch.setattr(commit, "write_file", lambda path, data: None)
+    monkeypatch.setattr(publish, "write_file", lambda path, data: None)
     failure = save(store, 2).failure()
     assert isinstance(failure, OSError) and failure.errno == errno.ENOENT
 
@@ -331,7 +330,7 @@ class TestFullDisk:
         for step in (1, 2, 3):
             save(store, step)
         (tmp_path / "checkpoints" / ".damaged-step-00000009-a1-1").mkdir()
-        real = direct.write_region
+        real = diskio.write_region
         needed = [4]
 
         def full(path: str, view: memoryview, size: int) -> None:
@@ -339,7 +338,7 @@ class TestFullDisk:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             real(path, view, size)
 
-        monkeypatch.setattr(writing, "write_region", full)
+        monkeypatch.setattr(publish, "write_region", full)
         # The directory holds latest, the damaged one, three good ones and the temporary: six.
         timid = save(store, 4)
         assert timid.error is not None
@@ -359,14 +358,14 @@ class TestFullDisk:
     ) -> None:
         """A disk that never had room for a third keeps one; one that others fill for now keeps both."""
         store = Store(tmp_path, 1)
-        real = direct.write_region
+        real = diskio.write_region
 
         def full(path: str, view: memoryview, size: int) -> None:
             if len(store.steps()) > 1:
                 raise OSError(errno.ENOSPC, "No space left on device", path)
             real(path, view, size)
 
-        monkeypatch.setattr(writing, "write_region", full)
+        monkeypatch.setattr(publish, "write_region", full)
         facts = read_space(tmp_path)
         left = replace(facts, bytes_free=10 if small else 1 << 30)
         monkeypatch.setattr(store_module, "read_space", lambda path: left)

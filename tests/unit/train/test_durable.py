@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import direct
-from rgt_train.direct import ALIGN, padded, write_region
-from rgt_train.durable import fsync_dir, make_dirs, remove, replace_file, write_all, write_file
+from rgt_train.checkpoint import diskio
+from rgt_train.checkpoint.diskio import (
+    ALIGN,
+    fsync_dir,
+    make_dirs,
+    padded,
+    remove,
+    replace_file,
+    write_all,
+    write_file,
+    write_region,
+)
 
 SIZE = (1 << 20) + 123
 """Large enough for O_DIRECT, and no whole number of blocks."""
@@ -176,10 +185,10 @@ def memory() -> memoryview:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How the bytes get to the disk; a file system without O_DIRECT is made to look as if it had it."""
     if request.param == "cached":
-        monkeypatch.setattr(direct, "_set_direct", lambda fd, on: False)
+        monkeypatch.setattr(diskio, "_set_direct", lambda fd, on: False)
         return "cached"
-    monkeypatch.setattr(direct, "CHUNK", 256 << 10)
-    monkeypatch.setattr(direct, "_set_direct", lambda fd, on: True)
+    monkeypatch.setattr(diskio, "CHUNK", 256 << 10)
+    monkeypatch.setattr(diskio, "_set_direct", lambda fd, on: True)
     real, calls = os.write, [0]
 
     def write(fd: int, data: Any) -> int:
@@ -221,7 +230,7 @@ class TestRegions:
                 return done
             return real(fd, data)
 
-        monkeypatch.setattr(direct, "CHUNK", 512 << 10)
+        monkeypatch.setattr(diskio, "CHUNK", 512 << 10)
         monkeypatch.setattr(os, "write", write)
         write_region(tmp_path / "a", memory, SIZE)
         assert (tmp_path / "a").read_bytes() == bytes(memory[:SIZE])
@@ -233,13 +242,13 @@ class TestRegions:
         self, tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         asked: list[bool] = []
-        real = direct._set_direct
+        real = diskio._set_direct
 
         def ask(fd: int, on: bool) -> bool:
             asked.append(on)
             return real(fd, on)
 
-        monkeypatch.setattr(direct, "_set_direct", ask)
+        monkeypatch.setattr(diskio, "_set_direct", ask)
         write_region(tmp_path / "small", memory, (1 << 20) - 1)
         write_region(tmp_path / "odd", memory[:SIZE], SIZE)
         assert asked == []
@@ -281,9 +290,9 @@ class TestRegions:
         self, tmp_path: Path, memory: memoryview, monkeypatch: pytest.MonkeyPatch, calls: Calls
     ) -> None:
         left: list[tuple[int, int]] = []
-        monkeypatch.setattr(direct, "_set_direct", lambda fd, on: False)
-        monkeypatch.setattr(direct, "CHUNK", 128 << 10)
-        monkeypatch.setattr(direct, "_FLUSH", 256 << 10)
+        monkeypatch.setattr(diskio, "_set_direct", lambda fd, on: False)
+        monkeypatch.setattr(diskio, "CHUNK", 128 << 10)
+        monkeypatch.setattr(diskio, "_FLUSH", 256 << 10)
         monkeypatch.setattr(os, "posix_fadvise", lambda fd, at, length, how: left.append((at, length)))
         write_region(tmp_path / "a", memory, SIZE)
         step = 256 << 10

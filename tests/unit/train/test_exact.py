@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import digest, exact, manifest
-from rgt_train.arena_persister import ArenaPersister
+from rgt_train.checkpoint import manifest, matching
+from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.state import Restored, RunState
+from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError
-from rgt_train.persister import STEP, Request
 from rgt_train.progress import Progress
-from rgt_train.state import Restored, RunState
-from rgt_train.store import Store
 
 from tests.process.train.harness import assert_same
 
@@ -157,10 +156,10 @@ def test_every_way_to_differ_is_told() -> None:
         "e": 1,
     }
     here = {"a": [torch.tensor([-0.0, nan])], "b": torch.ones(2, 1), "c": torch.ones(1).double(), "e": 2}
-    told = exact.differences(saved, here, "x")
+    told = matching.differences(saved, here, "x")
     assert told is not None
     assert told.startswith("x/a/0 has other bits, x/b (2,) → (2, 1), x/c float32 → float64 and 1 more (")
-    assert exact.differences(saved, saved, "x") is None
+    assert matching.differences(saved, saved, "x") is None
 
 
 def test_weights_of_another_dtype_are_no_silent_cast(tmp_path: Path) -> None:
@@ -262,7 +261,7 @@ def test_a_checkpoint_from_before_these_were_kept_still_loads(tmp_path: Path) ->
         entry.pop("stride", None)
     text = json.dumps(document).encode()
     (path / "state.json").write_bytes(text)
-    files = {**manifest.read(path)["files"], "state.json": digest.facts(memoryview(text))}
+    files = {**manifest.read(path)["files"], "state.json": manifest.facts(memoryview(text))}
     (path / "manifest.json").write_bytes(manifest.encode(1, files, {}))
     fresh = convolution()
     fresh[0].requires_grad_(False)  # type: ignore[index]

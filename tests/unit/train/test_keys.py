@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train import keys
-from rgt_train.arena_persister import ArenaPersister
+from rgt_train.checkpoint import matching
+from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError
-from rgt_train.persister import STEP, Request
 from rgt_train.progress import Progress
-from rgt_train.state import RunState
-from rgt_train.store import Store
 
 
 class Net(torch.nn.Module):
@@ -88,7 +87,7 @@ def test_names_do_not_depend_on_wrappers(tmp_path: Path, wrap: str) -> None:
     net = Net()
     wanted = {key: value.clone() for key, value in net.state_dict().items()}
     wrapped = WRAPS[wrap](net)
-    assert set(keys.bare_names(wrapped).values()) == BARE
+    assert set(matching.bare_names(wrapped).values()) == BARE
     ema = torch.optim.swa_utils.AveragedModel(wrapped) if wrap != "ddp of compiled" else torch.nn.Linear(1, 1)
     path = save(tmp_path / "run", state_of(wrapped, ema=ema))
     for other in WRAPS:
@@ -100,7 +99,7 @@ def test_names_do_not_depend_on_wrappers(tmp_path: Path, wrap: str) -> None:
             else ema
         )
         load(path, state_of(target, ema=shadow))
-        for key, name in keys.bare_names(target).items():
+        for key, name in matching.bare_names(target).items():
             assert torch.equal(target.state_dict()[key], wanted[name]), (other, key)
 
 
@@ -140,4 +139,4 @@ def test_two_layers_that_would_share_a_name_are_refused() -> None:
     net.inner = OptimizedModule(torch.nn.Linear(1, 1))
     net.inner.weight = torch.nn.Parameter(torch.ones(1))
     with pytest.raises(ValueError, match=r"would both be saved as inner\.weight"):
-        keys.bare_names(net)
+        matching.bare_names(net)

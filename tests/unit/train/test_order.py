@@ -7,8 +7,15 @@ import pickle
 
 import pytest
 import torch
-from rgt_train.data.seeded import Seeded, random_state_of
-from rgt_train.sampler import BatchPlan, EpochSampler, Position, SampleIndex, sample_seed
+from rgt_train.data.sampler import (
+    BatchPlan,
+    EpochSampler,
+    Position,
+    SampleIndex,
+    Seeded,
+    random_state_of,
+    sample_seed,
+)
 
 
 def plan(

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from rgt_train import Run, durable, space
-from rgt_train.jsonl import Appender
-from rgt_train.report import Report, last_seen
-from rgt_train.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
-from rgt_train.signals import StopRequest
+from rgt_train import Run
+from rgt_train.checkpoint import diskio, store
+from rgt_train.checkpoint.diskio import Appender
+from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, mix, sample_seed
+from rgt_train.exits import StopRequest
+from rgt_train.tracking.report import Report, last_seen
 
 
 def test_sums_over_ranks_are_exact() -> None:
@@ -72,32 +73,32 @@ class TestOrder:
 
 class TestSpace:
     def test_root_reads(self, tmp_path: Path) -> None:
-        found = space.read_space(tmp_path)
+        found = store.read_space(tmp_path)
         assert os.path.ismount(found.mount)
         assert 0 <= found.bytes_free <= found.bytes_total
 
     def test_words(self) -> None:
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/w/x")
-        none_left = space.Space("/w", 97, 100, 0, 4096)
+        none_left = store.Space("/w", 97, 100, 0, 4096)
         assert (
-            space.describe(full, none_left, 5, 4) == "no inodes left on /w (4,096 of 4,096 used; bytes 3 %)"
+            store.why_failed(full, none_left, 5, 4) == "no inodes left on /w (4,096 of 4,096 used; bytes 3 %)"
         )
-        few_bytes = space.Space("/w", 300_000, 10_000_000, 4000, 4096)
+        few_bytes = store.Space("/w", 300_000, 10_000_000, 4000, 4096)
         assert (
-            space.describe(full, few_bytes, 1_200_000, 4)
+            store.why_failed(full, few_bytes, 1_200_000, 4)
             == "no bytes left on /w (needs 1.2 MB, 300.0 kB free; inodes 2 %)"
         )
-        assert space.resource_of(full, space.Space("/w", 1, 2, None, None), 5, 4) == "bytes"
+        assert store.resource_of(full, store.Space("/w", 1, 2, None, None), 5, 4) == "bytes"
         quota = OSError(errno.EDQUOT, "Disk quota exceeded")
-        assert space.describe(quota, none_left, 5, 4) == "quota exceeded on /w"
+        assert store.why_failed(quota, none_left, 5, 4) == "quota exceeded on /w"
         other = OSError(errno.EMFILE, "Too many open files")
-        assert space.describe(other, none_left, 5, 4) == "EMFILE (Too many open files) on /w"
+        assert store.why_failed(other, none_left, 5, 4) == "EMFILE (Too many open files) on /w"
 
     @pytest.mark.parametrize(
         ("n", "text"), [(0, "0 B"), (999, "999 B"), (1234567, "1.2 MB"), (5e13, "50.0 TB")]
     )
     def test_human(self, n: float, text: str) -> None:
-        assert space.human(n) == text
+        assert store.human(n) == text
 
 
 class TestLines:
@@ -147,9 +148,9 @@ def test_signals_are_flags_and_end_a_wait() -> None:
 
 def test_replace_file_leaves_the_old_one_on_failure(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
-    durable.replace_file(path, b"1")
-    durable.replace_file(path, b"2")
+    diskio.replace_file(path, b"1")
+    diskio.replace_file(path, b"2")
     assert path.read_bytes() == b"2"
     assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
     with pytest.raises(OSError, match="missing"):
-        durable.replace_file(tmp_path / "missing" / "a.json", b"3")
+        diskio.replace_file(tmp_path / "missing" / "a.json", b"3")

@@ -11,8 +11,15 @@ import torch
 from rgt_train import tasks
 from rgt_train.config.merge import merge
 from rgt_train.loop import Setup
-from rgt_train.tasks.diffusion import Denoiser, Diffusion, energy_distance, sample
-from rgt_train.tasks.noise import PREDICTIONS, SCHEDULES, NoiseSchedule
+from rgt_train.tasks.diffusion import (
+    PREDICTIONS,
+    SCHEDULES,
+    Denoiser,
+    Diffusion,
+    NoiseSchedule,
+    energy_distance,
+    sample,
+)
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other

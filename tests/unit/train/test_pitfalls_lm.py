@@ -14,10 +14,22 @@ import pytest
 import torch
 from rgt_train import tasks
 from rgt_train.config.merge import merge
-from rgt_train.tasks.char_lm import END, PAD, CharLM, perplexity, score
-from rgt_train.tasks.grammar import ALPHABET
-from rgt_train.tasks.rows import IGNORE, NO_SEGMENT, Rows, allowed, lay_out, strided
-from rgt_train.tasks.transformer import CharTransformer, generate
+from rgt_train.tasks.char_lm import (
+    ALPHABET,
+    END,
+    IGNORE,
+    NO_SEGMENT,
+    PAD,
+    CharLM,
+    CharTransformer,
+    Rows,
+    allowed,
+    generate,
+    lay_out,
+    perplexity,
+    score,
+    strided,
+)
 
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
 SMALL = {"width": "16", "layers": "2", "heads": "2", "context": "16", "corpus": "4000"}

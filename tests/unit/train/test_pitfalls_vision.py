@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 from rgt_train import tasks
+from rgt_train.data.sampler import mix
 from rgt_train.config.merge import merge
 from rgt_train.exits import UsageError
-from rgt_train.tasks.image_classifier import ImageClassifier, ShapeNet
-from rgt_train.tasks.shapes import SHAPES, draw
+from rgt_train.tasks.image_classifier import SHAPES, ImageClassifier, ShapeNet, draw
 
 CPU = torch.device("cpu")
 torch.set_num_threads(1)  # small tensors: more threads only wait for each other
@@ -63,7 +63,7 @@ def test_V2_only_training_images_are_augmented() -> None:  # noqa: N802
     assert not torch.equal(
         shown(task, train=True), shown(task, train=True, shift=1)
     )  # the next epoch's seeds
-    held_out = draw([__import__("rgt_train.sampler").sampler.mix(0, 2, i) for i in range(256)], 16, 0.3)[0]
+    held_out = draw([mix(0, 2, i) for i in range(256)], 16, 0.3)[0]
     assert torch.equal(shown(task, train=False), task.normalize(held_out))
     flips = task.augment(held_out[:4], [0, 1, 2, 3])
     assert torch.equal(flips[0], held_out[0])
@@ -100,8 +100,6 @@ def test_V3_a_perfect_model_scores_one() -> None:  # noqa: N802
             wanted = {tuple(image.flatten().tolist()[:9]): label for image, label in known}
             keys = [tuple(image.flatten().tolist()[:9]) for image in images]
             return torch.nn.functional.one_hot(torch.tensor([wanted[k] for k in keys]), len(SHAPES)).float()
-
-    from rgt_train.sampler import mix
 
     images, labels = task._draw([mix(0, 2, i) for i in range(256)])
     known = list(zip(task.normalize(images), labels.tolist(), strict=True))

@@ -7,16 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import ranks
 from rgt_train.cadence import Cadence, Failures
-from rgt_train.copying import Torn
-from rgt_train.persister import BEST, STEP, Outcome, Request
+from rgt_train.checkpoint.async_saver import BEST, STEP, Outcome, Request
+from rgt_train.checkpoint.saver import Limits, Saver
+from rgt_train.checkpoint.snapshot import Torn
+from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.store import Checkpoint, Store
+from rgt_train.exits import StopRequest
 from rgt_train.progress import Progress
-from rgt_train.report import Report
-from rgt_train.saver import Limits, Saver
-from rgt_train.signals import StopRequest
-from rgt_train.state import RunState
-from rgt_train.store import Checkpoint, Store
+from rgt_train.ranks import launch
+from rgt_train.tracking.report import Report
 
 
 class Scripted:
@@ -87,7 +87,7 @@ def test_a_torn_copy_is_made_again_at_the_next_step(tmp_path: Path, stop: StopRe
     assert [request.step for request in persister.begun] == [10, 11], "not only when the next one is due"
     assert saver.last_good == 11
     assert not saver.failing, "the disk is well"
-    assert not saver.wishes(13) & ranks.SAVE
+    assert not saver.wishes(13) & launch.SAVE
 
 
 def test_one_that_is_waited_for_is_made_again_until_it_is_good(tmp_path: Path, stop: StopRequest) -> None:

@@ -15,10 +15,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_train import layout, tree
-from rgt_train.arena import Arena
-from rgt_train.collected import Collected
-from rgt_train.layout import Layout, spec_of
+from rgt_train.checkpoint import encoding, safetensors
+from rgt_train.checkpoint.safetensors import Arena, Collected, Layout, spec_of
 from torch.testing._internal.two_tensor import TwoTensor
 
 keys = st.one_of(st.text(), st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False))
@@ -61,7 +59,7 @@ def same(left: Any, right: Any) -> bool:
 
 @given(values)
 def test_plain_values_come_back(value: Any) -> None:
-    back = tree.decode(json.loads(json.dumps(tree.encode(value, refuse))), refuse)
+    back = encoding.decode(json.loads(json.dumps(encoding.encode(value, refuse))), refuse)
     assert same(back, value)
 
 
@@ -79,7 +77,7 @@ def test_rarer_values() -> None:
         "complex": [numpy.complex64(1 + 2j), numpy.complex128(complex(math.nan, -0.0))],
         "parameter": torch.nn.Parameter(torch.ones(2)), "list": [torch.zeros(1), (torch.ones(1),)],
     }  # fmt: skip
-    back = tree.decode(json.loads(json.dumps(tree.encode(value, put, "x"))), kept.__getitem__)
+    back = encoding.decode(json.loads(json.dumps(encoding.encode(value, put, "x"))), kept.__getitem__)
     assert set(kept) == {"x/array", "x/parameter", "x/list/0", "x/list/1/0"}
     assert (back["dtype"], back["device"], back["size"]) == (value["dtype"], value["device"], value["size"])
     assert back["counts"] == {"a": 1}
@@ -102,18 +100,18 @@ def test_rarer_values() -> None:
     ],
 )
 def test_objects_are_refused_by_name(value: Any, told: str) -> None:
-    with pytest.raises(tree.CannotStore, match=told):
-        tree.encode(value, refuse)
+    with pytest.raises(encoding.CannotStore, match=told):
+        encoding.encode(value, refuse)
 
 
 def test_nothing_but_the_listed_kinds_is_ever_made() -> None:
     with pytest.raises(ValueError, match="unknown kind of value 'object'"):
-        tree.decode({"$": "object", "of": "os.system"}, refuse)
+        encoding.decode({"$": "object", "of": "os.system"}, refuse)
     allowed = {
         "tuple", "size", "set", "frozenset", "dict", "ordered", "counter", "bytes", "complex", "dtype", "device",
         "numpy", "scalar",
     }  # fmt: skip
-    assert set(tree._DECODERS) == allowed
+    assert set(encoding._DECODERS) == allowed
 
 
 Make = Callable[[], torch.Tensor]
@@ -139,14 +137,14 @@ def test_memory_is_laid_out_as_it_was(name: str) -> None:
         kept[path] = value.contiguous().clone(memory_format=torch.contiguous_format)
         return path
 
-    encoded = json.loads(json.dumps(tree.encode({"t": tensor}, put)))
+    encoded = json.loads(json.dumps(encoding.encode({"t": tensor}, put)))
     assert ("stride" in encoded["t"]) == told
-    back = tree.decode(encoded, kept.__getitem__)["t"]
+    back = encoding.decode(encoded, kept.__getitem__)["t"]
     assert torch.equal(back, tensor)
     assert not told or back.stride() == tensor.stride()
     encoded["t"]["stride"] = [7] * (tensor.dim() + 1)
     with pytest.raises(ValueError, match="do not fit"):
-        tree.decode(encoded, kept.__getitem__)
+        encoding.decode(encoded, kept.__getitem__)
 
 
 def two_tensor() -> torch.Tensor:
@@ -163,15 +161,15 @@ def two_tensor() -> torch.Tensor:
     ],
 )
 def test_a_tensor_that_would_not_come_back_is_refused_by_its_name(tensor: Make, told: str) -> None:
-    with pytest.raises(tree.CannotStore, match=told):
+    with pytest.raises(encoding.CannotStore, match=told):
         Collected().put("f", "w", tensor(), False)
 
 
 def test_two_tensors_of_one_name_are_refused() -> None:
     found = Collected()
     state = {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}}
-    with pytest.raises(tree.CannotStore, match="two tensors would both be kept as ema/a/b in f"):
-        tree.encode(state, lambda path, tensor: found.put("f", path, tensor, False), "ema")
+    with pytest.raises(encoding.CannotStore, match="two tensors would both be kept as ema/a/b in f"):
+        encoding.encode(state, lambda path, tensor: found.put("f", path, tensor, False), "ema")
 
 
 TENSORS: dict[str, Make] = {
@@ -203,7 +201,7 @@ def test_every_kind_of_tensor_lies_in_the_files(tmp_path: Path) -> None:
         assert region.offset % 4096 == 0
         path = tmp_path / region.file
         path.write_bytes(arena.memory()[region.offset : region.offset + region.size])
-        found.update(layout.read(memoryview(bytearray(path.read_bytes()))))
+        found.update(safetensors.read(memoryview(bytearray(path.read_bytes()))))
     for name, tensor in tensors.items():
         assert (found[name].dtype, found[name].shape) == (tensor.dtype, tensor.shape), name
         raw = [
@@ -216,6 +214,6 @@ def test_every_kind_of_tensor_lies_in_the_files(tmp_path: Path) -> None:
 
 def test_a_file_that_is_cut_is_no_file() -> None:
     with pytest.raises(ValueError, match="too short"):
-        layout.read(memoryview(b"1234"))
+        safetensors.read(memoryview(b"1234"))
     with pytest.raises(ValueError, match="cut off"):
-        layout.read(memoryview((99).to_bytes(8, "little") + b"{}"))
+        safetensors.read(memoryview((99).to_bytes(8, "little") + b"{}"))

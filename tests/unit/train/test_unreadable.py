@@ -12,19 +12,17 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import manifest, reading
-from rgt_train.arena_persister import ArenaPersister
-from rgt_train.manifest import Damaged
-from rgt_train.mirror.bringing import bring
-from rgt_train.mirror.folder import Folder
-from rgt_train.persister import STEP, Request
+from rgt_train.checkpoint import diskio, manifest
+from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.diskio import Unreadable
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror_places import Folder
+from rgt_train.checkpoint.mirror_worker import bring
+from rgt_train.checkpoint.resume import load_latest, mend_best
+from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.store import Policy, Store, verified
 from rgt_train.progress import Progress
-from rgt_train.reading import Unreadable
-from rgt_train.report import Report
-from rgt_train.resume import load_latest, mend_best
-from rgt_train.retention import Policy
-from rgt_train.state import RunState
-from rgt_train.store import Store, verified
+from rgt_train.tracking.report import Report
 
 from tests.unit.train.test_commit import save
 
@@ -66,7 +64,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(reading, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(diskio, "PAUSES", (0.0, 0.0, 0.0))
     return Disk(monkeypatch)
 
 
@@ -146,7 +144,7 @@ def test_errors_that_stay_end_the_launch_and_change_nothing(
 @pytest.mark.parametrize(("call", "ending"), WHERE)
 def test_errors_that_pass_are_waited_for(out: Path, disk: Disk, call: str, ending: str) -> None:
     before = content(out)
-    disk.refuse(call, ending, errno.EIO, len(reading.PAUSES))
+    disk.refuse(call, ending, errno.EIO, len(diskio.PAUSES))
     assert launch(out) == 10
     assert content(out) == before
 

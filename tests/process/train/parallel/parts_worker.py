@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 from rgt_train import Options, Run, distributed
-from rgt_train.commit import Draft
-from rgt_train.parallel import fingerprint
+from rgt_train.checkpoint.publish import Draft
+from rgt_train.ranks import replicated
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -89,8 +89,8 @@ def main() -> None:
     def note(name: str) -> None:
         kinds = {type(value).__name__ for value in averages.shadow.values()}
         assert kinds == {"DTensor"}, kinds
-        held = {key: fingerprint.of_tensor(value.to_local()) for key, value in averages.shadow.items()}
-        own = {key: fingerprint.of_tensor(value) for key, value in model.named_buffers()}
+        held = {key: replicated.of_tensor(value.to_local()) for key, value in averages.shadow.items()}
+        own = {key: replicated.of_tensor(value) for key, value in model.named_buffers()}
         (folder / f"{name}-{ranks.rank}.json").write_text(
             json.dumps({"step": run.step_now, "held": held, "own": own})
         )

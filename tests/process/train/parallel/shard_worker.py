@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from rgt_train.parallel import fingerprint, safe_reader, shards
-from rgt_train.parallel.torch_ranks import TorchRanks
+from rgt_train.ranks import dcp_reader, replicated, sharded_state
+from rgt_train.ranks.torch_ranks import TorchRanks
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 from torch.distributed.device_mesh import init_device_mesh
@@ -38,14 +38,14 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, number: int) 
 def whole(tensors: dict[str, torch.Tensor]) -> dict[str, int]:
     """Fingerprints of the unsharded tensors."""
     full = {name: t.full_tensor() if hasattr(t, "full_tensor") else t for name, t in tensors.items()}
-    return {name: fingerprint.of_tensor(tensor) for name, tensor in full.items()}
+    return {name: replicated.of_tensor(tensor) for name, tensor in full.items()}
 
 
 def save(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     model, optimizer = build(ranks.world)
     for number in range(3):
         step(model, optimizer, number)
-    tensors, plain = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, plain = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
     save_sharded(dict(tensors), checkpoint_id=str(folder / "ckpt"), process_group=ranks.group)
     if ranks.is_writer:
         (folder / "plain.json").write_text(json.dumps(plain))
@@ -55,13 +55,13 @@ def save(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
 def load(ranks: TorchRanks, folder: Path) -> dict[str, Any]:
     model, optimizer = build(ranks.world)
     step(model, optimizer, 99)
-    tensors, _ = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, _ = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
     load_sharded(
-        dict(tensors), storage_reader=safe_reader.SafeReader(folder / "ckpt"), process_group=ranks.group
+        dict(tensors), storage_reader=dcp_reader.SafeReader(folder / "ckpt"), process_group=ranks.group
     )
     plain = json.loads((folder / "plain.json").read_text())
-    shards.put_back({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)
-    again, _ = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    sharded_state.put_into({"model": model}, {"optimizer": ("model", optimizer)}, tensors, plain)
+    again, _ = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
     return whole(again)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_train.checkpoint.safetensors import read
+from rgt_train.checkpoint.state import RunState
 from rgt_train.exits import UsageError
 from rgt_train.export import export
-from rgt_train.layout import read
-from rgt_train.parallel import sharded_state, shards
 from rgt_train.progress import Progress
-from rgt_train.state import RunState
+from rgt_train.ranks import sharded_state
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
 from tests.process.train.harness import Zygote, events
@@ -65,7 +65,7 @@ def state_of(**models: torch.nn.Module) -> RunState:
 
 def test_each_rank_s_statistics_are_kept_whatever_wraps_the_module() -> None:
     model = torch.nn.Sequential(checkpoint_wrapper(torch.nn.BatchNorm1d(3)), torch.nn.Linear(3, 1))
-    tensors, _ = shards.collect({"net": model}, {})
+    tensors, _ = sharded_state.collect({"net": model}, {})
     found = sharded_state.take(state_of(net=model)).tensors
     own = {f"rank1/{name}" for name in tensors if "running" in name or "num_batches" in name}
     assert len(own) == 3

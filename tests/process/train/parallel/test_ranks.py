@@ -12,10 +12,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from rgt_train.exits import UsageError
-from rgt_train.parallel import choose, fingerprint, launch
-from rgt_train.parallel.roll_call import RollCall, in_words
-from rgt_train.parallel.torch_ranks import bind
-from rgt_train.ranks import Alone
+from rgt_train.ranks import choose, launch, replicated
+from rgt_train.ranks.launch import Alone
+from rgt_train.ranks.torch_ranks import RollCall, bind, in_words
 
 from tests.process.box.harness import until
 from tests.process.train.harness import Zygote
@@ -92,7 +91,7 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("of", [fingerprint.of_tensor, fingerprint.weighted])
+@pytest.mark.parametrize("of", [replicated.of_tensor, replicated.weighted])
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.bool, torch.uint8]
 )
@@ -111,13 +110,13 @@ def test_every_flipped_bit_changes_the_fingerprint(
     assert of(tensor) == before
 
 
-@pytest.mark.parametrize("of", [fingerprint.of_tensor, fingerprint.weighted])
+@pytest.mark.parametrize("of", [replicated.of_tensor, replicated.weighted])
 def test_swapped_values_and_shapes_beyond_a_chunk(
     monkeypatch: pytest.MonkeyPatch, of: Callable[[torch.Tensor], int]
 ) -> None:
     tensor = torch.arange(1000, dtype=torch.float32)
     whole = of(tensor)
-    monkeypatch.setattr(fingerprint, "CHUNK", 64)
+    monkeypatch.setattr(replicated, "CHUNK", 64)
     assert of(tensor) == whole, "the size of a chunk does not matter"
     tensor[[3, 4]] = tensor[[4, 3]]
     assert of(tensor) != whole

@@ -9,7 +9,7 @@ from tests.process.train.parallel.launching import ROOT
 
 SCRIPT = """
 import ctypes, threading
-from rgt_train.parallel.settling import settle, strangers
+from rgt_train.ranks.torch_ranks import settle, strangers
 
 api = ctypes.PyDLL(None)
 api.PyInterpreterState_Main.restype = api.PyThreadState_New.restype = ctypes.c_void_p

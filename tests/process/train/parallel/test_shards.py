@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.exits import UsageError
-from rgt_train.manifest import Damaged
-from rgt_train.parallel import safe_reader, shards
+from rgt_train.ranks import dcp_reader, sharded_state
 from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
@@ -36,7 +36,7 @@ def test_plain_values_are_apart_from_tensors() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
     model(torch.ones(1, 2)).sum().backward()
     optimizer.step()
-    tensors, plain = shards.collect({"model": model}, {"optimizer": ("model", optimizer)})
+    tensors, plain = sharded_state.collect({"model": model}, {"optimizer": ("model", optimizer)})
     assert {key for key in tensors if key.startswith("model/")} == {"model/weight", "model/bias"}
     assert "optimizer/state.weight.momentum_buffer" in tensors
     assert plain["optimizer/param_groups.weight.lr"] == 0.5
@@ -45,17 +45,17 @@ def test_plain_values_are_apart_from_tensors() -> None:
 
 def test_what_does_not_fit_is_listed() -> None:
     model = torch.nn.Linear(2, 2)
-    tensors, plain = shards.collect({"model": model}, {})
+    tensors, plain = sharded_state.collect({"model": model}, {})
     other = torch.nn.Sequential(torch.nn.Linear(2, 2))
     with pytest.raises(UsageError, match=r"missing 0\.bias, 0\.weight; unexpected bias, weight"):
-        shards.put_back({"model": other}, {}, tensors, plain)
-    assert shards.listed([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 3 more"
+        sharded_state.put_into({"model": other}, {}, tensors, plain)
+    assert sharded_state.listed([str(n) for n in range(11)]) == "0, 1, 2, 3, 4, 5, 6, 7 and 3 more"
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", pickle.dumps({"a": 1})])
 def test_damaged_metadata_is_said_to_be(data: bytes) -> None:
     with pytest.raises(Damaged, match=r"\.metadata"):
-        safe_reader.parse(data)
+        dcp_reader.parse(data)
 
 
 def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
@@ -63,5 +63,5 @@ def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
     state = {str(kind): torch.arange(5).to(kind) for kind in kinds}
     save_sharded(dict(state), checkpoint_id=str(tmp_path), no_dist=True)
     found = {name: torch.zeros_like(tensor) for name, tensor in state.items()}
-    load_sharded(dict(found), storage_reader=safe_reader.SafeReader(tmp_path), no_dist=True)
+    load_sharded(dict(found), storage_reader=dcp_reader.SafeReader(tmp_path), no_dist=True)
     assert all(torch.equal(found[name], state[name]) for name in state)

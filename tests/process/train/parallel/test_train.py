@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train import manifest
+from rgt_train.checkpoint import manifest
+from rgt_train.checkpoint.safetensors import read
 from rgt_train.export import export
-from rgt_train.layout import read
-from rgt_train.tasks.transformer import CharTransformer
+from rgt_train.tasks.char_lm import CharTransformer
 
 from tests.process.train import frameworks
 from tests.process.train.harness import Zygote, events, losses, steps_kept
@@ -29,7 +29,7 @@ from tests.process.train.parallel.launching import ROOT, torchrun
 PATIENCE = 150.0
 """Seconds until a step must have come about: several processes that import torch, on a machine that does other work."""
 ABORTS = "terminate called without an active exception"
-"""What torch's threads say of some ends of plain loops; see `rgt_train.parallel.settling`."""
+"""What torch's threads say of some ends of plain loops; see `rgt_train.ranks.torch_ranks`."""
 SLOW = ("--pace-ms", "20")
 """Slow enough for a signal to hit a step and not the end."""
 
@@ -278,7 +278,7 @@ import os, sys, torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader, TensorDataset
 from rgt_train import Run
-from rgt_train.parallel.adapters import of_accelerate
+from rgt_train.ranks.choose import of_accelerate
 
 def train(epochs):
     accelerator = Accelerator(cpu=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from rgt_train import digest, manifest
+from rgt_train.checkpoint import manifest
+from rgt_train.checkpoint.safetensors import read
 from rgt_train.export import export
-from rgt_train.layout import read
-from rgt_train.parallel import fingerprint, safe_reader
+from rgt_train.ranks import dcp_reader, replicated
 from torch.distributed._shard.sharded_tensor import metadata as old_metadata
 from torch.distributed.checkpoint import metadata as new_metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
@@ -64,7 +64,7 @@ def test_weights_of_another_version_are_exported(tmp_path: Path, name: str) -> N
     export(str(out), str(tmp_path / "w.safetensors"))
     found = read(memoryview((tmp_path / "w.safetensors").read_bytes()))
     left = state(out, "left")["state"]
-    assert {f"model/{key}": fingerprint.of_tensor(tensor) for key, tensor in found.items()} == {
+    assert {f"model/{key}": replicated.of_tensor(tensor) for key, tensor in found.items()} == {
         key: value for key, value in left.items() if key.startswith("model/")
     }
 
@@ -82,7 +82,7 @@ def test_what_a_newer_version_wrote_ends_the_launch_and_stays(
     document["objects"][part]["new"] = value
     (place / "state.json").write_text(json.dumps(document))
     body = manifest.read(place)
-    body["files"]["state.json"] = digest.facts(memoryview((place / "state.json").read_bytes()))
+    body["files"]["state.json"] = manifest.facts(memoryview((place / "state.json").read_bytes()))
     facts = {key: body[key] for key in body if key not in ("files", "step", "format", "digest")}
     (place / "manifest.json").write_bytes(manifest.encode(body["step"], body["files"], facts))
     world, kind = kind_of(name)
@@ -187,7 +187,7 @@ class TestSpellings:
         return pickle.loads((written / ".metadata").read_bytes())
 
     def test_as_this_one(self, written: Path) -> None:
-        found = safe_reader.parse((written / ".metadata").read_bytes())
+        found = dcp_reader.parse((written / ".metadata").read_bytes())
         theirs = self.plain(written)
         assert found.state_dict_metadata == theirs.state_dict_metadata
         assert found.storage_data == theirs.storage_data
@@ -202,7 +202,7 @@ class TestSpellings:
         monkeypatch.setattr(enum, "__reduce_ex__", lambda self, _: (getattr, (enum, self.name)))
         data = pickle.dumps(theirs)
         assert b"getattr" in data
-        assert safe_reader.parse(data).state_dict_metadata == theirs.state_dict_metadata
+        assert dcp_reader.parse(data).state_dict_metadata == theirs.state_dict_metadata
 
     def test_paths_of_python_3_13(self, written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         module = ModuleType("pathlib._local")
@@ -213,7 +213,7 @@ class TestSpellings:
         theirs.storage_meta.checkpoint_id = kind("run/x")
         data = pickle.dumps(theirs)
         assert b"pathlib._local" in data
-        assert safe_reader.parse(data).storage_data == theirs.storage_data
+        assert dcp_reader.parse(data).storage_data == theirs.storage_data
 
     def test_properties_of_older_torch(self, written: Path) -> None:
         theirs = self.plain(written)
@@ -223,5 +223,5 @@ class TestSpellings:
         del theirs.version
         data = pickle.dumps(theirs)
         assert b"torch.distributed._shard.sharded_tensor.metadata" in data
-        found: dict[str, Any] = dict(safe_reader.parse(data).state_dict_metadata)
+        found: dict[str, Any] = dict(dcp_reader.parse(data).state_dict_metadata)
         assert {entry.properties.dtype for entry in found.values()} == {torch.bfloat16}

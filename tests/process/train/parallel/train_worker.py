@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rgt_train import Options, Run, distributed, rng
-from rgt_train.parallel import fingerprint
-from rgt_train.state import RunState
+from rgt_train import Options, Run, distributed
+from rgt_train.checkpoint.state import RunState
+from rgt_train.data import rng
+from rgt_train.ranks import replicated
 from torch import nn
 
 SAMPLES = 200
@@ -88,7 +89,7 @@ def whole(state: Any, path: str = "") -> dict[str, int]:
     """Return the fingerprints of all tensors of a state, put together again. Collective."""
     if isinstance(state, torch.Tensor):
         full: torch.Tensor = state.full_tensor() if hasattr(state, "full_tensor") else state
-        return {path.replace("module.", ""): fingerprint.of_tensor(full)}
+        return {path.replace("module.", ""): replicated.of_tensor(full)}
     items = state.items() if isinstance(state, dict) else enumerate(state) if isinstance(state, list) else ()
     return {name: found for key, value in items for name, found in whole(value, f"{path}/{key}").items()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 from rgt_train import Options, Run, distributed
-from rgt_train.parallel import in_step
+from rgt_train.ranks import replicated
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
@@ -35,7 +35,7 @@ def main() -> None:
     with Join([model]):
         some()
     parts = {"model": model}, {"optimizer": optimizer}, {"ema": ema}
-    alone = in_step.differences(ranks, 0, *parts)
+    alone = replicated.differences(ranks, 0, *parts)
     run = Run(
         folder / "run", model=model, optimizer=optimizer, ema=ema, samples=3, epochs=1,
         options=Options(save_every=1),
@@ -46,7 +46,7 @@ def main() -> None:
                 with run.uneven(model):
                     some()
                 run.step(0.5 + ranks.rank)
-    together = in_step.differences(ranks, 0, *parts)
+    together = replicated.differences(ranks, 0, *parts)
     (folder / f"rank-{ranks.rank}.json").write_text(json.dumps({"alone": alone, "together": together}))
 
 

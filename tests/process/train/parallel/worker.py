@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
-from rgt_train.parallel.torch_ranks import TorchRanks
-from rgt_train.ranks import STOP, RanksError
-from rgt_train.signals import StopRequest
+from rgt_train.exits import RanksError, StopRequest
+from rgt_train.ranks.launch import STOP
+from rgt_train.ranks.torch_ranks import TorchRanks
 
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 TIMEOUT_S = 1.5

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import torch
 from rgt_train import exits
-from rgt_train.manifest import Damaged
-from rgt_train.parallel import adapters, in_step, ordered
-from rgt_train.parallel.agreeing import NotTaken, agreed
-from rgt_train.parallel.crew import Crew, everywhere, is_everywhere
-from rgt_train.ranks import Alone, RanksError
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.exits import RanksError
+from rgt_train.ranks import choose, replicated
+from rgt_train.ranks.coordinator import Crew, NotTaken, agreed, everywhere, is_everywhere
+from rgt_train.ranks.launch import Alone
 
 
 class Threads:
@@ -144,17 +144,17 @@ class Slow:
 
 
 def test_a_long_save_lets_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordered, "_HEARD_S", 0.0)
+    monkeypatch.setattr(replicated, "_HEARD_S", 0.0)
 
     def lead(crew: Crew, orders: list[Any]) -> Any:
         crew.heard = lambda: orders.append("heard")
         slow: Any = Slow(4)
-        return crew.do(ordered.Ordered(slow, crew).wait)
+        return crew.do(replicated.Ordered(slow, crew).wait)
 
     (result, led), (_, heard) = together(2, lead)
     assert (result, led.count("heard"), heard.count("heard")) == ("saved", 3, 4)
     slow: Any = Slow(4)
-    alone: Any = ordered.Ordered(slow, Crew(Alone())).wait()
+    alone: Any = replicated.Ordered(slow, Crew(Alone())).wait()
     assert alone == "waited", "nobody listens"
 
 
@@ -168,12 +168,12 @@ def test_alone_it_is_a_plain_call() -> None:
 
 def test_the_ranks_are_judged_by_name_and_shard() -> None:
     same = (3, {"w": 1, "v@0": 5})
-    assert in_step.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 5})]) == []
-    assert in_step.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 6})]) == [
+    assert replicated.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 5})]) == []
+    assert replicated.judge([same, (3, {"w": 1, "v@1": 7}), (3, {"w": 1, "v@0": 6})]) == [
         "rank 2 has other bits than rank 0 in v@0"
     ]
-    assert in_step.judge([same, (4, {"w": 1})]) == ["rank 1 is at step 4, rank 0 at step 3"]
-    assert in_step.judge([same, (3, {"u": 1})]) == [
+    assert replicated.judge([same, (4, {"w": 1})]) == ["rank 1 is at step 4, rank 0 at step 3"]
+    assert replicated.judge([same, (3, {"u": 1})]) == [
         "rank 1 and rank 0 do not have the same tensors: u and 1 more"
     ]
 
@@ -181,12 +181,14 @@ def test_the_ranks_are_judged_by_name_and_shard() -> None:
 def test_averages_of_weights_are_judged_and_those_of_statistics_are_not() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
     average = torch.optim.swa_utils.AveragedModel(model)
-    found = in_step.prints({"model": model}, {}, {"ema": average})
+    found = replicated.prints({"model": model}, {}, {"ema": average})
     names = {"0.weight", "0.bias", "1.weight", "1.bias"}
     assert set(found) == {f"{part}/{name}" for part in ("model", "ema") for name in names}
     next(average.parameters()).data[0, 0] += 1
-    drifted = in_step.prints({"model": model}, {}, {"ema": average})
-    assert in_step.judge([(3, found), (3, drifted)]) == ["rank 1 has other bits than rank 0 in ema/0.weight"]
+    drifted = replicated.prints({"model": model}, {}, {"ema": average})
+    assert replicated.judge([(3, found), (3, drifted)]) == [
+        "rank 1 has other bits than rank 0 in ema/0.weight"
+    ]
 
 
 class Engine:
@@ -205,9 +207,9 @@ class Engine:
 
 def test_a_deepspeed_engine_gives_its_parts_or_says_why_not() -> None:
     engine = Engine(0)
-    assert adapters.of_deepspeed(engine) == {"model": engine.module, "optimizer": engine.optimizer}
+    assert choose.of_deepspeed(engine) == {"model": engine.module, "optimizer": engine.optimizer}
     with pytest.raises(exits.UsageError, match="ZeRO stage 2"):
-        adapters.of_deepspeed(Engine(2))
+        choose.of_deepspeed(Engine(2))
 
 
 def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:

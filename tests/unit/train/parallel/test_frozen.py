@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from rgt_train.parallel import wrapping
-from rgt_train.parallel.replicated import Checks
-from rgt_train.parallel.sharded_persister import ShardedPersister
-from rgt_train.persister import STEP, Request
+from rgt_train.checkpoint.async_saver import STEP, Request
+from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.store import Store
 from rgt_train.progress import Progress
-from rgt_train.ranks import Alone
-from rgt_train.state import RunState
-from rgt_train.store import Store
+from rgt_train.ranks import choose
+from rgt_train.ranks.launch import Alone
+from rgt_train.ranks.replicated import Checks
+from rgt_train.ranks.sharded_saver import ShardedPersister
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -47,7 +47,7 @@ def test_the_command_names_both_dtypes_of_each_block() -> None:
     few = (torch.bfloat16, torch.float32)
     for dtype, expected in ((torch.bfloat16, few), (None, (None, None))):
         model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU(), torch.nn.Linear(3, 3))
-        wrapped: Any = wrapping.wrap(model, "fsdp", Alone(), dtype)
+        wrapped: Any = choose.wrap(model, "fsdp", Alone(), dtype)
         units = [part for part in (wrapped, *wrapped) if hasattr(part, "_get_fsdp_state")]
         assert len(units) == 3, "the root, and each block that has weights"
         policies = [unit._get_fsdp_state()._mp_policy for unit in units]

@@ -1,0 +1,146 @@
+"""Whether anything has changed since the last step: at a step boundary the state may be saved."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+
+from rgt_train.checkpoint.state import RunState
+
+
+class Hooks:
+    """Hooks of the optimizers of a run.
+
+    A CUDA graph that was captured around an ``optimizer.step()`` changes parameters at each replay, without calling
+    anything in Python and without torch counting it. So a step that is being captured is noticed, and what may be
+    captured (``capturable``) is taken for it from the beginning.
+
+    Args:
+        optimizers: The optimizers.
+        before: What is called before each change.
+        captured: Called once, when a step of one of them is captured into a CUDA graph.
+
+    Attributes:
+        silent: Those that may change parameters without a word, each with its reason.
+        touched: Whether one of them has begun to change parameters since this was last set to False.
+    """
+
+    def __init__(
+        self,
+        optimizers: Sequence[Any],
+        before: Callable[[], None],
+        captured: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.silent: List[str] = []
+        self.touched = False
+        self._before, self._captured = before, captured
+        self._handles: List[Any] = []
+        self._known = False
+        for optimizer in optimizers:
+            name = type(optimizer).__name__
+            register = getattr(optimizer, "register_step_pre_hook", None)
+            if register is None:
+                self.silent.append(f"{name} has no register_step_pre_hook")
+                continue
+            self._handles.append(register(self._call))
+            if any(group.get("capturable") for group in getattr(optimizer, "param_groups", [])):
+                self.silent.append(f"{name} is capturable, and a replayed CUDA graph calls no hook")
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing changes parameters without a word."""
+        return bool(self._handles) and not self.silent
+
+    def close(self) -> None:
+        """Remove them."""
+        while self._handles:
+            self._handles.pop().remove()
+
+    def _call(self, *_: Any) -> None:
+        self.touched = True
+        if _capturing():
+            if not self._known:
+                self._known = True
+                self._captured()
+            return  # nothing is changed now, and a graph cannot wait for a copy
+        self._before()
+
+
+def _capturing() -> bool:
+    return bool(
+        torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        and torch.cuda.is_current_stream_capturing()
+    )
+
+
+class Standing:
+    """Knows whether anything has changed since the last step boundary.
+
+    Args:
+        state: What is saved.
+        window: Batches of a step.
+        epoch_over: Says whether all steps of the epoch are done.
+        optimizers: What changes the weights.
+        before: Called before each change of theirs.
+        say: Where a slower way of saving is told.
+    """
+
+    def __init__(
+        self,
+        state: RunState,
+        window: int,
+        epoch_over: Callable[[], bool],
+        optimizers: Sequence[Any],
+        before: Callable[[], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._state, self._window, self._epoch_over, self._say = state, window, epoch_over, say
+        self._hooks = Hooks(optimizers, before, self._captured)
+        state.hooked = self._hooks.complete
+        for silent in self._hooks.silent:
+            say(f"{silent}: saves copy on the training thread")
+
+    @property
+    def touched(self) -> bool:
+        """Whether an optimizer has begun to change weights since the last step boundary."""
+        return self._hooks.touched
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing was computed since the last step, as far as can be known, and all is in this process."""
+        batch_is_step = self._window == 1 or self._state.progress.micro > 0
+        return self._state.world == 1 and self._hooks.complete and not self.touched and batch_is_step
+
+    def stepped(self) -> None:
+        """Take in that a step is over."""
+        self._hooks.touched = False
+        self.look()
+
+    def look(self, random: Optional[Dict[str, Any]] = None) -> None:
+        """Keep the small parts of the state as they are, if the last step of the epoch is done.
+
+        Args:
+            random: Random state that is still to be put back, if there is any.
+        """
+        if self._epoch_over():
+            self._state.hold(random)
+
+    def next_epoch(self) -> None:
+        """Take in that what comes after the last step of the epoch is over, too."""
+        self._state.held = None
+
+    def spoilt(self) -> str:
+        """Return why the state is no longer that of the last step, in words; empty if it is."""
+        if self.touched:
+            return "an optimizer has changed weights without a run.step"
+        changed = self._state.held.changed() if self._state.held else ""
+        return changed and f"{changed} changed after the last step of the epoch; a relaunch does that again"
+
+    def close(self) -> None:
+        """Leave the optimizers alone."""
+        self._hooks.close()
+
+    def _captured(self) -> None:
+        self._state.hooked = False
+        self._say("optimizer.step() is captured into a CUDA graph: from now on saves copy at once")

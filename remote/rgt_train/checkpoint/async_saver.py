@@ -1,0 +1,419 @@
+"""Saving a state that one process holds: copied into shared memory, written by another process.
+
+`Saver` decides when, a `Persister` does it: `AsyncSaver` for a state that one process holds (a single process, or the
+replicas of DDP), another one for a state that is sharded over the ranks. Both publish through
+`rgt_train.checkpoint.publish.Draft`, so that a checkpoint looks and fails the same whoever wrote it::
+
+    draft = Draft.create(store, step, "step")       # the writer; the others learn draft.path by Ranks.share
+    ...                                             # every rank writes and fsyncs its files in draft.path
+    draft.seal(files, about)                        # the writer, when all are done: manifest, fsync
+    draft.publish()                                 # rename, fsync, move the pointer
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Callable, List, Mapping, Optional, Protocol, Sequence, Set, Tuple
+
+from rgt_train.checkpoint.publish import DIED, Done, Job, perform
+from rgt_train.checkpoint.safetensors import (
+    SAMPLED,
+    STATE_FILE,
+    WHOLE,
+    Arena,
+    Collected,
+    Layout,
+    Loaded,
+    Part,
+)
+from rgt_train.checkpoint.snapshot import Copy, Looks, Pair, Torn, Witness
+from rgt_train.checkpoint.state import Restored, RunState
+from rgt_train.checkpoint.store import Checkpoint, Store
+from rgt_train.checkpoint.writer import WriterClient
+
+BACKGROUND = "RGT_TRAIN_BACKGROUND"
+"""Set to 0, the training waits for each save: for tests, and to look for the cause of trouble."""
+STEP = "step"
+BEST = "best"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be saved.
+
+    Attributes:
+        kind: `STEP` (kept by the retention policy) or `BEST` (replaces ``OUT/best``).
+        step: Optimizer steps done.
+        about: Facts for the manifest.
+        give_up: Whether older checkpoints may be given up where there is no room.
+    """
+
+    kind: str
+    step: int
+    about: Mapping[str, Any] = field(default_factory=dict)
+    give_up: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a save ended.
+
+    Attributes:
+        request: What was asked for.
+        checkpoint: What was published; None where nothing was.
+        error: Why not. An `OSError` is the disk's fault and will be retried; anything else is a mistake.
+        stall_s: Seconds the training thread stood still for it, `waited_s` included.
+        waited_s: Those of them that an ``optimizer.step()`` waited for the end of the copy.
+        durable_s: Seconds from the request until the last fsync.
+        notes: Lines for a person (an older checkpoint given up for it, a slower way taken, …).
+    """
+
+    request: Request
+    checkpoint: "Optional[Checkpoint]" = None
+    error: Optional[BaseException] = None
+    stall_s: float = 0.0
+    waited_s: float = 0.0
+    durable_s: float = 0.0
+    notes: "tuple[str, ...]" = ()
+
+
+class Persister(Protocol):
+    """Writes the state of a run in the background, at most one save at a time."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight; then `begin` may not be called."""
+
+    def prepare(self, state: "RunState") -> None:
+        """Get ready for saves of this size (memory, helper processes) without keeping the training waiting."""
+
+    def begin(self, request: Request, state: "RunState") -> None:
+        """Take the state as it is now and start to write it. Collective; returns long before it is durable.
+
+        Raises:
+            UsageError: The state holds something that cannot be stored.
+        """
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin` once more: its save failed, and nothing was begun since."""
+
+    def before_change(self) -> None:
+        """Wait until parameters and optimizer state may change. Called before every ``optimizer.step()``."""
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; None while it goes on. The same on every rank."""
+
+    def wait(self) -> Optional[Outcome]:
+        """Like `poll`, but waits for the end of the save in flight; None where there is none."""
+
+    def load(self, directory: str, state: "RunState") -> "Restored":
+        """Put a verified checkpoint back into the objects of the run, all but the random state."""
+
+    def close(self) -> None:
+        """Give up what is in flight and let go of memory and processes."""
+
+    def needs(self) -> "tuple[int, int]":
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+
+
+_MOST_DEATHS = 2
+
+
+@dataclass
+class _Flight:
+    """A save in flight."""
+
+    request: Request
+    job: Job
+    text: bytes
+    submitted: threading.Event
+    stall_s: float = 0.0
+    waited_s: float = 0.0
+    copy: Optional[Copy] = None
+    failed: Optional[BaseException] = None
+    judged: bool = False
+    """Whether the training thread has said if the copy is of one moment; until then nothing is published."""
+    spoilt: Optional[BaseException] = None
+    """Why it is not."""
+    handed: bool = False
+    """Whether the writer has the job."""
+    done: Optional[Done] = None
+    """Filled in by this process where there is no writer."""
+
+
+class ArenaPersister:
+    """Copies the state into an arena and lets the writer process put it onto the disk.
+
+    Args:
+        store: Where to.
+        keep: Descriptors the writer holds while it lives (the lock of the run).
+        started: Called with the process id of each writer.
+        background: Whether to use a writer process and overlapped copies; else everything is done in `begin`.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        keep: Sequence[int] = (),
+        started: Callable[[int], None] = lambda pid: None,
+        *,
+        background: bool = True,
+    ) -> None:
+        self._store = store
+        self._background = background and hasattr(os, "memfd_create")
+        self._client = WriterClient(store, keep, started)
+        self._arena: Optional[Arena] = None
+        self._flight: Optional[_Flight] = None
+        self._last: Optional[_Flight] = None
+        self._looks: Optional[Looks] = None
+        self._at_once: Set[str] = set()
+        self._notes: List[str] = []
+        self._needs = (0, 0)
+        self._deaths = 0
+        self._saves = 0
+        self._talking = threading.Lock()
+        """The copying thread hands over, the training thread judges: both to the same writer, in either order."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._flight is not None
+
+    def needs(self) -> Tuple[int, int]:
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        return self._needs
+
+    def prepare(self, state: RunState) -> None:
+        """Make and touch the memory, and start the writer, without keeping the training waiting."""
+        collected = state.collect([])
+        arena = self._arena_for(collected)
+        arena.touch()
+        self._start_writer()
+
+    def begin(self, request: Request, state: RunState) -> None:
+        """Take the state as it is now and start to write it.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+            OSError: There is no memory for it.
+        """
+        assert self._flight is None, "one save at a time"
+        self._look_no_more()
+        begun = time.monotonic()
+        self._saves += 1
+        self._last = None  # what failed before is not what `again` may write from here on
+        self._start_writer()
+        collected = state.collect()
+        arena = self._arena_for(collected)
+        now, later = self._sort(collected.parts, arena)
+        witness = Witness([pair.source for pair in later], self._saves)
+        collected.document["compared"] = WHOLE if witness.whole else SAMPLED
+        text = collected.text()
+        regions = [(region.file, region.offset, region.size) for region in arena.layout.regions]
+        job = Job(request.kind, request.step, request.about, regions, STATE_FILE, begun, request.give_up)
+        self._needs = job.needs(len(text))
+        if self._background:
+            with suppress(OSError):  # told when the snapshot is handed over
+                self._client.start()  # by this thread: a child is told of its parent's death by the thread that made it
+        flight = self._flight = _Flight(request, job, text, threading.Event())
+        try:
+            flight.copy = Copy(
+                now, later, lambda error: self._copied(flight, error), lambda error: self._judged(flight, error),
+                arena.ready, witness,
+            )  # fmt: skip
+        except BaseException:
+            self._flight = None
+            raise
+        if not self._background:
+            flight.copy.wait()
+            self._write_here(flight)
+        elif flight.copy.overlaps_backward:
+            self._looks = Looks(state.models, flight.copy.glance)
+        flight.stall_s = time.monotonic() - begun
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin` once more."""
+        assert self._flight is None and self._last is not None, (
+            "the last save failed and nothing was begun since"
+        )
+        last = self._last
+        self._start_writer()
+        job = replace(last.job, begun=time.monotonic(), give_up=give_up)
+        flight = self._flight = _Flight(last.request, job, last.text, threading.Event(), judged=True)
+        self._copied(flight, None)
+        if not self._background:
+            self._write_here(flight)
+
+    def before_change(self) -> None:
+        """Wait until parameters and optimizer state may change."""
+        flight = self._flight
+        if flight is not None and flight.copy is not None and not flight.copy.settled:
+            waited = flight.copy.before_change()
+            flight.stall_s += waited
+            flight.waited_s += waited
+        self._look_no_more()
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; None while it goes on."""
+        flight = self._flight
+        if flight is not None and flight.copy is not None:
+            flight.copy.glance()
+        return self._outcome(block=False)
+
+    def wait(self) -> Optional[Outcome]:
+        """Wait for the end of the save in flight; None where there is none."""
+        flight = self._flight
+        if flight is None:
+            return None
+        if flight.copy is not None:
+            flight.copy.wait()
+        return self._outcome(block=True)
+
+    def load(self, directory: str, state: RunState) -> Restored:
+        """Put a checkpoint back into the objects of the run, every byte compared with its checksum.
+
+        Raises:
+            Damaged: A byte is not what was written.
+            UsageError: It belongs to something else.
+        """
+        loaded = Loaded(directory)
+        try:
+            return state.restore(loaded)
+        finally:
+            loaded.close()
+
+    def close(self) -> None:
+        """Let what is in flight end, and let go of memory and processes."""
+        if self._flight is not None:
+            self.wait()
+        self._look_no_more()
+        self._client.close()
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+
+    def _look_no_more(self) -> None:
+        if self._looks is not None:
+            self._looks.close()
+            self._looks = None
+
+    def _arena_for(self, collected: Collected) -> Arena:
+        specs = tuple(part.spec for part in collected.parts)
+        if self._arena is not None and self._arena.layout.specs == specs:
+            return self._arena
+        if self._arena is not None:
+            self._arena.close()
+            self._arena = None
+        self._client.forget_memory()
+        pinned = any(part.tensor.is_cuda for part in collected.parts)
+        self._arena = Arena(Layout(specs), pinned=pinned)
+        return self._arena
+
+    def _sort(self, parts: Sequence[Part], arena: Arena) -> Tuple[List[Pair], List[Pair]]:
+        """Return what is copied at once, and what may be copied during the next forward and backward."""
+        now: List[Pair] = []
+        later: List[Pair] = []
+        slots = arena.layout.slots
+        for part in parts:
+            key = part.spec.key
+            pair = Pair(key, part.tensor, arena.view(slots[part.spec.file, key]))
+            overlapped = self._background and part.steady and _group(key) not in self._at_once
+            (later if overlapped else now).append(pair)
+        return now, later
+
+    def _copied(self, flight: _Flight, error: Optional[BaseException]) -> None:
+        """Hand the snapshot to the writer (called by the copying thread, or by `begin` where there is none)."""
+        try:
+            if error is not None:
+                flight.failed = error
+            elif self._background:
+                assert self._arena is not None, "copied into it"
+                with self._talking:
+                    self._client.submit(flight.job, flight.text, self._arena.fd, self._arena.size)
+                    flight.handed = True
+                    if flight.judged:
+                        self._client.judge(good=flight.spoilt is None)
+        except Exception as problem:
+            flight.failed = problem
+        finally:
+            flight.submitted.set()
+
+    def _judged(self, flight: _Flight, error: Optional[BaseException]) -> None:
+        """Let the writer publish the snapshot, or forget it. Called by the training thread."""
+        with self._talking:
+            flight.judged, flight.spoilt = True, error
+            if flight.handed:
+                self._client.judge(good=error is None)
+
+    def _write_here(self, flight: _Flight) -> None:
+        """Write the snapshot, where there is no writer."""
+        if flight.failed is not None or flight.spoilt is not None:
+            return
+        assert self._arena is not None, "copied into it"
+        try:
+            flight.done = perform(self._store, flight.job, self._arena.memory(), flight.text)
+        except Exception as problem:
+            flight.failed = problem
+
+    def _outcome(self, *, block: bool) -> Optional[Outcome]:
+        flight = self._flight
+        if flight is None or not (block or (flight.submitted.is_set() and flight.judged)):
+            return None
+        flight.submitted.wait()
+        if flight.failed is not None:
+            self._flight, self._last = None, flight
+            return self._failure(flight, flight.failed)
+        done = flight.done
+        if done is None and flight.handed:
+            done = self._client.poll(block=block)
+            if done is None:
+                return None
+        self._flight, self._last = None, flight
+        if flight.spoilt is not None:
+            return self._failure(flight, flight.spoilt)
+        assert done is not None, "written by the writer, or here"
+        self._count_deaths(done)
+        if done.path is not None and flight.request.kind == STEP:
+            self._store.anchor = os.path.basename(done.path)  # known to the next writer, should this one die
+        notes = (*self._notes, *done.notes)
+        self._notes.clear()
+        times = flight.stall_s, flight.waited_s, done.durable_s
+        return Outcome(flight.request, done.checkpoint(), done.failure(), *times, notes)
+
+    def _failure(self, flight: _Flight, error: BaseException) -> Outcome:
+        if isinstance(error, Torn):
+            self._at_once.update(_group(name) for name in error.names)
+            self._notes.append(
+                f"{error}: that save is dropped, and from now on it is copied on the training thread. What stands "
+                "behind run.step in the body of the loop is left out by a resume: make such a change before it"
+            )
+        notes = tuple(self._notes)
+        self._notes.clear()
+        return Outcome(flight.request, None, error, flight.stall_s, flight.waited_s, 0.0, notes)
+
+    def _start_writer(self) -> None:
+        if self._background:
+            try:
+                self._client.start()
+            except OSError as error:
+                self._without_writer(error)
+
+    def _count_deaths(self, done: Done) -> None:
+        """Do without a writer that dies again and again (no memory for it, a container that forbids it, …)."""
+        died = done.error is not None and done.error[0] == DIED
+        self._deaths = self._deaths + 1 if died else 0
+        if self._deaths == _MOST_DEATHS:
+            self._without_writer(f"it died {self._deaths} times in a row")
+
+    def _without_writer(self, why: object) -> None:
+        self._background = False
+        self._notes.append(f"no writer process ({why}): from now on the training waits for each save")
+
+
+def _group(key: str) -> str:
+    """Return what is copied in one way: an EMA, an optimizer, the weights of a model."""
+    return key.split("/", 1)[0] if "/" in key else "weights"

@@ -1,0 +1,240 @@
+"""A state as JSON: nested plain values, with tensors named and kept elsewhere.
+
+This is what makes a checkpoint safe to load: reading it back can only ever make the kinds of values listed here,
+nothing is unpickled. JSON keeps numbers exactly (Python writes floats so that they read back with the same bits).
+
+A checkpoint holds every tensor row by row, as other programs expect it. A fused optimizer walks through parameter and
+moments side by side, as they lie in memory: moments that came back in another order would meet the wrong weights. So
+the strides are kept beside the tensor, and what is read back lies as it did.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections import Counter, OrderedDict
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+
+from rgt_train.exits import UsageError
+
+
+def odd(tensor: torch.Tensor) -> Optional[Tuple[int, ...]]:
+    """Return the strides of `tensor` if they are not those of rows; None also where it has gaps or overlaps.
+
+    A tensor with gaps or overlaps is a view of another one. Its values are kept, not what it shares memory with.
+    """
+    if tensor.layout is not torch.strided:
+        return None  # refused elsewhere, by its name
+    shape, stride = tuple(tensor.shape), tuple(tensor.stride())
+    if stride == _rows(shape) or 0 in shape or not _dense(shape, stride):
+        return None
+    return stride
+
+
+def laid_out(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Return a copy of `tensor` whose memory is laid out by `stride`.
+
+    Raises:
+        ValueError: These are no strides of a tensor of this shape without gaps and overlaps.
+    """
+    shape = tuple(tensor.shape)
+    if len(stride) != len(shape) or not _dense(shape, stride):
+        raise ValueError(f"strides {list(stride)} do not fit a tensor of shape {list(shape)}")
+    result = torch.empty_strided(shape, list(stride), dtype=tensor.dtype, device=tensor.device)
+    return result.copy_(tensor)
+
+
+def _rows(shape: Sequence[int]) -> Tuple[int, ...]:
+    stride, step = [], 1
+    for length in reversed(shape):
+        stride.append(step)
+        step *= max(1, length)
+    return tuple(reversed(stride))
+
+
+def _dense(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Say whether every place of the memory is used exactly once. The stride of a dimension of 1 means nothing."""
+    step = 1
+    for each, length in sorted((each, length) for each, length in zip(stride, shape) if length != 1):  # noqa: B905
+        if each != step:
+            return False
+        step *= length
+    return True
+
+
+_TAG = "$"
+Put = Callable[[str, torch.Tensor], str]
+"""Takes a path in the state and the tensor there, returns the name under which it is kept."""
+Get = Callable[[str], torch.Tensor]
+"""Returns the tensor kept under a name."""
+
+DTYPES: Dict[str, torch.dtype] = {
+    str(kind).split(".", 1)[1]: kind
+    for kind in (getattr(torch, name) for name in dir(torch))
+    if isinstance(kind, torch.dtype)
+}
+"""Every dtype of this torch by its name (aliases such as ``half`` share one: ``float16``)."""
+
+
+class CannotStore(TypeError):
+    """The state holds something that could not be read back; the text says where and what."""
+
+
+class Unknown(UsageError, ValueError):
+    """A checkpoint is intact and holds something that this version, or this torch, does not know."""
+
+    def __init__(self, what: str, name: str) -> None:
+        super().__init__(
+            f"the checkpoint holds an unknown {what} {name!r}, and is intact: finish the run with the versions of "
+            "rgt_train and torch that wrote it, or give another --out"
+        )
+
+
+def encode(value: Any, put: Put, path: str = "") -> Any:
+    """Return `value` as something that `json.dumps` takes; each tensor in it goes to `put`.
+
+    Raises:
+        CannotStore: It holds an object that is neither a tensor nor plain.
+    """
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if type(value) is int or type(value) is float:
+        return value
+    if isinstance(value, torch.Tensor):
+        name = put(path, value)
+        facts: Dict[str, Any] = {_TAG: "tensor", "of": name}
+        if isinstance(value, torch.nn.Parameter):
+            facts["parameter"] = "grad" if value.requires_grad else "frozen"
+        stride = odd(value)
+        if stride is not None:
+            facts["stride"] = list(stride)
+        return facts
+    if isinstance(value, dict):
+        return _encode_dict(value, put, path)
+    if isinstance(value, (list, tuple)) and type(value) in _SEQUENCES:
+        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(value)]
+        return items if type(value) is list else {_TAG: _SEQUENCES[type(value)], "of": items}
+    if isinstance(value, (set, frozenset)):
+        items = [encode(item, put, f"{path}/{number}") for number, item in enumerate(sorted(value, key=repr))]
+        return {_TAG: type(value).__name__, "of": items}
+    return _encode_rare(value, put, path)
+
+
+def decode(value: Any, get: Get) -> Any:
+    """Return what `encode` was given.
+
+    Raises:
+        Unknown: It holds something that this version does not know.
+    """
+    if isinstance(value, list):
+        return [decode(item, get) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if _TAG not in value:
+        return {key: decode(item, get) for key, item in value.items()}
+    kind, content = value[_TAG], value["of"]
+    if kind == "tensor":
+        tensor = get(content)
+        if "stride" in value:
+            tensor = laid_out(tensor, value["stride"])
+        if "parameter" in value:
+            return torch.nn.Parameter(tensor, requires_grad=value["parameter"] == "grad")
+        return tensor
+    if kind in _DECODERS:
+        return _DECODERS[kind](content, get)
+    raise Unknown("kind of value", str(kind))
+
+
+def _encode_dict(value: Dict[Any, Any], put: Put, path: str) -> Any:
+    if type(value) not in (dict, OrderedDict, Counter) and not hasattr(value, "default_factory"):
+        raise CannotStore(f"{path or 'the state'} is a {type(value).__name__}, which cannot be stored")
+    kind = _DICTS.get(type(value), "dict")
+    if kind == "dict" and all(type(key) is str for key in value) and _TAG not in value:
+        return {key: encode(item, put, f"{path}/{key}" if path else key) for key, item in value.items()}
+    pairs: List[Tuple[Any, Any]] = []
+    for key, item in value.items():
+        if not isinstance(key, (str, int, float, bool, tuple, type(None))):
+            raise CannotStore(
+                f"{path or 'the state'} has a key of type {type(key).__name__}, which cannot be stored"
+            )
+        pairs.append((encode(key, put, path), encode(item, put, f"{path}/{key}" if path else str(key))))
+    return {_TAG: kind, "of": pairs}
+
+
+def _encode_rare(value: Any, put: Put, path: str) -> Any:
+    if isinstance(value, (bytes, bytearray)):
+        return {_TAG: "bytes", "of": base64.b64encode(bytes(value)).decode()}
+    if isinstance(value, torch.dtype):
+        return {_TAG: "dtype", "of": str(value).split(".", 1)[1]}
+    if isinstance(value, torch.device):
+        return {_TAG: "device", "of": str(value)}
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray) and value.dtype.kind in "biufc":
+        return {_TAG: "numpy", "of": encode(_from_numpy(value, path), put, path)}
+    if numpy is not None and isinstance(value, numpy.generic) and value.dtype.kind in "biufc":
+        return {_TAG: "scalar", "of": [value.dtype.str, _plain_number(value, path)]}
+    if isinstance(value, complex):
+        return {_TAG: "complex", "of": [value.real, value.imag]}
+    if isinstance(value, (int, float)):  # an IntEnum or the like: its number is what counts
+        return int(value) if isinstance(value, int) else float(value)
+    raise CannotStore(
+        f"{path or 'the state'} is a {type(value).__module__}.{type(value).__qualname__}; only tensors, "
+        "numbers, text and containers of them can be stored safely"
+    )
+
+
+def _from_numpy(array: Any, path: str) -> torch.Tensor:
+    try:
+        return torch.from_numpy(array.copy())
+    except TypeError as error:
+        raise CannotStore(f"{path or 'the state'} is a NumPy array of {array.dtype}: {error}") from error
+
+
+def _plain_number(value: Any, path: str) -> Any:
+    """Return the number in a NumPy scalar; of a complex one both parts."""
+    number = value.item()
+    if not isinstance(number, (bool, int, float, complex)):
+        raise CannotStore(
+            f"{path or 'the state'} is a NumPy {value.dtype}, which has more digits than can be stored"
+        )
+    return [number.real, number.imag] if isinstance(number, complex) else number
+
+
+def _number_back(content: Any) -> Any:
+    kind, number = content
+    if isinstance(number, list):
+        number = complex(*number)
+    return _numpy().dtype(kind).type(number)
+
+
+def _dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise Unknown("dtype", name)
+    return DTYPES[name]
+
+
+def _numpy() -> Any:
+    import numpy
+
+    return numpy
+
+
+_DICTS: Dict[type, str] = {OrderedDict: "ordered", Counter: "counter"}
+_SEQUENCES = {list: "list", tuple: "tuple", torch.Size: "size"}
+_DECODERS: Dict[str, Callable[[Any, Get], Any]] = {
+    "tuple": lambda items, get: tuple(decode(item, get) for item in items),
+    "size": lambda items, get: torch.Size(items),
+    "set": lambda items, get: {decode(item, get) for item in items},
+    "frozenset": lambda items, get: frozenset(decode(item, get) for item in items),
+    "dict": lambda pairs, get: {decode(key, get): decode(item, get) for key, item in pairs},
+    "counter": lambda pairs, get: Counter({decode(key, get): decode(item, get) for key, item in pairs}),
+    "ordered": lambda pairs, get: OrderedDict((decode(key, get), decode(item, get)) for key, item in pairs),
+    "bytes": lambda text, get: base64.b64decode(text),
+    "complex": lambda parts, get: complex(*parts),
+    "dtype": lambda name, get: _dtype(name),
+    "device": lambda name, get: torch.device(name),
+    "numpy": lambda content, get: decode(content, get).numpy(),
+    "scalar": lambda content, get: _number_back(content),
+}

@@ -1,0 +1,229 @@
+"""One trainer per directory: two writers would prune and publish over each other."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import time
+import weakref
+from typing import Any, Dict, List, Mapping, Optional
+
+from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.exits import UsageError
+
+_POLL_S = 0.005
+_PF_EXITING = 0x4
+"""Flag of a process that is on its way out (Linux, include/linux/sched.h)."""
+
+
+def boot_id() -> str:
+    """Return what changes when the machine starts anew; empty where it cannot be known."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> Optional[int]:
+    """Return when process `pid` started, in clock ticks since boot; None where there is none (or a dead one)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def describe(pid: int) -> Dict[str, Any]:
+    """Return what tells process `pid` from any other that may get its number."""
+    return {"pid": pid, "start": started(pid), "boot": boot_id()}
+
+
+def alive(facts: Mapping[str, Any]) -> bool:
+    """Say whether the process that `describe` described still runs on this machine."""
+    known = facts.get("start")
+    return known is not None and facts.get("boot") == boot_id() and started(int(facts["pid"])) == known
+
+
+def dying(facts: Mapping[str, Any]) -> bool:
+    """Say whether the process that `describe` described was killed but is not gone yet: it gives its memory back."""
+    if not alive(facts):
+        return False
+    try:
+        place = f"/proc/{int(facts['pid'])}"
+        with open(f"{place}/stat", "rb") as stat, open(f"{place}/status", "rb") as status:
+            return is_dying(stat.read(), status.read())
+    except OSError:
+        return False
+
+
+def is_dying(stat: bytes, status: bytes) -> bool:
+    """Say whether a process is on its way out, or has a SIGKILL that it could not obey yet.
+
+    Args:
+        stat: Its ``/proc/PID/stat``.
+        status: Its ``/proc/PID/status``.
+    """
+    flags = int(stat.rpartition(b")")[2].split()[6])
+    lines = [line.split() for line in status.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    killed = any(int(mask, 16) & 1 << (signal.SIGKILL - 1) for _, mask in lines)
+    return killed or bool(flags & _PF_EXITING)
+
+
+def end(processes: List[Mapping[str, Any]], seconds: float) -> List[int]:
+    """Kill those that are still alive and wait until they are gone; return their process ids."""
+    ended = []
+    for facts in processes:
+        if alive(facts):
+            try:
+                os.kill(int(facts["pid"]), signal.SIGKILL)
+            except OSError:
+                continue
+            ended.append(int(facts["pid"]))
+    deadline = time.monotonic() + seconds
+    while any(alive(facts) for facts in processes) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return ended
+
+
+NAME = "run.lock"
+_FENCE_S = 10.0
+_DYING_S = 60.0
+_POLL_S = 0.005
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class RunLock:
+    """Holds an exclusive `flock` on ``OUT/run.lock`` until `close` or the death of the process and its helpers.
+
+    The kernel drops it with the processes, however they end, so there is no stale lock to clean. The writer process
+    shares it: as long as it lives, nobody else looks for the newest checkpoint. Where its trainer is dead (killed a
+    moment ago), it is ended here first: a writer of a dead incarnation must not publish behind our back. Children made
+    by fork (data loader workers) close their copy, or an orphaned worker would lock out the next launch.
+
+    Attributes:
+        exclusive: Whether the file system has locks at all.
+        fenced: Process ids of the helpers of a dead incarnation that were ended.
+
+    Raises:
+        UsageError: Another live trainer holds it; the text names it.
+        OSError: The file cannot be made.
+    """
+
+    def __init__(self, out: StrPath) -> None:
+        self.path = os.path.join(out, NAME)
+        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        self.exclusive = True
+        self.fenced: List[int] = []
+        self._facts: Dict[str, Any] = {}
+        try:
+            former = self._former()
+            if not self._try():
+                self._fence(former)
+                if not self._wait(former):
+                    raise UsageError(
+                        f"another trainer is running in {os.fspath(out)}{_named(former)}; two would overwrite "
+                        f"each other. Wait for it, stop it, or give another --out"
+                    )
+            elif not self.exclusive:
+                self._fence(former)
+        except BaseException:
+            self.close()
+            raise
+        self._facts = {
+            **describe(os.getpid()),
+            "host": socket.gethostname(),
+            "since": time.time(),
+            "helpers": [],
+        }
+        self._sign()
+        _drop_in_children(self)
+
+    @property
+    def fd(self) -> int:
+        """The descriptor that a helper process inherits."""
+        return self._fd
+
+    def note_helper(self, pid: int) -> None:
+        """Remember a helper process, for the next incarnation to end if it outlives us."""
+        self._facts["helpers"].append(describe(pid))
+        self._sign()
+
+    def close(self) -> None:
+        """Release the lock (again is harmless); helpers must have ended before."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _try(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                self.exclusive = False  # better to train unguarded than not at all
+                return True
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise
+            return False
+        return True
+
+    def _fence(self, former: Mapping[str, Any]) -> None:
+        """End the helpers of an incarnation that is dead itself."""
+        if former and not alive(former):
+            self.fenced = end(list(former.get("helpers", [])), _FENCE_S)
+            self._orphaned = True
+
+    _orphaned = False
+
+    def _wait(self, former: Mapping[str, Any]) -> bool:
+        """Wait for the lock where whoever holds it is dead, or will be: it may take a while to give its memory back."""
+        begun = time.monotonic()
+        while not self._try():
+            if not self._orphaned:
+                self._fence(former)
+                if self._orphaned:
+                    begun = time.monotonic()
+            limit = _FENCE_S if self._orphaned else _DYING_S if dying(former) else 0.0
+            if time.monotonic() - begun >= limit:
+                return False
+            time.sleep(_POLL_S)
+        return True
+
+    def _sign(self) -> None:
+        text = json.dumps(self._facts) + "\n"
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, text.encode(), 0)
+        except OSError:
+            return  # the lock itself holds; only its label is missing, e.g. on a full disk
+
+    def _former(self) -> Dict[str, Any]:
+        try:
+            facts = json.loads(os.pread(self._fd, 65536, 0))
+            return {**facts, "pid": int(facts["pid"])}
+        except (OSError, ValueError, KeyError, TypeError):
+            return {}
+
+
+def _named(facts: Mapping[str, Any]) -> str:
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(float(facts["since"])))
+        return f" (pid {int(facts['pid'])} on {facts['host']}, since {since})"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def _drop_in_children(lock: RunLock) -> None:
+    reference: "weakref.ref[RunLock]" = weakref.ref(lock)
+
+    def after_fork() -> None:
+        held: Optional[RunLock] = reference()
+        if held is not None:
+            held.close()
+
+    os.register_at_fork(after_in_child=after_fork)

@@ -1,0 +1,358 @@
+"""The manifest of a checkpoint: which files, how long, which checksums; and comparing them.
+
+Standard library only, so that listing and verifying never waits for `import torch`, and the writer process never
+imports it.
+
+CRC-32 of 16 MiB chunks: it finds every single flipped bit and every burst of up to 32 bits, zlib computes it at 6 GB/s
+a core without holding the GIL, and chunks are checked side by side. It guards against disks and cables, not against
+people: nothing that is read back is ever executed (see `rgt_train.checkpoint.encoding`), so that there is nothing to
+gain by forging it.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import mmap
+import os
+import threading
+import zlib
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from rgt_train.checkpoint import diskio
+from rgt_train.checkpoint.diskio import StrPath, Unreadable
+from rgt_train.exits import UsageError
+
+CHUNK = 16 << 20
+"""Bytes under one checksum."""
+_PIECE = 1 << 20
+"""Bytes that are read and summed up at a time: they stay in the cache of a core between the two."""
+_MOST_THREADS = 8
+
+
+def crc32s(view: memoryview, chunk: int = CHUNK, threads: int = 1) -> List[str]:
+    """Return the CRC-32 of each `chunk` of `view` as eight hexadecimal digits; an empty view has none.
+
+    Args:
+        view: Contiguous bytes.
+        chunk: Bytes under one checksum.
+        threads: How many compute at a time.
+    """
+    count = -(-len(view) // chunk)
+    found = [""] * count
+
+    def one(number: int) -> None:
+        begin = number * chunk
+        found[number] = f"{zlib.crc32(view[begin : begin + chunk]):08x}"
+
+    in_parallel([bind(one, number) for number in range(count)], threads)
+    return found
+
+
+def crc32_in(path: str, begin: int, length: int) -> Tuple[str, int]:
+    """Return the CRC-32 of `length` bytes of a file from `begin` on, and how many there were.
+
+    They are read, not mapped: a sector that cannot be read is an error then, not the end of the process (SIGBUS).
+
+    Raises:
+        OSError: It cannot be opened, or not be read.
+    """
+    found = done = 0
+    buffer = memoryview(bytearray(min(_PIECE, length)))
+    fd = diskio.open_file(path)  # one for each piece of work: their read-ahead does not disturb each other
+    try:
+        while done < length:
+            piece = buffer[: length - done]
+            count = diskio.read_into(fd, begin + done, piece)
+            found = zlib.crc32(piece[:count], found)
+            done += count
+            if count < len(piece):
+                break
+    finally:
+        os.close(fd)
+    return f"{found:08x}", done
+
+
+def facts(view: memoryview, threads: int = 1, *, sha256: bool = False) -> Dict[str, Any]:
+    """Return the entry of a manifest for a file with the content `view`.
+
+    Args:
+        view: Contiguous bytes.
+        threads: How many compute the checksums at a time.
+        sha256: Whether to add one digest of the whole, for whoever compares copies of the file.
+    """
+    found: Dict[str, Any] = {"size": len(view), "crc32": crc32s(view, threads=threads), "chunk": CHUNK}
+    if sha256:
+        found["sha256"] = hashlib.sha256(view).hexdigest()
+    return found
+
+
+def spare_threads() -> int:
+    """Return how many threads are worth using on this machine while nothing else runs."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:
+        cores = os.cpu_count() or 1
+    return max(1, min(_MOST_THREADS, cores))
+
+
+def bind(work: Callable[[int], None], number: int) -> Callable[[], None]:
+    """Return ``work(number)`` as a task."""
+    return lambda: work(number)
+
+
+def in_parallel(tasks: Sequence[Callable[[], None]], threads: int) -> None:
+    """Run `tasks`, `threads` at a time.
+
+    Raises:
+        BaseException: The first error of a task; the others are finished or not started.
+    """
+    if threads <= 1 or len(tasks) <= 1:
+        for task in tasks:
+            task()
+        return
+    waiting = iter(tasks)
+    errors: List[BaseException] = []
+    guard = threading.Lock()
+
+    def work() -> None:
+        while not errors:
+            with guard:
+                task: Optional[Callable[[], None]] = next(waiting, None)
+            if task is None:
+                return
+            try:
+                task()
+            except BaseException as error:
+                errors.append(error)
+
+    helpers = [threading.Thread(target=work, daemon=True) for _ in range(min(threads, len(tasks)) - 1)]
+    for helper in helpers:
+        helper.start()
+    work()
+    for helper in helpers:
+        helper.join()
+    if errors:
+        raise errors[0]
+
+
+NAME = "manifest.json"
+FORMAT = 2
+_POPULATE = getattr(mmap, "MAP_POPULATE", 0x8000)
+T = TypeVar("T")
+
+
+class Damaged(Exception):
+    """A checkpoint is incomplete, or a byte of it is not what was written; the text says where."""
+
+
+class Foreign(UsageError):
+    """A checkpoint that is intact but of a format this version does not read; it must not be passed over."""
+
+
+def encode(step: int, files: Mapping[str, Mapping[str, Any]], about: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a manifest.
+
+    The text is canonical and carries its own digest, so that a flipped bit in the manifest itself is noticed too.
+
+    Args:
+        step: Optimizer steps done.
+        files: Name → what `rgt_train.checkpoint.manifest.facts` says of it.
+        about: Further facts a person or a tool may want (epoch, torch version, best metric, …).
+    """
+    body: Dict[str, Any] = {
+        **about,
+        "format": FORMAT,
+        "step": step,
+        "files": {k: dict(v) for k, v in files.items()},
+    }
+    body["digest"] = hashlib.sha256(_canonical(body)).hexdigest()
+    return _canonical(body)
+
+
+def read(directory: StrPath, pauses: Optional[Sequence[float]] = None) -> Dict[str, Any]:
+    """Return the manifest of `directory` after checking its own digest (not the files it lists).
+
+    Args:
+        directory: The checkpoint.
+        pauses: Seconds between the attempts to read it; None for those of `rgt_train.checkpoint.diskio`.
+
+    Raises:
+        Damaged: It is missing or altered.
+        Unreadable: The disk does not say what is in it.
+        Foreign: It is intact and of another format.
+    """
+    place = os.fspath(directory)
+    try:
+        raw = diskio.content(os.path.join(place, NAME), pauses)
+    except OSError as error:
+        raise Damaged(f"{NAME}: {error.strerror}") from error
+    except Unreadable as error:
+        raise error.of_checkpoint(place) from error
+    return parse(raw, place)
+
+
+def length(body: Mapping[str, Any]) -> int:
+    """Return the bytes of the file that the manifest `body` was read from."""
+    return len(_canonical({**body, "digest": hashlib.sha256().hexdigest()}))
+
+
+def parse(raw: bytes, where: str) -> Dict[str, Any]:
+    """Return the manifest in `raw`, found at `where`, after checking its own digest.
+
+    Raises:
+        Damaged: It is altered.
+        Foreign: It is intact and of another format.
+    """
+    try:
+        body = json.loads(raw)
+        found = body.pop("digest")
+        expected = hashlib.sha256(_canonical(body)).hexdigest()
+        intact = found == expected and raw == _canonical({**body, "digest": found})
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise Damaged(f"{NAME}: not readable as a manifest") from error
+    if not intact:
+        raise Damaged(f"{NAME}: its bytes are not what was written")
+    if body["format"] != FORMAT:
+        raise Foreign(
+            f"{where} is a checkpoint of format {body['format']}, this version reads "
+            f"format {FORMAT}. Finish the run with the version that wrote it, or give another --out"
+        )
+    result: Dict[str, Any] = body
+    return result
+
+
+class Verified:
+    """A checkpoint of which every byte has been looked at; its files stay mapped until `release`.
+
+    Attributes:
+        body: The manifest.
+        views: File name → its content, read-only.
+    """
+
+    def __init__(self, body: Dict[str, Any]) -> None:
+        self.body = body
+        self.views: Dict[str, memoryview] = {}
+        self._maps: List[mmap.mmap] = []
+
+    def add(self, name: str, path: str) -> None:
+        """Map a file.
+
+        Raises:
+            OSError: It cannot be opened.
+        """
+        fd = diskio.open_file(path)
+        try:
+            size = os.fstat(fd).st_size
+            self.views[name] = self._mapped(fd, size) if size else memoryview(b"")
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        """Let go of the files; the memory goes with the last view of it."""
+        self.views.clear()
+        self._maps.clear()
+
+    def _mapped(self, fd: int, size: int) -> memoryview:
+        flags = mmap.MAP_SHARED | (_POPULATE if hasattr(os, "memfd_create") else 0)
+        try:
+            mapped = mmap.mmap(fd, size, flags=flags, prot=mmap.PROT_READ)
+        except OSError as error:
+            if error.errno != errno.ENODEV:
+                raise
+            # A file system in user space that maps nothing: into memory of our own.
+            mapped = mmap.mmap(-1, size)
+            diskio.read_into(fd, 0, memoryview(mapped))
+        self._maps.append(mapped)
+        return memoryview(mapped)
+
+
+def open_verified(
+    directory: StrPath, threads: Optional[int] = None, only: Optional[Container[str]] = None
+) -> Verified:
+    """Compare every byte of the checkpoint in `directory` with its checksum, and map its files.
+
+    It is read first and mapped then: a sector that cannot be read is an error of a call, but the end of a process that
+    touches it in a mapping (SIGBUS).
+
+    Args:
+        directory: The checkpoint.
+        threads: How many check at a time; None for as many as there are cores.
+        only: Names of the files to look at, where several processes share the work; None for all.
+
+    Raises:
+        Damaged: The first file that is missing, short, long or altered.
+        Unreadable: The disk does not say what is in it.
+        Foreign: It is of another format.
+    """
+    place = os.fspath(directory)
+    result = Verified(_verify(place, threads, only))
+    try:
+        for name in result.body["files"]:
+            if only is None or name in only:
+                path = os.path.join(place, name)
+                _asked(place, name, path, lambda name=name, path=path: result.add(name, path))  # type: ignore[misc]
+    except BaseException:
+        result.release()
+        raise
+    return result
+
+
+def verify(directory: StrPath, threads: Optional[int] = None) -> Dict[str, Any]:
+    """Read every byte of the checkpoint in `directory` and return its manifest.
+
+    Raises:
+        Damaged: The first file that is missing, short, long or altered.
+        Unreadable: The disk does not say what is in it.
+        Foreign: It is of another format.
+    """
+    return _verify(os.fspath(directory), threads, None)
+
+
+def _verify(place: str, threads: Optional[int], only: Optional[Container[str]]) -> Dict[str, Any]:
+    body = read(place)
+    tasks: List[Callable[[], None]] = []
+    for name, facts in body["files"].items():
+        if only is None or name in only:
+            tasks += _checks(place, name, facts)
+    in_parallel(tasks, threads or spare_threads())
+    return body
+
+
+def _checks(place: str, name: str, facts: Mapping[str, Any]) -> List[Callable[[], None]]:
+    """Return what compares each chunk of a file with its checksum, after a look at the lengths."""
+    path = os.path.join(place, name)
+    size, chunk, expected = facts["size"], facts["chunk"], facts["crc32"]
+    there = _asked(place, name, path, lambda: os.stat(path).st_size)
+    if there != size:
+        raise Damaged(f"{name}: {there} bytes, {size} were written")
+    if len(expected) != -(-size // chunk):
+        raise Damaged(f"{name}: {len(expected)} checksums for {size} bytes")
+    if size == 0:
+        return [lambda: os.close(_asked(place, name, path, lambda: diskio.open_file(path)))]
+
+    def check(number: int) -> None:
+        begin = number * chunk
+        end = min(begin + chunk, size)
+        found, count = _asked(place, name, path, lambda: crc32_in(path, begin, end - begin))
+        if count != end - begin:
+            raise Damaged(f"{name}: ends at byte {begin + count}, {size} were written")
+        if found != expected[number]:
+            raise Damaged(f"{name}: crc32 {found} of bytes {begin} to {end}, {expected[number]} was written")
+
+    return [bind(check, number) for number in range(len(expected))]
+
+
+def _asked(place: str, name: str, path: str, ask: Callable[[], T]) -> T:
+    """Return what the disk answers about a file of the checkpoint `place`."""
+    try:
+        return diskio.patiently(path, ask)
+    except OSError as error:
+        raise Damaged(f"{name}: {error.strerror}") from error
+    except Unreadable as error:
+        raise error.of_checkpoint(place) from error
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return (json.dumps(body, sort_keys=True, indent=1) + "\n").encode()

@@ -1,0 +1,308 @@
+"""A saved state beside the one that is here: names, flags and values of weights, moments and averages.
+
+`DistributedDataParallel` puts ``module.`` before every name, `torch.compile` puts ``_orig_mod.`` before or into it. A
+checkpoint has the names of the bare model, so that it fits with and without them. Only what a wrapper really added is
+taken away: a layer that a person called ``module`` keeps its name.
+
+Every library has a form of its own: ours has a mapping ``average``, `torch.optim.swa_utils.AveragedModel` is a module
+whose names begin with ``module.``, others have a mapping ``shadow`` or the names at the top. What they have in common
+are the names of the model's own weights, so these are looked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Container, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from rgt_train.exits import UsageError
+
+_WRAPPERS: "dict[str, str]" = {
+    "DistributedDataParallel": "module",
+    "DataParallel": "module",
+    "FullyShardedDataParallel": "_fsdp_wrapped_module",
+    "OptimizedModule": "_orig_mod",
+    "CheckpointWrapper": "_checkpoint_wrapped_module",
+}
+"""Class of a wrapper → the attribute that holds what it wraps."""
+_MOST_NAMES = 8
+
+
+def bare_names(model: torch.nn.Module) -> Dict[str, str]:
+    """Return key of ``model.state_dict()`` → name in a checkpoint.
+
+    Raises:
+        ValueError: Two keys would get one name.
+    """
+    names = stripped(model, model.state_dict())
+    taken: Dict[str, str] = {}
+    for key, name in names.items():
+        if name in taken:
+            raise ValueError(f"{taken[name]} and {key} would both be saved as {name}")
+        taken[name] = key
+    return names
+
+
+def stripped(model: torch.nn.Module, keys: Iterable[str]) -> Dict[str, str]:
+    """Return key → the key without what wrappers in `model` have added to it.
+
+    The names of parameters and buffers are not always keys of the state: some wrappers take their part out of those.
+    """
+    added = _added_prefixes(model)
+    return {key: _bare(key, added) for key in keys}
+
+
+def parameters(model: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
+    """Return the bare name of each parameter, and the parameter."""
+    named = dict(model.named_parameters())
+    names = stripped(model, named)
+    return [(names[key], parameter) for key, parameter in named.items()]
+
+
+def compare(
+    saved: Mapping[str, torch.Tensor], here: Mapping[str, torch.Tensor], names: Mapping[str, str]
+) -> List[str]:
+    """Return what keeps the tensors `saved` from fitting those that are `here`, a line each; empty if nothing.
+
+    Args:
+        saved: Bare name → tensor.
+        here: Key → tensor.
+        names: Key → bare name.
+    """
+    wanted = {names[key]: tensor for key, tensor in here.items()}
+    problems: List[str] = []
+    for kind, left, right in (("missing", wanted, saved), ("unexpected", saved, wanted)):
+        absent = [name for name in left if name not in right]
+        if absent:
+            more = f" and {len(absent) - _MOST_NAMES} more" if len(absent) > _MOST_NAMES else ""
+            problems.append(f"{len(absent)} {kind}: {', '.join(absent[:_MOST_NAMES])}{more}")
+    both = [(name, saved[name], tensor) for name, tensor in wanted.items() if name in saved]
+    shapes = [
+        f"{name} {tuple(old.shape)} → {tuple(new.shape)}" for name, old, new in both if old.shape != new.shape
+    ]
+    dtypes = [
+        f"{name} {old.dtype} → {new.dtype}".replace("torch.", "")
+        for name, old, new in both
+        if old.dtype != new.dtype
+    ]
+    for kind, other in (("shape", shapes), ("dtype", dtypes)):
+        if other:
+            more = f" and {len(other) - _MOST_NAMES} more" if len(other) > _MOST_NAMES else ""
+            problems.append(f"{len(other)} of another {kind}: {', '.join(other[:_MOST_NAMES])}{more}")
+    return problems
+
+
+def _added_prefixes(model: torch.nn.Module) -> List[Tuple[str, str]]:
+    """Return (path of a wrapper, component that it adds behind its path), the outermost first."""
+    found = []
+    for path, module in model.named_modules(remove_duplicate=False):
+        for kind in type(module).__mro__:
+            attribute = _WRAPPERS.get(kind.__name__)
+            if attribute is not None and hasattr(module, attribute):
+                found.append((path, attribute))
+                break
+    return sorted(set(found), key=lambda entry: len(entry[0]))
+
+
+def _bare(key: str, added: List[Tuple[str, str]]) -> str:
+    drop = set()
+    parts = key.split(".")
+    for path, attribute in added:
+        depth = len(path.split(".")) if path else 0
+        if parts[:depth] == (path.split(".") if path else []) and parts[depth : depth + 1] == [attribute]:
+            drop.add(depth)
+    return ".".join(part for number, part in enumerate(parts) if number not in drop)
+
+
+_SHOWN = 3
+
+
+def flags(models: Mapping[str, torch.nn.Module]) -> Dict[str, List[str]]:
+    """Return model → names of its parameters that take no gradient."""
+    return {
+        name: [key for key, parameter in parameters(model) if not parameter.requires_grad]
+        for name, model in models.items()
+    }
+
+
+def put_back(models: Mapping[str, torch.nn.Module], saved: Mapping[str, Sequence[str]]) -> List[str]:
+    """Let the parameters take gradients as they did when `flags` was asked; return what that changed, in words."""
+    changed: Dict[bool, List[str]] = {False: [], True: []}
+    for name, frozen in saved.items():
+        for key, parameter in parameters(models[name]):
+            wanted = key not in frozen
+            if parameter.requires_grad != wanted:
+                parameter.requires_grad_(wanted)
+                changed[wanted].append(key)
+    return [_words(how, names) for how, names in zip(("frozen", "trained"), changed.values()) if names]  # noqa: B905
+
+
+def unlock(models: Mapping[str, torch.nn.Module], names: Container[str]) -> None:
+    """Let the parameters `names` take gradients, whatever is wanted of them later."""
+    for model in models.values():
+        for key, parameter in parameters(model):
+            if key in names:
+                parameter.requires_grad_(True)
+
+
+def _words(how: str, names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    plural = "s" if len(names) > 1 else ""
+    return f"requires_grad ({len(names)} parameter{plural} {how} again: {', '.join(names[:_SHOWN])}{more})"
+
+
+def uncast(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    """Put tensors of the state `saved` that `optimizer` took over with another dtype back as they were.
+
+    ``torch.optim.Optimizer.load_state_dict`` casts every tensor of a parameter's state to the dtype of the parameter
+    (torch 2.13, ``_process_value_according_to_param_policy``): 32-bit master weights of a bfloat16 model would come
+    back with 16 bits.
+    """
+    here, there = getattr(optimizer, "param_groups", ()), saved.get("param_groups", ())
+    for group, old in zip(here, there):  # noqa: B905  torch has refused another number of them
+        for parameter, number in zip(group["params"], old["params"]):  # noqa: B905  likewise
+            values = optimizer.state.get(parameter, {})
+            for key, value in saved.get("state", {}).get(number, {}).items():
+                if key in values:
+                    values[key] = _uncast(value, values[key])
+
+
+def differences(saved: Any, here: Any, name: str) -> Optional[str]:
+    """Return which tensors of the state `saved` are others in the state `here`, in words; None if none.
+
+    Args:
+        saved: What an object was given.
+        here: What it says its state is now.
+        name: The object.
+    """
+    found = list(_differences(saved, here, name))
+    if not found:
+        return None
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    return f"{', '.join(found[:_SHOWN])}{more} (its load_state_dict changed what it was given)"
+
+
+def _differences(saved: Any, here: Any, path: str) -> Iterator[str]:
+    if isinstance(saved, torch.Tensor):
+        how = _difference(saved, here)
+        if how:
+            yield f"{path} {how}"
+        return
+    others = dict(_children(here))
+    for key, value in _children(saved):
+        yield from _differences(value, others.get(key), f"{path}/{key}")
+
+
+def _children(value: Any) -> List[Tuple[Any, Any]]:
+    if isinstance(value, Mapping):
+        return list(value.items())
+    return list(enumerate(value)) if isinstance(value, (list, tuple)) else []
+
+
+def _difference(saved: torch.Tensor, here: Any) -> str:
+    if not isinstance(here, torch.Tensor):
+        return "is gone"
+    if here.dtype != saved.dtype:
+        return f"{saved.dtype} → {here.dtype}".replace("torch.", "")
+    if here.shape != saved.shape:
+        return f"{tuple(saved.shape)} → {tuple(here.shape)}"
+    return "" if torch.equal(_raw(saved), _raw(here)) else "has other bits"
+
+
+def _raw(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the bytes: a NaN equals itself then, and -0.0 is not 0.0."""
+    return tensor.detach().cpu().reshape(-1).view(torch.uint8)
+
+
+def _uncast(saved: Any, found: Any) -> Any:
+    """Return `found` with the tensors of `saved` where the dtype is another one."""
+    if isinstance(saved, torch.Tensor) and isinstance(found, torch.Tensor):
+        return found if saved.dtype == found.dtype else saved.to(found.device)
+    if isinstance(saved, dict) and isinstance(found, dict):
+        found.update({key: _uncast(value, found[key]) for key, value in saved.items() if key in found})
+    elif type(saved) is type(found) and type(saved) in (list, tuple) and len(saved) == len(found):
+        return type(saved)(map(_uncast, saved, found))
+    return found
+
+
+Weights = Dict[str, torch.Tensor]
+PART = "ema"
+"""The part of a run that keeps averages; ``ema.NAME`` where it was given several."""
+_PREFIXES = ("module.", "_orig_mod.", "ema_model.")
+"""What wrappers and keepers of averages put before a name."""
+_DEPTH = 2
+_MOST_LEFT = 4
+
+
+def parts(objects: Mapping[str, Any]) -> List[str]:
+    """Return the names of the parts of a checkpoint that keep averages."""
+    return sorted(name for name in objects if name == PART or name.startswith(f"{PART}."))
+
+
+def replaced(models: Mapping[str, Weights], states: Mapping[str, Any]) -> Tuple[Dict[str, Weights], str]:
+    """Return the weights with the averaged ones in place of those that were trained, and what they are, in words.
+
+    Args:
+        models: The trained weights by model.
+        states: The saved state of each part that keeps averages.
+
+    Raises:
+        UsageError: Averages are kept in a form without names, or it is open which model they belong to.
+    """
+    found: Dict[str, Weights] = {}
+    for part, state in states.items():
+        model = _model_of(part, state, models)
+        found[model] = by_name(state, models[model])
+    result = {name: {**weights, **found.get(name, {})} for name, weights in models.items()}
+    if all(set(weights) == set(found.get(name, {})) for name, weights in models.items()):
+        return result, "averaged weights"
+    return result, ", ".join(_told(name, weights, found.get(name, {})) for name, weights in models.items())
+
+
+def _model_of(part: str, state: Any, models: Mapping[str, Weights]) -> str:
+    """Return the model whose averages a part keeps: that of its name, else the one whose names it has."""
+    own = part[len(PART) + 1 :]
+    fitting = [name for name in ([own] if own in models else models) if by_name(state, models[name])]
+    if len(fitting) == 1:
+        return fitting[0]
+    why = f"fits {' and '.join(fitting)}" if fitting else "has no weights under the names of a model"
+    raise UsageError(
+        f"{part} keeps averaged weights, but {why}: --raw writes the weights that were trained instead"
+    )
+
+
+def by_name(state: Any, model: Mapping[str, torch.Tensor], depth: int = _DEPTH) -> Weights:
+    """Return the tensors in `state` with name and shape of weights of `model`, from the place that has most of them.
+
+    Args:
+        state: What a part that keeps averages was saved as.
+        model: The weights by name.
+        depth: How many mappings within mappings to look into.
+    """
+    if not isinstance(state, Mapping):
+        return {}
+    found: Weights = {}
+    for key, value in state.items():
+        name = _unwrapped(key, model)
+        own = model.get(name)
+        if isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor) and value.shape == own.shape:
+            found[name] = value
+    inside = [by_name(value, model, depth - 1) for value in state.values()] if depth else []
+    return max([found, *inside], key=len)
+
+
+def _unwrapped(key: Any, model: Mapping[str, torch.Tensor]) -> str:
+    name = str(key)
+    while name not in model and name.startswith(_PREFIXES):
+        name = name.partition(".")[2]
+    return name
+
+
+def _told(name: str, weights: Weights, averaged: Weights) -> str:
+    left = [key for key in weights if key not in averaged]
+    if not averaged:
+        return f"weights of {name} as trained"
+    if not left:
+        return f"averaged weights of {name}"
+    more = f" and {len(left) - _MOST_LEFT} more" if len(left) > _MOST_LEFT else ""
+    return f"averaged weights of {name} with {', '.join(left[:_MOST_LEFT])}{more} as trained"

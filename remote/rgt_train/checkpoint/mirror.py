@@ -1,0 +1,237 @@
+"""The trainer's side of the mirror: what is on the disk goes there too, in the background; at a start it comes back."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from rgt_train.checkpoint import manifest, writer
+from rgt_train.checkpoint import store as space
+from rgt_train.checkpoint.store import Checkpoint, Store, describe
+from rgt_train.checkpoint.writer import Helper
+from rgt_train.exits import UsageError
+from rgt_train.tracking.report import Report
+
+RETRY_S = 30.0
+"""Seconds between attempts while the mirror does not take anything."""
+POLL_S = 0.02
+ALIVE_S = 5.0
+"""Seconds between two signs of life while a checkpoint is brought from the mirror."""
+
+
+@dataclass(frozen=True)
+class _Errand:
+    path: str
+    name: str
+    step: int
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Mirror:
+    """Keeps a second copy of the newest checkpoint and of ``best``.
+
+    One copy at a time; what comes meanwhile replaces what waits. A failure is told, never stops the training, and is
+    tried again.
+
+    Args:
+        url: A path or an fsspec URL.
+        store: What is mirrored.
+        report: Where it is told.
+        started: Called with the process id of the helper.
+
+    Attributes:
+        on_wait: Called every few seconds of a long wait for the mirror.
+        logs: Names of the logs that `fetch_newer` has put into the run directory.
+    """
+
+    def __init__(self, url: str, store: Store, report: Report, started: Callable[[int], None]) -> None:
+        self._url, self._store, self._report, self._started = url, store, report, started
+        self.on_wait: Callable[[], object] = lambda: None
+        self.logs: List[str] = []
+        self._helper: Optional[Helper] = None
+        self._waiting: Dict[str, _Errand] = {}
+        self._current: Optional[Tuple[str, _Errand]] = None
+        self._retry_at = 0.0
+        self._failing = False
+        self._launch = os.urandom(8).hex()
+        """Name of this launch: the mirror is held by one at a time."""
+        self._held = False
+
+    def fetch_newer(self, local: Optional[int]) -> Optional[str]:
+        """Bring the newest good checkpoint of the mirror here if it is newer than step `local`; return its path.
+
+        ``best`` comes too where there is none here, or a damaged one.
+
+        Raises:
+            UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), belongs to another
+                run, or does not answer while there is nothing here: starting anew might leave behind what it has.
+        """
+        answer = self._ask({"do": "bring", "attempt": self._store.attempt, "local": local})
+        if "error" not in answer:
+            for line in answer["says"]:
+                self._report.say(line)
+            self.logs = list(answer["logs"])
+            if self.logs:
+                self._report.say(f"fetched {' and '.join(self.logs)} from the mirror {self._url}")
+            path: Optional[str] = answer["path"]
+            return path
+        if answer.get("usage"):
+            raise UsageError(str(answer["error"]))
+        if local is None:
+            raise UsageError(
+                f"{self._store.out} has no checkpoint, and the mirror {self._url} does not answer: "
+                f"{answer['error']}. Mend it, or launch without it to start from step 0"
+            )
+        self._report.say(f"mirror {self._url} does not answer: {answer['error']}; going on with what is here")
+        return None
+
+    def forget(self, first: int) -> None:
+        """Delete what a rollback gives up, from step `first` on: it must not come back from here.
+
+        Raises:
+            UsageError: It could not be deleted.
+        """
+        answer = self._ask({"do": "forget", "first": first})
+        if "error" in answer:
+            raise UsageError(
+                f"the mirror {self._url} still has checkpoints that a rollback gives up: {answer['error']}"
+            )
+
+    def offer(self, saved: Checkpoint) -> None:
+        """Copy a checkpoint that is on the disk now, when its turn comes."""
+        kind = "best" if saved.path == self._store.best else "step"
+        attempt = int(saved.manifest.get("attempt", self._store.attempt))
+        name = os.path.basename(saved.path) if kind == "step" else f"best-{saved.step:08d}-a{attempt}"
+        self._waiting[kind] = _Errand(saved.path, name, saved.step)
+        self.poll()
+
+    def offer_files(
+        self, step: int, name: str, files: Mapping[str, str], note: bytes, keep: Sequence[int]
+    ) -> None:
+        """Copy a checkpoint of another trainer when its turn comes.
+
+        Args:
+            step: The step it is of.
+            name: What it is called there.
+            files: Name in the manifest → path.
+            note: Its manifest.
+            keep: Steps that stay there beside what the policy keeps.
+        """
+        more = {"files": dict(files), "manifest": note.decode(), "keep": list(keep)}
+        waiting = self._waiting.get("step")
+        if waiting is not None and waiting.step in keep:  # the best has not had its turn yet
+            self._waiting["best"] = waiting
+        self._waiting["step"] = _Errand("", name, step, more)
+        self.poll()
+
+    def offer_all(self, loaded: Optional[Checkpoint]) -> None:
+        """Copy what a dead incarnation may not have got to: the checkpoint it left, and ``best``."""
+        if loaded is not None and loaded.path != self._store.best:
+            self.offer(loaded)
+        if os.path.isdir(self._store.best):
+            self.offer(describe(self._store.best, manifest.read(self._store.best)))
+
+    def offer_logs(self, step: int) -> None:
+        """Copy the logs once more, now that the last line of this launch is in them; not to a mirror that fails."""
+        if not self._failing:
+            self._waiting["logs"] = _Errand("", "the end of the logs", step)
+            self.poll()
+
+    def poll(self) -> None:
+        """Hear how the copy in flight went, and begin the next one."""
+        if self._current is not None:
+            self._hear()
+        if self._current is None and self._waiting and time.monotonic() >= self._retry_at:
+            # A step may count on the best it knows of, and the logs come last.
+            kind = next(kind for kind in ("best", "step", "logs") if kind in self._waiting)
+            self._begin(kind, self._waiting.pop(kind))
+
+    def finish(self, seconds: float, wait: Callable[[float], bool]) -> bool:
+        """Wait up to `seconds` until everything is there; say what is not. Returns whether it is.
+
+        Args:
+            seconds: How long.
+            wait: Sleeps for so many seconds; True ends the waiting.
+        """
+        deadline = time.monotonic() + seconds
+        while self._current or self._waiting:
+            self.poll()
+            if time.monotonic() >= deadline or ((self._current or self._waiting) and wait(POLL_S)):
+                break
+        left = [*([self._current[1]] if self._current else []), *self._waiting.values()]
+        for errand in left:
+            self._report.say(f"not mirrored: {errand.name} is on the local disk only")
+        return not left
+
+    def close(self) -> None:
+        """End the helper."""
+        if self._helper is not None:
+            self._helper.close(kill=True)
+            self._helper = None
+
+    def _send(self, fields: Dict[str, Any]) -> Helper:
+        if self._helper is None or self._helper.ended() is not None:
+            self._helper = Helper("rgt_train.checkpoint.mirror_worker", bare="://" not in self._url)
+            self._started(self._helper.pid)
+        who = {"out": self._store.out, "launch": self._launch, "held": self._held}
+        writer.send(self._helper.sock, {"url": self._url, **who, **fields})
+        return self._helper
+
+    def _ask(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+        """Send a request and wait for its answer; only while no copy is in flight."""
+        try:
+            helper = self._send(fields)
+            while (message := helper.reader.read(block=False)) is None:
+                if not select.select([helper.sock], [], [], ALIVE_S)[0]:
+                    self.on_wait()
+        except OSError as error:
+            self.close()
+            return {"error": f"the mirror process died: {error}"}
+        self._held = bool(message[0]["held"])
+        return message[0]
+
+    def _begin(self, kind: str, errand: _Errand) -> None:
+        try:
+            policy = self._store.policy
+            paths = {"path": errand.path, "name": errand.name}
+            do = "logs" if kind == "logs" else "copy"
+            self._send({"do": do, **paths, "last": policy.last, "hours": policy.hours, **errand.more})
+            self._current = (kind, errand)
+        except OSError as error:
+            self._failed(kind, errand, f"{type(error).__name__}: {error}")
+
+    def _hear(self) -> None:
+        assert self._helper is not None and self._current is not None, "a copy is in flight"
+        try:
+            message = self._helper.reader.read(block=False)
+        except writer.Closed:
+            self.close()
+            answer: Dict[str, Any] = {"error": "the mirror process died"}
+        else:
+            if message is None:
+                return
+            answer = message[0]
+            self._held = bool(answer["held"])
+        (kind, errand), self._current = self._current, None
+        if "error" in answer:
+            self._failed(kind, errand, str(answer["error"]))
+        elif "gone" not in answer:
+            self._failing = False
+            for line in answer["says"]:
+                self._report.say(line)
+            size, seconds = int(answer["bytes"]), float(answer["seconds"])
+            self._report.say(
+                f"mirrored {errand.name} → {self._url}  {space.human(size)}  read back  {seconds:.1f} s"
+            )
+            self._report.event("mirrored", errand.step, name=errand.name, url=self._url, bytes=size)
+
+    def _failed(self, kind: str, errand: _Errand, why: str) -> None:
+        self._waiting.setdefault(kind, errand)
+        self._retry_at = time.monotonic() + RETRY_S
+        if not self._failing:
+            self._report.say(f"mirror failed at {errand.name}: {why}; trying again every {RETRY_S:.0f} s")
+            self._report.event("mirror-failed", errand.step, url=self._url, error=why)
+        self._failing = True

@@ -1,0 +1,362 @@
+"""The places of a mirror: a directory, or a prefix in an object store.
+
+An object store has no rename. A directory counts as complete once its manifest is there, and that is written last.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from importlib import import_module
+from typing import Any, BinaryIO, Iterator, List, Mapping, Optional, Protocol, Tuple
+
+from rgt_train.checkpoint import manifest
+from rgt_train.checkpoint.diskio import fsync_dir, remove, replace_file, write_all
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.store import Item
+from rgt_train.exits import UsageError
+
+MANIFEST = manifest.NAME
+OWNER = "owner.json"
+"""Beside the directories: whose mirror it is (see `rgt_train.checkpoint.mirror_worker`)."""
+PIECE = 4 << 20
+"""Bytes that are read or written at a time."""
+_STEP = re.compile(r"step-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
+_BEST = re.compile(r"best-(\d{8,})-a(\d+)(?:\.(\d+))?\Z")
+
+
+class Place(Protocol):
+    """Directories of files somewhere else. Every method raises `OSError` where the place does not answer.
+
+    Attributes:
+        url: Where it is, for a person.
+    """
+
+    url: str
+
+    def names(self) -> List[str]:
+        """Return the names of the complete directories: those that have a manifest."""
+
+    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+        """Copy `files` into the new directory `name`, the manifest last; replaces what a dead copy left there."""
+
+    def read(self, name: str, file: str) -> Iterator[bytes]:
+        """Yield the content of a file, from where it is kept and not from a cache of ours."""
+
+    def drop(self, name: str) -> None:
+        """Delete a directory, the manifest first."""
+
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted."""
+
+    def note(self, file: str = OWNER) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
+
+
+def steps(names: List[str]) -> List[Item]:
+    """Return the step checkpoints among `names`, oldest first."""
+    return _items(names, _STEP)
+
+
+def bests(names: List[str]) -> List[Item]:
+    """Return the best checkpoints among `names`, the one that counts last.
+
+    That is the best of the last launch: one of a later step may be of a time that a rollback gave up.
+    """
+    return sorted(_items(names, _BEST), key=lambda item: (item.attempt, item.step, item.serial))
+
+
+def is_ours(name: str) -> bool:
+    """Say whether `name` is that of a checkpoint in a mirror."""
+    return bool(_STEP.match(name) or _BEST.match(name))
+
+
+def check(place: Place, name: str, expected: Mapping[str, Mapping[str, object]]) -> None:
+    """Read a directory back and compare every byte.
+
+    Args:
+        place: Where it is.
+        name: Its name.
+        expected: The ``files`` of its manifest as they are at the source.
+
+    Raises:
+        Damaged: A file is not what was copied.
+    """
+    for file, facts in expected.items():
+        size, sums = _sums(place.read(name, file))
+        if size != facts["size"] or sums != facts["crc32"]:
+            raise Damaged(f"{file} reads back differently ({size} of {facts['size']} bytes)")
+
+
+def fetch(place: Place, name: str, target: str) -> None:
+    """Copy a directory to the new local directory `target`, fsynced.
+
+    Raises:
+        OSError: It could not be read, or not be written.
+        Damaged: It is not whole there.
+    """
+    remove(target)
+    os.mkdir(target)
+    try:
+        raw = b"".join(place.read(name, MANIFEST))
+        _write(os.path.join(target, MANIFEST), iter([raw]))
+        for file in manifest.read(target)["files"]:
+            if os.path.basename(file) != file:
+                raise Damaged(f"{file} is not a name of a file")
+            _write(os.path.join(target, file), place.read(name, file))
+        fsync_dir(target)
+        manifest.verify(target)
+    except BaseException:
+        remove(target)
+        raise
+
+
+def _write(path: str, pieces: Iterator[bytes]) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        for piece in pieces:
+            write_all(fd, piece, path)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sums(pieces: Iterator[bytes]) -> Tuple[int, List[str]]:
+    """Return the size and the checksums of a stream, by the chunks a manifest has."""
+    import zlib
+
+    sums: List[str] = []
+    size = current = 0
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            room = manifest.CHUNK - size % manifest.CHUNK
+            part, view = view[:room], view[room:]
+            current = zlib.crc32(part, current)
+            size += len(part)
+            if size % manifest.CHUNK == 0:
+                sums.append(f"{current:08x}")
+                current = 0
+    if size % manifest.CHUNK:
+        sums.append(f"{current:08x}")
+    return size, sums
+
+
+def _items(names: List[str], pattern: "re.Pattern[str]") -> List[Item]:
+    found: List[Item] = []
+    for name in names:
+        match: "Optional[re.Match[str]]" = pattern.match(name)
+        if match:
+            step, attempt, serial = (int(group or 0) for group in match.groups())
+            found.append(Item(step, attempt, serial, name, 0.0))
+    return sorted(found)
+
+
+class Folder:
+    """A directory; it is made where its parent exists.
+
+    Args:
+        path: Where it is.
+
+    Raises:
+        UsageError: It is not absolute, or something else is there.
+        OSError: It cannot be made: a volume that is not mounted must not be replaced by an empty directory.
+    """
+
+    def __init__(self, path: str) -> None:
+        if not os.path.isabs(path):
+            raise UsageError(f"mirror {path}: give an absolute path, or a URL such as s3://bucket/run")
+        self.url = path
+        if not os.path.isdir(path):
+            if os.path.lexists(path):
+                raise UsageError(f"mirror {path} is not a directory")
+            os.mkdir(path)
+            fsync_dir(os.path.dirname(path))
+
+    def names(self) -> List[str]:
+        """Return the names of the complete directories."""
+        found = [name for name in os.listdir(self.url) if not name.startswith(".")]
+        return [name for name in found if os.path.exists(os.path.join(self.url, name, MANIFEST))]
+
+    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+        """Copy `files` into the new directory `name`."""
+        temporary, target = os.path.join(self.url, f".tmp-{name}"), os.path.join(self.url, name)
+        remove(temporary)
+        os.mkdir(temporary)
+        try:
+            for file, source in files.items():
+                self._copy(source, os.path.join(temporary, file))
+            fsync_dir(temporary)
+            if os.path.lexists(target):  # the same name again: a copy of it that was found wanting
+                self.drop(name)
+            os.rename(temporary, target)
+            fsync_dir(self.url)
+        except BaseException:
+            remove(temporary)
+            raise
+
+    def read(self, name: str, file: str) -> Iterator[bytes]:
+        """Yield the content of a file."""
+        fd = os.open(os.path.join(self.url, name, file), os.O_RDONLY)
+        try:
+            if hasattr(os, "posix_fadvise"):  # from the disk, where the system lets go of its copy
+                os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+            while True:
+                piece = os.read(fd, PIECE)
+                if not piece:
+                    return
+                yield piece
+        finally:
+            os.close(fd)
+
+    def drop(self, name: str) -> None:
+        """Delete a directory."""
+        aside = os.path.join(self.url, f".old-{name}")
+        remove(aside)
+        os.rename(os.path.join(self.url, name), aside)
+        fsync_dir(self.url)
+        remove(aside)
+
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted."""
+        for name in os.listdir(self.url):
+            if any(name.startswith(kind) and is_ours(name[len(kind) :]) for kind in (".tmp-", ".old-")):
+                remove(os.path.join(self.url, name))
+
+    def note(self, file: str = OWNER) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+        try:
+            with open(os.path.join(self.url, file), "rb") as opened:
+                return opened.read()
+        except FileNotFoundError:
+            os.stat(self.url)  # a volume that went away is no mirror without an owner
+            return b""
+
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
+        replace_file(os.path.join(self.url, file), content)
+
+    @staticmethod
+    def _copy(source: BinaryIO, target: str) -> None:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            while True:
+                piece = source.read(PIECE)
+                if not piece:
+                    break
+                write_all(fd, piece, target)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+class Objects:
+    """A prefix in an object store.
+
+    Args:
+        url: ``scheme://bucket/prefix``; credentials come from where the library looks for them (environment,
+            instance role), never from the URL.
+
+    Raises:
+        UsageError: fsspec, or what it needs for this scheme, is not installed.
+        OSError: The store does not answer.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        try:
+            core = import_module("fsspec.core")
+        except ImportError as error:
+            raise UsageError(f"mirror {url} needs fsspec: pip install fsspec, and s3fs for s3://") from error
+        try:
+            self._fs, self._root = _told(lambda: core.url_to_fs(self.url, use_listings_cache=False))
+        except (ImportError, ValueError) as error:
+            raise UsageError(f"mirror {url}: {error}") from error
+
+    def names(self) -> List[str]:
+        """Return the names of the complete directories."""
+        found: List[str] = _told(lambda: self._fs.glob(f"{self._root}/*/{MANIFEST}"))
+        return [path.rstrip("/").rsplit("/", 2)[-2] for path in found]
+
+    def put(self, name: str, files: Mapping[str, BinaryIO]) -> None:
+        """Copy `files` into the new directory `name`, the manifest last."""
+        self.drop(name)
+        for file in sorted(files, key=lambda file: file == MANIFEST):
+            _told(lambda file=file: self._put(f"{self._root}/{name}/{file}", files[file]))
+
+    def read(self, name: str, file: str) -> Iterator[bytes]:
+        """Yield the content of a file."""
+        source = _told(lambda: self._fs.open(f"{self._root}/{name}/{file}", "rb", block_size=PIECE))
+        with source:
+            while True:
+                piece = _told(lambda: source.read(PIECE))
+                if not piece:
+                    return
+                yield piece
+
+    def drop(self, name: str) -> None:
+        """Delete a directory, the manifest first: half of it must not count."""
+        folder = f"{self._root}/{name}"
+        for path in (f"{folder}/{MANIFEST}", folder):
+            if _told(lambda path=path: self._fs.exists(path)):
+                _told(lambda path=path: self._fs.rm(path, recursive=True))
+
+    def sweep(self) -> None:
+        """Delete what copies that were killed left half done, or half deleted: what has no manifest."""
+        try:
+            found = _told(lambda: self._fs.ls(self._root, detail=False))
+        except FileNotFoundError:
+            return
+        whole = set(self.names())
+        for name in (path.rstrip("/").rsplit("/", 1)[-1] for path in found):
+            if is_ours(name) and name not in whole:
+                self.drop(name)
+
+    def note(self, file: str = OWNER) -> bytes:
+        """Return what `mark` wrote last; empty where there is nothing."""
+        try:
+            found: bytes = _told(lambda: self._fs.cat_file(f"{self._root}/{file}"))
+        except FileNotFoundError:
+            return b""
+        return found
+
+    def mark(self, content: bytes, file: str = OWNER) -> None:
+        """Keep `content` beside the directories, in place of what is there under that name."""
+        _told(lambda: self._fs.pipe_file(f"{self._root}/{file}", content))
+
+    def _put(self, path: str, source: BinaryIO) -> None:
+        with self._fs.open(path, "wb") as target:
+            while True:
+                piece = source.read(PIECE)
+                if not piece:
+                    return
+                target.write(piece)
+
+
+def _told(work: Any) -> Any:
+    """Return ``work()``; what the store's own library raises becomes an `OSError`.
+
+    Raises:
+        OSError: The store refused, or did not answer.
+    """
+    try:
+        return work()
+    except (OSError, ImportError, ValueError):
+        raise
+    except Exception as error:
+        raise OSError(5, f"{type(error).__name__}: {error}") from error
+
+
+def open_place(url: str) -> Place:
+    """Return the place at `url`: a path, or ``scheme://…`` for fsspec.
+
+    Raises:
+        UsageError: fsspec, or its part for this scheme, is not installed, or the URL is not understood.
+        OSError: It cannot be reached.
+    """
+    if "://" in url and not url.startswith("file://"):
+        return Objects(url)
+    return Folder(url[len("file://") :] if url.startswith("file://") else url)

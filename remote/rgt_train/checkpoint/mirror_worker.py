@@ -1,0 +1,515 @@
+"""The mirror process: copies published checkpoints, reads them back, and fetches them for a wiped disk.
+
+A process of its own, so that a slow network neither holds up the training nor the next save, and the libraries of an
+object store neither draw the training's random numbers nor start threads beside it. It dies with its trainer.
+
+A run gets a name when its mirror is first used, kept in ``OUT/run-id`` and, with the launch that writes, in the file
+``owner.json`` of the mirror. A launch with an empty directory takes the name over: that is how a wiped disk comes home.
+A launch whose directory belongs to another run is refused. The last launch that came holds the mirror; one that still
+runs somewhere else is told so at its next copy, and changes nothing there any more.
+
+``ledger.jsonl`` and ``metrics.jsonl`` go with the checkpoints, whole: a wiped box keeps its failure count and curves.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import socket
+import sys
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
+from typing import Any, BinaryIO, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from rgt_train.checkpoint import diskio, manifest, store, writer
+from rgt_train.checkpoint import mirror_places as places
+from rgt_train.checkpoint import store as space
+from rgt_train.checkpoint.diskio import Unreadable, fsync_dir, make_dirs, remove, replace_file
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror_places import MANIFEST, OWNER, Place, bests, fetch, open_place, steps
+from rgt_train.checkpoint.store import Item, Policy, Store
+from rgt_train.checkpoint.writer import die_with_parent
+from rgt_train.exits import UsageError
+from rgt_train.tracking import report, run_log
+
+ID_FILE = "run-id"
+PROVEN = os.path.join(".rgt", "proven")
+"""Where the checksums of another trainer's checkpoints are, in the run directory."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a mirror.
+
+    Attributes:
+        run: Name of the run, the same for all its launches.
+        launch: Name of the launch that may write.
+        where: Host and run directory of that launch, for a person.
+        since: When it came, seconds since 1970.
+    """
+
+    run: str
+    launch: str
+    where: str
+    since: float
+
+    def encode(self) -> bytes:
+        """Return it as the content of a file."""
+        return (json.dumps(asdict(self), sort_keys=True) + "\n").encode()
+
+
+def check(place: Place, out: str, launch: str, *, held: bool) -> Optional[Owner]:
+    """See that the run in `out` may write to `place`.
+
+    Args:
+        place: The mirror.
+        out: The run directory.
+        launch: Name of this launch.
+        held: Whether this launch held the mirror before.
+
+    Returns:
+        What is to be noted with `take`; None where it is noted already.
+
+    Raises:
+        UsageError: It is the mirror of another run, or another launch has come meanwhile.
+        OSError: The place does not answer.
+    """
+    noted = _decode(place.note(), f"{place.url}/{OWNER}")
+    mine = _own_id(out)
+    if noted is not None and noted.launch == launch:
+        return None
+    if noted is not None and held:
+        raise UsageError(
+            f"another launch of this run took the mirror {place.url} over: {noted.where}. One of the two must end; "
+            "nothing more is copied by this one"
+        )
+    if noted is not None and mine != noted.run and (mine or _has_checkpoints(out)):
+        raise UsageError(
+            f"the mirror {place.url} belongs to another run ({noted.run}, last held by {noted.where}): each run needs "
+            f"a mirror of its own. If it is this run's all the same, write that name into {os.path.join(out, ID_FILE)}"
+        )
+    run = noted.run if noted is not None else mine or os.urandom(8).hex()
+    return Owner(run, launch, f"{socket.gethostname()}:{out}", round(time.time(), 3))
+
+
+def take(place: Place, out: str, owner: Owner) -> None:
+    """Note `owner` here and there.
+
+    Raises:
+        OSError: It could not be noted.
+    """
+    if _own_id(out) != owner.run:
+        replace_file(os.path.join(out, ID_FILE), f"{owner.run}\n".encode())
+    place.mark(owner.encode())
+
+
+def _own_id(out: str) -> str:
+    try:
+        return diskio.content(os.path.join(out, ID_FILE)).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _has_checkpoints(out: str) -> bool:
+    store = Store(out, 0)
+    return bool(store.items()) or diskio.is_dir(store.best) or diskio.is_dir(os.path.join(out, PROVEN))
+
+
+def _decode(raw: bytes, where: str) -> Optional[Owner]:
+    if not raw:
+        return None
+    try:
+        body = json.loads(raw)
+        return Owner(str(body["run"]), str(body["launch"]), str(body["where"]), float(body["since"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"{where} cannot be understood ({error!r}): it says whose mirror it is; remove it if it is this run's"
+        ) from error
+
+
+T = TypeVar("T")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def prune(place: Place, policy: Policy, spare: str, keep: Sequence[int] = ()) -> None:
+    """Delete what the policy does not keep: the newest ``best`` stays, and the steps that it keeps here too.
+
+    Args:
+        place: The mirror.
+        policy: What stays.
+        spare: Name of what was copied just now: it stays, whatever else is there.
+        keep: Steps that stay, too.
+
+    Raises:
+        OSError: The place does not answer.
+    """
+    names = place.names()
+    for item in [*store.doomed(_dated(place, policy, names), policy), *bests(names)[:-1]]:
+        if item.name != spare and item.step not in keep:
+            place.drop(item.name)
+
+
+def with_room(
+    place: Place, policy: Policy, spare: str, says: List[str], work: Callable[[], T], keep: Sequence[int] = ()
+) -> T:
+    """Return ``work()``; while the place is full, give the least valuable up and do it again.
+
+    Args:
+        place: The mirror.
+        policy: What stays where there is room.
+        spare: Name of what `work` is about.
+        says: Gets a line for each that was given up.
+        work: Writes to the place.
+        keep: Steps that are not given up.
+
+    Raises:
+        OSError: It failed, and not for want of room, or nothing more may go.
+    """
+    while True:
+        try:
+            return work()
+        except OSError as error:
+            victim = _least(place, policy, spare, keep) if error.errno in FULL else None
+            if victim is None:
+                raise
+            place.drop(victim)
+            says.append(f"no room on the mirror {place.url}: gave up {victim} there")
+
+
+def _least(place: Place, policy: Policy, spare: str, keep: Sequence[int]) -> Optional[str]:
+    names = place.names()
+    known = _dated(place, policy, names)
+    items = [*bests(names)[:-1], *store.by_value(known, policy, spare)]
+    return next((item.name for item in items if item.name != spare and item.step not in keep), None)
+
+
+def _dated(place: Place, policy: Policy, names: List[str]) -> List[Item]:
+    known = steps(names)
+    return [_with_time(place, item) for item in known] if policy.hours else known
+
+
+def _with_time(place: Place, item: Item) -> Item:
+    try:
+        raw = b"".join(place.read(item.name, MANIFEST))
+        at = float(manifest.parse(raw, f"{place.url}/{item.name}").get("time", 0.0))
+    except (Damaged, UsageError, OSError):
+        at = 0.0
+    return Item(item.step, item.attempt, item.serial, item.name, at)
+
+
+LOGS = (run_log.RUN_LOG, report.METRICS)
+"""What is kept beside the checkpoints."""
+
+
+def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
+    """Bring the newest good checkpoint of `place` here if it is newer than step `local`.
+
+    ``best`` comes too where there is none here, or a damaged one, or one that is older than that checkpoint's.
+
+    Returns:
+        Where the checkpoint is now, None where nothing newer is there; and lines for a person.
+
+    Raises:
+        OSError: The place does not answer, or the local disk refuses.
+        Unreadable: The disk does not say whether the ``best`` that is here is whole.
+        UsageError: A checkpoint there is intact but of another format; or nothing is here, and all there are damaged.
+    """
+    says: List[str] = []
+    names = place.names()
+    newer = [item for item in steps(names) if local is None or item.step > local]
+    if bests(names) and _wants_best(store, bests(names)[-1], stale=bool(newer)):
+        _fetch_newest(place, store, bests(names), store.best, says)
+    path = _fetch_newest(place, store, newer, None, says)
+    if path is None and newer and local is None and not diskio.is_dir(store.best):
+        raise UsageError(
+            f"no checkpoint in the mirror {place.url} is good, and none was deleted: {'; '.join(says)}. To start from "
+            "step 0, give another --out and another mirror"
+        )
+    return path, says
+
+
+def forget(place: Place, first: int) -> None:
+    """Delete the checkpoints of step `first` and later ones: a rollback gives them up.
+
+    Raises:
+        OSError: The place does not answer.
+    """
+    for item in steps(place.names()):
+        if item.step >= first:
+            place.drop(item.name)
+
+
+def keep_logs(place: Place, out: str) -> None:
+    """Copy the logs of the run in `out` to `place`, up to the last full line: the trainer may be writing the next.
+
+    Raises:
+        OSError: The place does not take them; what it had of them is still there.
+        Unreadable: The disk does not say what is in them.
+    """
+    for name in LOGS:
+        try:
+            content = diskio.content(os.path.join(out, name))
+        except OSError:
+            continue  # there is none
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole:
+            place.mark(whole, name)
+
+
+def bring_logs(place: Place, out: str) -> List[str]:
+    """Fetch the logs that `place` has, where `out` has none; return their names.
+
+    Raises:
+        OSError: The place does not answer, or the local disk refuses.
+    """
+    found: List[str] = []
+    for name in LOGS:
+        path = os.path.join(out, name)
+        if os.path.exists(path) and os.path.getsize(path):
+            continue
+        content = place.note(name)
+        if content:
+            make_dirs(out)
+            replace_file(path, content)
+            found.append(name)
+    return found
+
+
+def _fetch_newest(
+    place: Place, store: Store, items: List[Item], target: Optional[str], says: List[str]
+) -> Optional[str]:
+    """Fetch the newest of `items` that is whole; return where it is now."""
+    for item in reversed(items):
+        temporary = store.temporary("step", item.step)
+        try:
+            os.makedirs(store.root, exist_ok=True)
+            fetch(place, item.name, temporary)
+        except Unreadable:
+            raise
+        except Damaged as error:
+            says.append(f"{place.url}/{item.name} is damaged, not used: {error}")
+            continue
+        path = target or store.path_of(item)
+        aside = store.aside(path)
+        if target is None:
+            store.set_aside(path)  # what is here under that name was looked at, and is damaged
+        elif os.path.lexists(path):
+            os.rename(path, aside)
+        os.rename(temporary, path)
+        for parent in (store.root, store.out):
+            fsync_dir(parent)
+        remove(aside)
+        size = sum(facts["size"] for facts in manifest.read(path)["files"].values())
+        says.append(f"fetched {item.name} from the mirror {place.url}  {space.human(size)}")
+        return path
+    return None
+
+
+def _wants_best(store: Store, there: Item, *, stale: bool) -> bool:
+    """Say whether the ``best`` of the mirror is to come here; what is damaged here is moved aside.
+
+    Args:
+        store: What is here.
+        there: The best of the mirror.
+        stale: Whether what is here is behind the mirror.
+    """
+    try:
+        body = manifest.verify(store.best)
+    except Unreadable:
+        raise
+    except (Damaged, UsageError):
+        store.set_best_aside()
+        return True
+    return stale and (there.attempt, there.step) > (int(body.get("attempt", 0)), int(body["step"]))
+
+
+def main() -> None:
+    """Serve until the trainer closes the connection."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    die_with_parent(int(sys.argv[2]))
+    if hasattr(os, "nice"):
+        os.nice(5)  # there is no hurry: the checkpoint is on the local disk
+    reader = writer.Reader(sock)
+    errands: Optional[Errands] = None
+    try:
+        while True:
+            message = reader.read(block=True)
+            assert message is not None, "a blocking read returns a message"
+            fields = message[0]
+            held = bool(fields["held"])
+            try:
+                if errands is None:
+                    errands = Errands(open_place(fields["url"]), fields["out"], fields["launch"], held=held)
+                answer = errands.do(fields)
+            except (OSError, Damaged, UsageError) as error:
+                answer = {"error": f"{type(error).__name__}: {error}", "usage": isinstance(error, UsageError)}
+            writer.send(sock, {**answer, "held": errands.held if errands is not None else held})
+    except writer.Closed:
+        os._exit(0)
+
+
+class Errands:
+    """What one launch asks of its mirror.
+
+    Args:
+        place: The mirror.
+        out: The run directory.
+        launch: Name of the launch.
+        held: Whether it held the mirror already, before this process was started.
+    """
+
+    def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
+        self._place, self._out, self._launch, self.held = place, out, launch, held
+        self._swept = self._logs_failed = False
+        self._verbs = {"copy": self._copy, "logs": self._logs, "bring": self._bring, "forget": self._forget}
+
+    def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
+        """Do what is asked and return the answer.
+
+        Raises:
+            OSError: The place, or the local disk, failed.
+            Damaged: What was read back is not what was copied.
+            UsageError: The mirror is not this launch's.
+        """
+        owner = check(self._place, self._out, self._launch, held=self.held)
+        return self._verbs[fields["do"]](fields, owner)
+
+    def _copy(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        policy, name, says = Policy(fields["last"], fields["hours"]), fields["name"], []  # type: ignore[var-annotated]
+        if owner is not None:
+            with_room(self._place, policy, name, says, lambda: take(self._place, self._out, owner))
+        self.held = True
+        if not self._swept:
+            self._place.sweep()
+            self._swept = True
+        foreign = Foreign(fields["files"], fields["manifest"], fields["keep"]) if "files" in fields else None
+        done = copy(self._place, fields["path"], name, policy, says, foreign)
+        try:
+            keep_logs(self._place, self._out)
+            self._logs_failed = False
+        except OSError as error:  # the checkpoint is there all the same
+            if not self._logs_failed:
+                says.append(f"the logs are not mirrored: {type(error).__name__}: {error}")
+            self._logs_failed = True
+        return {**done, "says": says}
+
+    def _logs(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        if owner is not None:
+            take(self._place, self._out, owner)
+        self.held = True
+        keep_logs(self._place, self._out)
+        return {"gone": True}
+
+    def _bring(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        path, says = bring(self._place, Store(self._out, fields["attempt"]), fields["local"])
+        if owner is not None:
+            with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
+                take(self._place, self._out, owner)
+                self.held = True
+        return {"path": path, "says": says, "logs": bring_logs(self._place, self._out)}
+
+    def _forget(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+        if owner is not None:
+            take(self._place, self._out, owner)
+        self.held = True
+        forget(self._place, fields["first"])
+        return {}
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A checkpoint of another trainer, whose manifest is not among its files.
+
+    Attributes:
+        files: Name in the manifest → path.
+        manifest: The manifest.
+        keep: Steps that stay in the mirror beside what the policy keeps.
+    """
+
+    files: Mapping[str, str]
+    manifest: str
+    keep: Sequence[int] = ()
+
+
+def copy(
+    place: Place,
+    path: str,
+    name: str,
+    policy: Policy,
+    says: Optional[List[str]] = None,
+    foreign: Optional[Foreign] = None,
+) -> Dict[str, Any]:
+    """Copy the checkpoint at `path` and compare every byte; then delete what the policy does not keep.
+
+    Args:
+        place: The mirror.
+        path: The checkpoint.
+        name: What it is called there.
+        policy: What stays there; what is copied now stays in any case.
+        says: Gets a line for each that was given up for want of room.
+        foreign: What it is made of where another trainer wrote it; `path` says nothing then.
+
+    Raises:
+        OSError: The place, or the local disk, failed.
+        Damaged: What was read back is not what was copied.
+    """
+    begun, keep = time.monotonic(), foreign.keep if foreign is not None else ()
+    with ExitStack() as stack:
+        files: Dict[str, BinaryIO] = {}
+        try:
+            if foreign is None:
+                body = manifest.read(path)
+                paths = {file: os.path.join(path, file) for file in [*body["files"], MANIFEST]}
+            else:
+                body, paths = manifest.parse(foreign.manifest.encode(), name), dict(foreign.files)
+                files[MANIFEST] = io.BytesIO(foreign.manifest.encode())
+            for file, source in paths.items():
+                # Opened all at once: it may be pruned here while it is being copied.
+                files[file] = stack.enter_context(open(source, "rb", buffering=0))
+        except (Damaged, FileNotFoundError):
+            return {"gone": True}
+        if name not in place.names() or not _is_whole(place, name, body):
+            told = [] if says is None else says
+            with_room(place, policy, name, told, lambda: _put(place, name, files), keep)
+            compare(place, name, body)
+    prune(place, policy, name, keep)
+    size = sum(facts["size"] for facts in body["files"].values())
+    return {"bytes": size, "seconds": time.monotonic() - begun}
+
+
+def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
+    """Read a directory back and compare every byte of it, and its manifest with `body`.
+
+    Raises:
+        Damaged: Something differs.
+    """
+    places.check(place, name, body["files"])
+    if manifest_of(place, name) != body:
+        raise Damaged(f"{MANIFEST} reads back differently")
+
+
+def _is_whole(place: Place, name: str, body: Dict[str, Any]) -> bool:
+    """Say whether a copy that is there already is what it should be; a dead incarnation may have begun it."""
+    try:
+        compare(place, name, body)
+    except (Damaged, UsageError):
+        return False
+    return True
+
+
+def manifest_of(place: Place, name: str) -> Dict[str, Any]:
+    """Return the manifest in the directory `name` of a place.
+
+    Raises:
+        Damaged: It is altered.
+    """
+    return manifest.parse(b"".join(place.read(name, MANIFEST)), f"{place.url}/{name}")
+
+
+def _put(place: Place, name: str, files: Mapping[str, BinaryIO]) -> None:
+    for source in files.values():
+        source.seek(0)  # an attempt before may have read them
+    place.put(name, files)

@@ -1,0 +1,410 @@
+"""What a resume put back and what that is worth: surroundings and hyperparameters, then and now.
+
+A checkpoint has the values of the moment: a learning rate in the middle of its schedule, say. They win at a resume, or
+the schedule would begin anew. So a value that was edited in the code would be ignored without a word. Therefore
+every checkpoint also has what the code had said, *declared*, and a resume compares that with what it says now: each
+difference is told, and taken over where `Options.override` names it.
+"""
+
+from __future__ import annotations
+
+import copy
+import platform
+import sys
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+
+import torch
+
+from rgt_train.checkpoint import encoding
+from rgt_train.checkpoint.safetensors import WHOLE
+from rgt_train.data import rng
+from rgt_train.exits import UsageError
+
+
+def environment(world: int = 1) -> Dict[str, Any]:
+    """Return versions, device, threads and flags; where two differ, bits may differ.
+
+    Args:
+        world: Ranks of the run (another number adds in another order).
+    """
+    cuda = torch.cuda.is_available()
+    facts: Dict[str, Any] = {
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "device": torch.cuda.get_device_name() if cuda else "cpu",
+        "cpu": _capability(),
+        "threads": torch.get_num_threads(),
+        "ranks": world,
+        "deterministic": _deterministic(),
+        "matmul": torch.get_float32_matmul_precision(),
+    }
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        facts["numpy"] = str(numpy.__version__)
+    if cuda:
+        facts["cuda"] = str(torch.version.cuda)
+        facts["cudnn"] = str(torch.backends.cudnn.version())  # type: ignore[no-untyped-call]
+        facts["cudnn deterministic"] = torch.backends.cudnn.deterministic
+        facts["cudnn benchmark"] = torch.backends.cudnn.benchmark
+        facts["tf32"] = torch.backends.cuda.matmul.allow_tf32
+    return facts
+
+
+_HARMLESS = ("python", "numpy")
+"""Told when they change, but they compute nothing in a step."""
+
+
+def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return what differs, in words; empty if nothing."""
+    keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return ", ".join(f"{key} {old.get(key)} → {new.get(key)}" for key in keys)
+
+
+def guarantee(
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    lost: str = "",
+    settings: str = "",
+    *,
+    sampled: bool = False,
+    unknown: str = "",
+) -> str:
+    """Say in words whether the run goes on with the bits it would have had without the interruption.
+
+    Args:
+        old: `environment` of the checkpoint.
+        new: `environment` now.
+        lost: What could not be restored, in words.
+        settings: Which settings have changed, in words.
+        sampled: Whether the checkpoint was compared with its step by samples alone.
+        unknown: What cannot be known and may make other bits, in words.
+    """
+    weighty = {key for key in {**old, **new} if key not in _HARMLESS}
+    differs = changes(
+        {k: v for k, v in old.items() if k in weighty}, {k: v for k, v in new.items() if k in weighty}
+    )
+    timed = "cudnn benchmark is on: each launch picks its kernels anew, by their speed"
+    doubts = [lost, differs, timed if new.get("cudnn benchmark") else ""]
+    if any(doubts):
+        return f"bits may differ from the uninterrupted run: {'; '.join(doubt for doubt in doubts if doubt)}"
+    if sampled:
+        told = "the checkpoint was sampled, not compared in full with its step; as far as that tells, the same bits"
+    else:
+        told = "bit for bit, as far as known"
+    if torch.cuda.is_available() and new.get("deterministic") is not True:
+        told += ", where the CUDA kernels are deterministic"
+    if settings:
+        told += ", but for what the changed settings do"
+    return f"same torch, device and threads: {told}{f' (not known: {unknown})' if unknown else ''}"
+
+
+def _deterministic() -> Any:
+    """Return True, False, or ``warn only``, which computes as it would without and merely complains."""
+    asked = torch.are_deterministic_algorithms_enabled()
+    return "warn only" if asked and torch.is_deterministic_algorithms_warn_only_enabled() else asked
+
+
+def _capability() -> str:
+    try:
+        return str(torch.backends.cpu.get_cpu_capability())
+    except AttributeError:
+        return platform.machine()
+
+
+Declared = Dict[str, Any]
+"""Name of a part → its ``class``, and ``values`` by key."""
+_RUNNING = frozenset((
+    "last_epoch", "_step_count", "_last_lr", "_get_lr_called_within_step", "_is_initial", "base_lrs", "best",
+    "num_bad_epochs", "cooldown_counter", "last_lr", "T_cur", "T_i", "scale", "_growth_tracker",
+))  # fmt: skip
+"""Values of schedules and scalers that change as they run, or follow from the optimizer's."""
+_DERIVED = ("params", "param_names", "initial_lr")
+_MISSING = object()
+
+
+class Hyperparameters:
+    """What this launch declares; made before anything is loaded.
+
+    Args:
+        others: Name → optimizer, scheduler, scaler, EMA, ….
+        optimizers: Names of those that are optimizers.
+        schedules: Names of schedulers and scalers.
+
+    Attributes:
+        declared: What goes into the checkpoints: what the code says, but for what the checkpoint has won over.
+    """
+
+    def __init__(self, others: Mapping[str, Any], optimizers: Set[str], schedules: Set[str]) -> None:
+        self._others, self._optimizers, self._schedules = others, optimizers, schedules
+        self._raw: Dict[Tuple[str, str], Any] = {}
+        self.declared: Declared = {
+            name: {"class": type(part).__name__, "values": self._values(name)}
+            for name, part in sorted(others.items())
+        }
+
+    def check(self, names: Sequence[str]) -> None:
+        """See that every name that is to be overridden is one.
+
+        Raises:
+            UsageError: One is not; the known ones are listed.
+        """
+        known = {_word(key) for part in self.declared.values() for key in part["values"]}
+        for name in names:
+            if name not in known:
+                raise UsageError(f"override: there is no {name!r}; known are {', '.join(sorted(known))}")
+
+    def refuse(self, saved: Declared, where: str) -> None:
+        """See that the state of each optimizer is given to one of its own kind.
+
+        Raises:
+            UsageError: It is not.
+        """
+        for name in sorted(self._optimizers):
+            old, new = saved.get(name, {}).get("class"), self.declared[name]["class"]
+            if old not in (None, new):
+                raise UsageError(
+                    f"{name} of {where} is the state of {_an(old)}, this run has {_an(new)}: it would be taken for "
+                    f"something else. Launch with {old}, or begin anew with another directory"
+                )
+
+    def settle(self, saved: Declared, override: Sequence[str]) -> Tuple[List[str], List[str]]:
+        """Compare with what the launch that made the checkpoint declared; take over what is to be overridden.
+
+        To be called when the checkpoint is loaded.
+
+        Args:
+            saved: What it declared.
+            override: Names of the hyperparameters that the code's value is taken of.
+
+        Returns:
+            (what is told, what of it makes other bits).
+        """
+        told: List[str] = []
+        doubts: List[str] = []
+        for name in sorted(set(saved) & set(self.declared)):
+            old, new = saved[name], self.declared[name]
+            if old["class"] != new["class"]:
+                told.append(
+                    f"{name} is {_an(new['class'])} now, the checkpoint's is {_an(old['class'])}: it took over what "
+                    "the two have in common"
+                )
+                doubts.append(f"{name} of another class")
+                continue
+            for key, was, now in _differences(old["values"], new["values"]):
+                word = _word(key)
+                if word in override:
+                    self._take(name, key, was)
+                    told.append(f"{name} {key} overridden: {_shown(was)} → {_shown(now)}")
+                    doubts.append(f"{name} {key} overridden")
+                else:
+                    told.append(
+                        f"{name} {key} is {_shown(now)} in the code now and was {_shown(was)}: the checkpoint's goes "
+                        f"on (Options(override=({word!r},)) takes the code's)"
+                    )
+                    new["values"][key] = was  # so that it is told again at the next resume
+        return told, doubts
+
+    def _values(self, name: str) -> Dict[str, Any]:
+        part = self._others[name]
+        if name in self._optimizers:
+            return self._of_groups(name, getattr(part, "param_groups", []))
+        if name not in self._schedules:
+            return {}
+        found = {}
+        for key, value, raw in _flat(part.state_dict()):
+            if not _RUNNING.intersection(key.split("/")):
+                found[key] = value
+                self._raw[name, key] = copy.deepcopy(raw)
+        return found
+
+    def _of_groups(self, name: str, groups: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+        """Return the values of all groups by key; of those in which the groups differ, by group."""
+        each: List[Dict[str, Any]] = []
+        for number, group in enumerate(groups):
+            # When a schedule has begun, what the code said is the initial rate.
+            said = {**group, "lr": group["initial_lr"]} if "initial_lr" in group else group
+            plain = _flat({key: value for key, value in said.items() if key not in _DERIVED})
+            each.append({})
+            for key, value, raw in plain:
+                each[-1][key] = value
+                self._raw[name, _key(number, key)] = self._raw[name, key] = copy.deepcopy(raw)
+        found: Dict[str, Any] = {}
+        for key in {key: None for values in each for key in values}:
+            if all(key in values and values[key] == each[0].get(key, _MISSING) for values in each):
+                found[key] = each[0][key]
+            else:
+                found.update({_key(n, key): values[key] for n, values in enumerate(each) if key in values})
+        return found
+
+    def _take(self, name: str, key: str, was: Any) -> None:
+        part, now = self._others[name], self._raw[name, key]
+        if name not in self._optimizers:
+            state = part.state_dict()
+            _put(state, key.split("/"), now)
+            part.load_state_dict(state)
+            return
+        number, word = _group(key)
+        for at, group in enumerate(part.param_groups):
+            if number in (None, at) and word == "lr":
+                self._take_rate(part, at, group, was, float(now))
+            elif number in (None, at):
+                _put(group, word.split("/"), now)
+
+    def _take_rate(self, optimizer: Any, at: int, group: Dict[str, Any], was: Any, now: Any) -> None:
+        """Give a group the rate of the code, as far along its schedule as it is."""
+        rate = now
+        if "initial_lr" in group:
+            rate = float(group["lr"]) / was * now if was else now
+            group["initial_lr"] = now
+        if isinstance(group["lr"], torch.Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+        for name in self._schedules:
+            for schedule in _schedules(self._others[name]):
+                if getattr(schedule, "optimizer", None) is optimizer and hasattr(schedule, "base_lrs"):
+                    schedule.base_lrs[at] = now
+                    schedule._last_lr[at] = rate
+
+
+def _flat(state: Any, path: str = "") -> Iterator[Tuple[str, Any, Any]]:
+    """Yield path, value as JSON takes it, and value of all plain values in `state`; what is none is left out."""
+    plain = _plain(state)
+    if plain is not _MISSING:
+        yield path, plain, state
+        return
+    inside = state.items() if isinstance(state, Mapping) else ()
+    for key, value in enumerate(state) if isinstance(state, (list, tuple)) else inside:
+        yield from _flat(value, f"{path}/{key}" if path else str(key))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON takes as it is and that compares: numbers, words, lists of them."""
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.item()
+    if isinstance(value, Counter):  # the milestones of a schedule
+        value = sorted(value.elements())
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (list, tuple)) and all(isinstance(v, (bool, int, float, str)) for v in value):
+        return list(value)
+    return _MISSING
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Tuple[str, Any, Any]]:
+    """Yield the key, the old and the new value of each difference; one that has no counterpart is none."""
+    for key in new:
+        number, word = _group(key)
+        was = old.get(key, old.get(word, _MISSING))
+        if was is not _MISSING and was != new[key]:
+            yield key, was, new[key]
+    for key in old:  # the groups had differed, and do no more
+        number, word = _group(key)
+        if number is not None and key not in new and word in new and old[key] != new[word]:
+            yield key, old[key], new[word]
+
+
+def _key(number: int, key: str) -> str:
+    return f"of group {number} {key}"
+
+
+def _group(key: str) -> "Tuple[Optional[int], str]":
+    """Return the number of the group that a key is of, None for all of them, and the key without it."""
+    words = key.split(" ", 3)
+    return (int(words[2]), words[3]) if words[:2] == ["of", "group"] else (None, key)
+
+
+def _word(key: str) -> str:
+    """Return the name by which a hyperparameter is overridden."""
+    return _group(key)[1].rsplit("/", 1)[-1]
+
+
+def _put(state: Any, path: List[str], value: Any) -> None:
+    for key in path[:-1]:
+        state = state[int(key)] if isinstance(state, (list, tuple)) else state[key]
+    state[path[-1]] = value
+
+
+def _schedules(schedule: Any) -> Iterator[Any]:
+    yield schedule
+    for inner in getattr(schedule, "_schedulers", ()):
+        yield from _schedules(inner)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _an(kind: str) -> str:
+    return f"an {kind}" if kind[:1] in "AEIOU" or kind[:3] in ("SGD", "RMS", "NAd", "LBF") else f"a {kind}"
+
+
+Tensors = Dict[str, torch.Tensor]
+
+
+class Restored:
+    """What `RunState.restore` did.
+
+    Attributes:
+        parts: What was restored, in words.
+        changed: Settings that differ from those of the checkpoint, in words; empty if none.
+        told: Hyperparameters of the code that differ from those of the checkpoint, a line each.
+        rng: The random state of this rank, still to be put back; None where the checkpoint has none for it.
+        grads: Gradients of a half-done accumulation, still to be put back.
+    """
+
+    def __init__(
+        self,
+        parts: List[str],
+        document: Mapping[str, Any],
+        here: Mapping[str, Any],
+        settings: Mapping[str, Any],
+        grads: Mapping[str, Tensors],
+        rank: int,
+        inexact: Sequence[str] = (),
+        told: Sequence[str] = (),
+        doubts: Sequence[str] = (),
+    ) -> None:
+        self.parts, self.grads, self.told = parts, grads, list(told)
+        self._doubts, self._data = list(doubts), document.get("data", {})
+        self._inexact = list(inexact)
+        self._old, self._new = document["environment"], here
+        self._sampled = document.get("compared") != WHOLE
+        states = document["rng"]
+        alike = self._old.get("ranks", 1) == here["ranks"] and rank < len(states)
+        self.rng: Optional[Dict[str, Any]] = states[rank] if alike else None
+        self.changed = changes(document["settings"], encoding.encode(dict(settings), no_tensor, "settings"))
+        if self.rng is not None:
+            parts.append(f"random state of {', '.join(self.rng)}")
+
+    @property
+    def not_restored(self) -> List[str]:
+        """What could not be restored, in words."""
+        random = [] if self.rng is not None else ["random state (another number of ranks): seeded anew"]
+        return [*random, *(rng.missing(self.rng) if self.rng else []), *self._inexact]
+
+    @property
+    def environment(self) -> str:
+        """How the surroundings differ from those of the checkpoint, in words; empty if not."""
+        return changes(self._old, self._new)
+
+    def guarantee(self) -> str:
+        """Say in words whether the run goes on with the bits it would have had without the interruption."""
+        doubts = [*self.not_restored, *self._doubts]
+        if self._data.get("draws"):
+            doubts.append("the stream has no state_dict and draws random numbers while it is read")
+        unseeded = self._data.get("ahead") and not self._data.get("seeded")
+        return guarantee(
+            self._old, self._new, ", ".join(doubts), self.changed, sampled=self._sampled,
+            unknown="whether making a sample draws random numbers, as run.seeded is not used" if unseeded else "",
+        )  # fmt: skip
+
+
+def no_tensor(path: str, tensor: torch.Tensor) -> str:
+    """Refuse a tensor where plain values alone are expected.
+
+    Raises:
+        CannotStore: Always.
+    """
+    raise encoding.CannotStore(f"{path} is a tensor; only plain values are expected there")

@@ -1,0 +1,187 @@
+"""Going on where the last incarnation stopped, and saying exactly what that means."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, Optional, Tuple
+
+from rgt_train.checkpoint import diskio, manifest
+from rgt_train.checkpoint.async_saver import Persister
+from rgt_train.checkpoint.diskio import StrPath, Unreadable, remove, replace_file
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror import Mirror
+from rgt_train.checkpoint.state import Restored, RunState
+from rgt_train.checkpoint.store import Checkpoint, Store, describe
+from rgt_train.exits import UsageError
+from rgt_train.progress import Progress
+from rgt_train.tracking.report import Report
+from rgt_train.tracking.run_log import Ledger
+
+
+def result_path(out: StrPath) -> str:
+    """Return where the result of a finished run is written."""
+    return os.path.join(out, "result.json")
+
+
+def finished(out: StrPath, total_steps: int) -> Optional[Dict[str, Any]]:
+    """Return the result in `out` if it covers `total_steps`; None where work is left (more epochs, say).
+
+    One that was ended early covers the steps that were planned then.
+    """
+    try:
+        with open(result_path(out), encoding="utf-8") as file:
+            result = json.load(file)
+        if int(result.get("planned", result["step"])) >= total_steps:
+            return {"step": int(result["step"]), "loss": result["loss"], "best": result["best"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return None
+
+
+def load_finished(store: Store, persister: Persister, state: RunState, step: int) -> Restored:
+    """Load what a finished run has ended with, so that what stands behind the loop works on it. Changes nothing there.
+
+    Args:
+        store: The run's checkpoints.
+        persister: Loads them.
+        state: Where to.
+        step: The last step that was made.
+
+    Raises:
+        UsageError: There is none of that step, or it belongs to another run.
+        Unreadable: The disk does not say what is there.
+    """
+    told = f"none of step {step} is in {store.root}"
+    for item in reversed(store.items()):
+        if item.step < step:
+            break
+        try:
+            return persister.load(store.path_of(item), state)
+        except Damaged as damage:
+            told = f"{store.path_of(item)} is damaged: {damage}"
+    raise UsageError(
+        f"{store.out} is finished, but what it ended with cannot be loaded: {told}. What stands behind the loop would "
+        f"work on untrained weights. Put the checkpoint back, or remove {result_path(store.out)} to go on from what is "
+        "left"
+    )
+
+
+def load_latest(
+    store: Store, persister: Persister, state: RunState, report: Report, mirror: Optional[Mirror] = None
+) -> Tuple[Optional[Checkpoint], Optional[Restored]]:
+    """Clean up, load the newest checkpoint whose every byte is right, and tell about it.
+
+    Returns:
+        The checkpoint and what was restored from it; None twice for a fresh start, where no checkpoint is anywhere.
+
+    Raises:
+        UsageError: The checkpoint is intact but does not belong to this run; or there are some and none is good.
+        Unreadable: The disk does not say what is there. Nothing was deleted; starting anew, or from an older one,
+            would end in the loss of what is there.
+    """
+    strays = store.clean()
+    if strays:
+        report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
+
+    def load(path: str) -> Tuple[str, Restored]:
+        return path, persister.load(path, state)
+
+    found, complaints = store.newest_good(load)
+    for complaint in complaints:
+        report.say(complaint)
+    if mirror is not None:
+        local = int(manifest.read(found[0])["step"]) if found else None
+        if mirror.fetch_newer(local) is not None or (found is None and diskio.is_dir(store.best)):
+            found, _ = store.newest_good(load)
+    if found is None and complaints:
+        raise UsageError(
+            f"no checkpoint in {store.out} is good, and none was deleted: {'; '.join(complaints)}. Look at the disk "
+            f"and launch again. To start from step 0, give another --out, or move {store.root} and {store.best} away"
+        )
+    remove(result_path(store.out))  # a result that is there belongs to fewer epochs than are asked for now
+    if found is None:
+        return None, None
+    path, restored = found
+    checkpoint = describe(path, manifest.read(path))
+    store.anchor = os.path.basename(path)
+    if complaints:
+        report.say(f"going back to step {checkpoint.step}")
+    return checkpoint, restored
+
+
+def announce(
+    report: Report,
+    ledger: Ledger,
+    progress: Progress,
+    loaded: Optional[Checkpoint],
+    restored: Optional[Restored],
+    logged: Optional[int],
+    total_steps: int,
+) -> None:
+    """Write the `start` event of a new run, or the receipt and the `resume` event of an old one.
+
+    Args:
+        report: Where to.
+        ledger: Knows how the last incarnation ended.
+        progress: Where it goes on.
+        loaded: The checkpoint it goes on from.
+        restored: What was restored from it.
+        logged: Last step that was logged before, as far as known.
+        total_steps: Steps in all.
+    """
+    cause = ledger.past.cause
+    if loaded is None and cause is None and logged is None:
+        report.event("start", 0, total_steps=total_steps)
+        return
+    lost, in_words = ledger.past.lost(logged, progress.step)
+    source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
+    report.say(
+        f"resume: at step {progress.step} of {total_steps} {source}; attempt {ledger.attempt}, "
+        f"the last one ended by: {cause or 'unknown'}; work lost: {in_words}"
+    )
+    if restored is not None:
+        report.say(f"resume: restored {', '.join(restored.parts)}")
+        for missing in restored.not_restored:
+            report.say(f"resume: not restored: {missing}")
+        if restored.changed:
+            report.say(f"resume: settings changed: {restored.changed}")
+        for difference in restored.told:
+            report.say(f"resume: {difference}")
+        report.say(f"resume: {restored.guarantee()}")
+    report.event("resume", progress.step, reason=cause or "killed", total_steps=total_steps, lost_steps=lost)
+
+
+def mend_best(store: Store, progress: Progress, report: Report) -> None:
+    """Make ``best``, ``best.json`` and the counters agree: a kill fell between them, or ``best`` was damaged.
+
+    A best that is gone is forgotten, loudly: the next validation publishes one, which is better than none at all.
+
+    Raises:
+        Unreadable: The disk does not say whether it is whole.
+    """
+    if progress.best is None:
+        return
+    try:
+        best = manifest.verify(store.best)["best"]
+    except Unreadable:
+        raise
+    except (Damaged, UsageError, KeyError) as error:
+        report.say(
+            f"best of step {progress.best_step} is damaged: {error}; the next validation makes a new one"
+        )
+        store.set_best_aside()
+        progress.best = progress.best_step = None
+        return
+    best = {key: best[key] for key in ("step", "metric", "value")}  # the manifest sorts its keys
+    path = os.path.join(store.out, "best.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            if json.load(file) == best:
+                return
+    except (OSError, ValueError):
+        pass
+    try:
+        replace_file(path, (json.dumps(best) + "\n").encode())
+    except OSError as error:
+        report.say(f"best.json could not be mended: {error}")

@@ -1,0 +1,346 @@
+"""Copying the tensors of a step into shared memory, the big ones while the next forward and backward run.
+
+The weights that an optimizer steps and its moments change only inside ``optimizer.step()``. Until that is called again
+they can be read at leisure: a thread copies them, and the step waits for it. Everything else (the statistics of a batch
+norm, a teacher, a codebook, the scale of a GradScaler, …) may change at any moment and is copied at once, on the
+training thread.
+
+That nothing changed meanwhile is not assumed but checked, in two ways; a copy that fails is thrown away.
+
+- torch counts the in-place changes of every tensor. It counts a change after it was made, so the copying thread cannot
+  tell: it may look while one is going on. The training thread looks, the next time it comes by (in the backward pass,
+  see `Looks`, or before an ``optimizer.step()``), where it is certainly not in the middle of a change.
+- What is changed by ``.data`` is not counted. So the copy is compared with what the tensors held when it began: with
+  all of it where that is little, else with samples, and then it is known to be right as far as samples tell.
+
+A snapshot is published once the training thread has seen that nothing changed while it was copied. Without this it
+would come by only before the next ``optimizer.step()``, which is most of a step after the copy has ended.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+Move = Tuple[torch.Tensor, torch.Tensor]
+"""(source on a GPU, target in memory)."""
+
+
+class GpuCopy:
+    """Copies that run beside the next forward and backward.
+
+    Args:
+        now: Copied in the order of the training's own stream: nothing that it does later is seen by them.
+        later: Copied by a second stream of each device.
+    """
+
+    def __init__(self, now: Sequence[Move], later: Sequence[Move]) -> None:
+        self._done: List["torch.cuda.Event"] = []
+        self._later: Dict[torch.device, "torch.cuda.Event"] = {}
+        for source, target in now:
+            target.copy_(source, non_blocking=True)
+        for device in {source.device for source, _ in now}:
+            self._done.append(_record(torch.cuda.current_stream(device)))
+        for device in {source.device for source, _ in later}:
+            stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+            stream.wait_stream(torch.cuda.current_stream(device))
+            with torch.cuda.stream(stream):
+                for source, target in later:
+                    if source.device == device:
+                        target.copy_(source, non_blocking=True)
+            self._later[device] = _record(stream)
+
+    def fence(self) -> None:
+        """Let what the training launches from now on wait for the copies, on the GPU."""
+        for device, event in self._later.items():
+            torch.cuda.current_stream(device).wait_event(event)
+
+    def finish(self) -> None:
+        """Wait until all copies have arrived in memory."""
+        for event in [*self._done, *self._later.values()]:
+            event.synchronize()
+
+
+def _record(stream: "torch.cuda.Stream") -> "torch.cuda.Event":
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record(stream)
+    return event
+
+
+PARANOID = "RGT_TRAIN_PARANOID"
+"""Set to 1, every snapshot is compared byte for byte with the state at the moment of its step (slow)."""
+LITTLE = 4 << 20
+"""Bytes that are compared in full at each save: their copy takes less than a millisecond."""
+WINDOWS, WINDOW = 128, 4096
+"""Of more than that so many tensors are looked at, so many bytes of each: other ones at each save."""
+_GOLDEN = 0.6180339887498949
+
+
+class Torn(RuntimeError):
+    """A tensor changed outside ``optimizer.step()`` after the step that was being copied.
+
+    Attributes:
+        names: The tensors.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        shown = ", ".join(self.names[:3]) + (
+            f" and {len(self.names) - 3} more" if len(self.names) > 3 else ""
+        )
+        super().__init__(f"{shown} changed between run.step and the next optimizer.step()")
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One tensor to copy: what it is called, where it is, where it goes."""
+
+    name: str
+    source: torch.Tensor
+    target: torch.Tensor
+
+
+class Witness:
+    """What tensors held at one moment: all of it where it is little, else a part of some of them.
+
+    Args:
+        tensors: The tensors.
+        turn: Which parts are taken: with other numbers others, in turn.
+
+    Attributes:
+        whole: Whether it knows everything that they held.
+        moves: Parts on a GPU, each with the memory that it is to be copied to before anything else happens there.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor], turn: int = 0) -> None:
+        self.whole = paranoid() or sum(tensor.nbytes for tensor in tensors) <= LITTLE
+        apart = 1 if self.whole or not tensors else -(-len(tensors) // WINDOWS)
+        self._most = sys.maxsize if self.whole else WINDOW
+        self._share = turn * _GOLDEN % 1.0
+        self._taken = range(turn % apart, len(tensors), apart)
+        self.moves: List[Move] = []
+        self._held = [self._part(tensors[number]) for number in self._taken]
+
+    def others(self, tensors: Sequence[torch.Tensor]) -> List[int]:
+        """Return the numbers of those of `tensors` that hold something else now, as far as it knows."""
+        pairs = zip(self._taken, self._held)  # noqa: B905  made together
+        return [number for number, held in pairs if not self._holds(tensors[number], held)]
+
+    def _part(self, tensor: torch.Tensor) -> Union[bytes, torch.Tensor]:
+        if tensor.is_cuda:
+            window = _window(tensor, self._share, self._most)
+            held = torch.empty(window.shape, dtype=window.dtype, pin_memory=True)
+            self.moves.append((window, held))
+            return held
+        # Of a tensor without gaps its memory, which is several times as fast as to let torch cut and copy it.
+        return (
+            self._memory(tensor)
+            if tensor.is_contiguous()
+            else _window(tensor, self._share, self._most).clone()
+        )
+
+    def _holds(self, tensor: torch.Tensor, held: Union[bytes, torch.Tensor]) -> bool:
+        if isinstance(held, bytes):
+            return self._memory(tensor.contiguous()) == held
+        return digest_of(held) == digest_of(_window(tensor, self._share, self._most))
+
+    def _memory(self, tensor: torch.Tensor) -> bytes:
+        length = min(tensor.nbytes, self._most)
+        begin = int(self._share * (tensor.nbytes - length))
+        return ctypes.string_at(tensor.data_ptr() + begin, length) if length else b""
+
+
+class Copy:
+    """A copy in progress.
+
+    Args:
+        now: What is copied before the constructor returns.
+        later: What a thread copies.
+        copied: Called when all is copied, with the error if that failed; by the thread where there is one.
+        judged: Called on the training thread when it is known whether the copy is of one moment: with `Torn`, or None.
+        ready: Waits until the memory is there.
+        witness: Knows what is copied by the thread.
+    """
+
+    def __init__(
+        self,
+        now: Sequence[Pair],
+        later: Sequence[Pair],
+        copied: Callable[[Optional[BaseException]], None],
+        judged: Callable[[Optional[BaseException]], None],
+        ready: Callable[[], None],
+        witness: Witness,
+    ) -> None:
+        self._witness = witness
+        self._later, self._copied, self._judged, self._ready = list(later), copied, judged, ready
+        self._all = [*now, *later]
+        self._versions = [version_of(pair.source) for pair in self._later]
+        self._digests = [digest_of(pair.source) for pair in self._all] if paranoid() else []
+        self._over = threading.Event()
+        self._settled = False
+        copy_all([pair for pair in now if not pair.source.is_cuda])
+        self._gpu = _on_gpu(now, self._later, self._witness.moves)
+        if self._later or self._gpu:
+            threading.Thread(target=self._run, name="rgt-copy", daemon=True).start()
+        else:
+            self._end(None)
+            self._judge()
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known if the copy is good; then nothing that happens can spoil it."""
+        return self._settled
+
+    @property
+    def overlaps_backward(self) -> bool:
+        """Whether it goes on beside a backward pass of this process's own threads (a GPU is fenced, and goes on)."""
+        return self._gpu is None and not self._settled
+
+    def before_change(self) -> float:
+        """Make sure that what happens next cannot spoil the copy; return the seconds this took."""
+        begun = time.monotonic()
+        if self._gpu is not None:
+            self._gpu.fence()
+        else:
+            self._over.wait()
+        self._judge()
+        return time.monotonic() - begun
+
+    def glance(self) -> None:
+        """Judge the copy if that needs no waiting; the training thread is here, so it is changing nothing."""
+        if self._gpu is not None or self._over.is_set():
+            self.before_change()
+
+    def wait(self) -> None:
+        """Wait until all is copied, told and judged."""
+        self.before_change()
+        self._over.wait()
+
+    def _run(self) -> None:
+        try:
+            self._ready()
+            copy_all([pair for pair in self._later if not pair.source.is_cuda])
+            if self._gpu is not None:
+                self._gpu.finish()
+            torn = self._witness.others([pair.target for pair in self._later])
+            if torn:
+                raise Torn([self._later[number].name for number in torn])
+        except BaseException as error:
+            self._end(error)
+        else:
+            self._end(None)
+
+    def _end(self, error: Optional[BaseException]) -> None:
+        try:
+            self._copied(error)
+        finally:
+            self._over.set()
+
+    def _judge(self) -> None:
+        """Look whether anything has changed since the beginning (GPU: so far as launched, which is fenced)."""
+        if self._settled:
+            return
+        self._settled = True
+        pairs = zip(self._later, self._versions)  # noqa: B905  made together
+        torn = [pair.name for pair, version in pairs if version_of(pair.source) != version]
+        self._judged(Torn(torn) if torn else self._compare())
+
+    def _compare(self) -> Optional[BaseException]:
+        if self._digests:
+            self._over.wait()
+        pairs = zip(self._all, self._digests)  # noqa: B905  made together, or no digests at all
+        other = [pair for pair, digest in pairs if digest_of(pair.target) != digest]
+        if any(pair not in self._later for pair in other):
+            return AssertionError(
+                f"{PARANOID}: the snapshot of {other[0].name} is not what it was at its step"
+            )
+        return Torn([pair.name for pair in other]) if other else None
+
+
+def copy_all(pairs: Sequence[Pair]) -> None:
+    """Copy all `pairs` in one call, so that the interpreter lock is given up once and for all of them."""
+    if not pairs:
+        return
+    with torch.no_grad():
+        targets, sources = [pair.target for pair in pairs], [pair.source.detach() for pair in pairs]
+        try:
+            torch._foreach_copy_(targets, sources)
+        except (AttributeError, RuntimeError, TypeError):
+            for target, source in zip(targets, sources):  # noqa: B905  made together
+                target.copy_(source)
+
+
+def digest_of(tensor: torch.Tensor) -> bytes:
+    """Return the SHA-256 of a tensor's content."""
+    flat = tensor.detach().cpu().contiguous()
+    size = flat.numel() * flat.element_size()
+    if not size:
+        return hashlib.sha256().digest()
+    return hashlib.sha256((ctypes.c_char * size).from_address(flat.data_ptr())).digest()
+
+
+def paranoid() -> bool:
+    """Say whether snapshots are to be compared."""
+    return os.environ.get(PARANOID) == "1"
+
+
+def _on_gpu(now: Iterable[Pair], later: Iterable[Pair], moves: Iterable[Move]) -> Optional[GpuCopy]:
+    here = [*moves, *((pair.source, pair.target) for pair in now if pair.source.is_cuda)]
+    there = [(pair.source, pair.target) for pair in later if pair.source.is_cuda]
+    return GpuCopy(here, there) if here or there else None
+
+
+def _window(tensor: torch.Tensor, share: float, most: int) -> torch.Tensor:
+    """Return a part of `tensor` of at most `most` bytes, at `share` of it; the same of tensors of the same shape."""
+    tensor = tensor.detach()
+    while tensor.nbytes > most:
+        length = tensor.shape[0]
+        rows = most // (tensor.nbytes // length)
+        if rows:
+            return tensor.narrow(0, int(share * (length - rows + 1)), rows)
+        tensor = tensor.select(0, int(share * length))
+    return tensor
+
+
+def version_of(tensor: torch.Tensor) -> int:
+    """Return how often a tensor was changed in place, as torch counts."""
+    try:
+        return tensor._version
+    except RuntimeError:
+        return 0  # an inference tensor: it cannot change in place
+
+
+LOOKS = 16
+"""How often in a backward pass, about: often enough for a small part of a step, seldom enough to cost nothing."""
+
+
+class Looks:
+    """Calls back some times during the next backward passes, where a gradient has just been accumulated.
+
+    Args:
+        models: Name → module; those of their parameters that get gradients are used, evenly spread.
+        call: Called on the thread that runs the backward pass. It must be quick, and harmless when it is called again.
+    """
+
+    def __init__(self, models: Mapping[str, torch.nn.Module], call: Callable[[], None]) -> None:
+        found: List[Any] = [
+            p for model in models.values() for p in model.parameters() if p.requires_grad and p.is_leaf
+        ]
+        apart = max(1, len(found) // LOOKS)
+        self._hooked: List[Any] = [
+            parameter.register_post_accumulate_grad_hook(lambda _: call()) for parameter in found[::apart]
+        ]
+
+    def close(self) -> None:
+        """Come by no more. Not to be called from within a backward pass."""
+        for hooked in self._hooked:
+            hooked.remove()
+        self._hooked.clear()

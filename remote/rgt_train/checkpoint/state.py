@@ -1,0 +1,568 @@
+"""The full state of a training run: taken apart for a checkpoint, put back from one.
+
+A checkpoint at the last step of an epoch is made before the scheduler of the epoch steps and before the validation: a
+resume does both again. A save that is asked for later (by a signal in the validation, for a new best) must therefore
+not hold a scheduler that has stepped already, or it would step twice. What is small is kept as it was; weights, moments
+and averages are not copied, but it is noticed where they change.
+"""
+
+from __future__ import annotations
+
+import copy
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
+
+import torch
+from torch.optim.swa_utils import AveragedModel
+
+from rgt_train.checkpoint import encoding, matching
+from rgt_train.checkpoint.receipt import (
+    Declared,
+    Hyperparameters,
+    Restored,
+    Tensors,
+    changes,
+    environment,
+    no_tensor,
+)
+from rgt_train.checkpoint.safetensors import MODEL_FILE, TRAINER_FILE, Collected, Loaded
+from rgt_train.checkpoint.snapshot import Witness, version_of
+from rgt_train.data import rng
+from rgt_train.exits import UsageError
+from rgt_train.progress import Progress
+
+__all__ = ["Restored", "RunState", "Stateful", "load_into"]
+
+_SHOWN = 3
+
+
+class Held:
+    """The state right after the last step of an epoch.
+
+    Args:
+        models: Name → module.
+        others: Name → optimizer, scheduler, scaler, EMA, ….
+        small: Names of the `others` that are kept as they are (schedulers, scalers).
+        optimizers: Names of those whose hyperparameters are kept.
+        random: The random state.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, torch.nn.Module],
+        others: Mapping[str, Any],
+        small: Set[str],
+        optimizers: Set[str],
+        random: Dict[str, Any],
+    ) -> None:
+        self.random = random
+        self._objects = {name: copy.deepcopy(others[name].state_dict()) for name in small}
+        self._groups: List[Tuple[Dict[str, Any], Dict[str, Any]]] = []
+        for name in sorted(optimizers):
+            for group in getattr(others[name], "param_groups", []):
+                kept = {key: value for key, value in group.items() if key != "params"}
+                self._groups.append((group, copy.deepcopy(kept)))
+        self._parts = {name: part for name, part in {**others, **models}.items() if name not in small}
+        found = self._look()
+        self._versions = {path: version_of(tensor) for path, tensor in found.items()}
+        self._witness = Witness([_local(tensor) for tensor in found.values()])
+        for window, held in self._witness.moves:
+            held.copy_(window)
+
+    def of(self, name: str, part: Any) -> Dict[str, Any]:
+        """Return the state of a part: what was kept, else what it is now."""
+        if name in self._objects:
+            return dict(self._objects[name])
+        state: Dict[str, Any] = part.state_dict()
+        return state
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Give the optimizers the hyperparameters that were kept, for a moment."""
+        now = [({key: group[key] for key in kept if key in group}, group) for group, kept in self._groups]
+        try:
+            for group, kept in self._groups:
+                group.update(kept)
+            yield
+        finally:
+            for values, group in now:
+                group.update(values)
+
+    def changed(self) -> str:
+        """Return which tensors have changed since, as far as known, in words; empty if none."""
+        now = self._look()
+        names = [path for path in self._versions if path not in now]
+        if not names:
+            others = self._witness.others([_local(now[path]) for path in self._versions])
+            unlike = {list(self._versions)[number] for number in others}
+            told = self._versions.items()
+            names = [path for path, version in told if path in unlike or version_of(now[path]) != version]
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return ", ".join(names[:_SHOWN]) + more
+
+    def _look(self) -> Dict[str, torch.Tensor]:
+        return {
+            path: tensor
+            for name, part in self._parts.items()
+            for path, tensor in _tensors(name, part.state_dict())
+        }
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    """Return the memory that stands for `tensor` here: this rank's part of a sharded one, none where it has none."""
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    plain = found.layout is torch.strided and not found.is_meta and not hasattr(found, "__tensor_flatten__")
+    return found if plain else torch.empty(0)
+
+
+def _tensors(path: str, value: Any) -> Iterator[Tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, entry in value.items():
+            yield from _tensors(f"{path}/{key}", entry)
+    elif isinstance(value, (list, tuple)):
+        for number, entry in enumerate(value):
+            yield from _tensors(f"{path}/{number}", entry)
+
+
+STREAM = "stream"
+"""Name of the part that reads the data of a run."""
+_GROUPS = (
+    "; make every parameter group before the Run is made, also those that are trained later: requires_grad says "
+    "what is trained, and is kept"
+)
+
+
+class Stateful(Protocol):
+    """Anything that can be saved and restored: an optimizer, a scheduler, a GradScaler, an EMA."""
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the state."""
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> Any:
+        """Take the state over."""
+
+
+class RunState:
+    """Collects the state of the objects of a run, and puts it back.
+
+    Args:
+        models: Name → module.
+        others: Name → optimizer, scheduler, scaler, EMA, ….
+        progress: The counters; restored in place.
+        sampler: What `EpochSampler.state` returned for this launch.
+        settings: Plain values worth comparing at a resume (learning rate, sizes, …).
+        world: Ranks of the run.
+        rank: Number of this one.
+
+    Attributes:
+        steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
+            themselves) or just before the checkpoint of their step (an EMA).
+        hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
+        optimizers: Names of the `others` that are optimizers; the weights that they step are steady, too.
+        random: The random states of all ranks where there are several; None takes this process's.
+        small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
+        hyperparameters: What the code of this launch says of optimizers and schedules; None compares nothing.
+        override: Names of those that a resume takes from the code and not from the checkpoint.
+        data: Returns what is known of the loading of the data.
+        held: What they were right after the last step of an epoch, until the next one begins; else None.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, torch.nn.Module],
+        others: Mapping[str, Stateful],
+        progress: Progress,
+        sampler: Mapping[str, int],
+        settings: Mapping[str, Any],
+        *,
+        world: int = 1,
+        rank: int = 0,
+    ) -> None:
+        self.models, self.others, self.progress = dict(models), dict(others), progress
+        self._sampler, self._settings = dict(sampler), dict(settings)
+        self.world, self.rank = world, rank
+        self.steady: Set[str] = set()
+        self.hooked = False
+        self.optimizers: Set[str] = set()
+        self.random: Optional[List[Any]] = None
+        self.small: Set[str] = set()
+        self.hyperparameters: Optional[Hyperparameters] = None
+        self.override: Sequence[str] = ()
+        self.data: Callable[[], Dict[str, Any]] = dict
+        self.held: Optional[Held] = None
+
+    @property
+    def sampler(self) -> Dict[str, int]:
+        """What the data order of this launch is made of."""
+        return self._sampler
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The settings of this launch."""
+        return self._settings
+
+    @property
+    def declared(self) -> Declared:
+        """What the code says of the hyperparameters, for a checkpoint."""
+        return self.hyperparameters.declared if self.hyperparameters else {}
+
+    def refuse(self, document: Mapping[str, Any], where: str) -> None:
+        """See that the optimizers are of the classes that the state in the checkpoint `where` is of.
+
+        Raises:
+            UsageError: One is not.
+        """
+        if self.hyperparameters:
+            self.hyperparameters.refuse(document.get("declared", {}), where)
+
+    def settle(self, document: Mapping[str, Any]) -> Tuple[List[str], List[str]]:
+        """Compare hyperparameters when a checkpoint is loaded; return what is told, and what makes other bits."""
+        if not self.hyperparameters:
+            return [], []
+        return self.hyperparameters.settle(document.get("declared", {}), self.override)
+
+    def collect(self, random: Optional[Sequence[Any]] = None) -> Collected:
+        """Take the state apart as it is now; tensors are referred to, not copied.
+
+        Args:
+            random: The random states of all ranks; None takes `random` of this object, else this process's.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+        """
+        found = Collected()
+        random = self.random if random is None else random
+        try:
+            models = {name: self._collect_model(found, name) for name in self.models}
+            with self.held_settings():
+                objects = {name: self._collect_other(found, name) for name in self.others}
+            found.document = {
+                "models": models,
+                "objects": objects,
+                "grads": self._collect_grads(found) if self.progress.micro else None,
+                "frozen": matching.flags(self.models),
+                "declared": self.declared,
+                "data": self.data(),
+                "progress": self.progress.state(),
+                "sampler": self._sampler,
+                "settings": encoding.encode(self._settings, no_tensor, "settings"),
+                "environment": environment(self.world),
+                "rng": list(random) if random is not None else [self.random_here()],
+            }
+        except (encoding.CannotStore, ValueError) as error:
+            raise UsageError(f"this state cannot be stored safely: {error}") from error
+        return found
+
+    def hold(self, random: Optional[Dict[str, Any]] = None) -> None:
+        """Keep what is small as it is now, right after the last step of an epoch, for the saves until `held` is None.
+
+        Args:
+            random: The random state of this process; None takes it as it is.
+        """
+        live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
+        watched = {name: self.others[name] for name in live | self.small | self.optimizers | self.steady}
+        self.held = Held(self.models, watched, self.small, self.optimizers, random or rng.capture())
+
+    def state_of(self, name: str) -> Dict[str, Any]:
+        """Return the state of one of the `others`."""
+        return self.held.of(name, self.others[name]) if self.held else self.others[name].state_dict()
+
+    def held_settings(self) -> "AbstractContextManager[None]":
+        """Give the optimizers the hyperparameters of the end of the epoch, if they are held, for a moment."""
+        return self.held.settings() if self.held else nullcontext()
+
+    def random_here(self) -> Dict[str, Any]:
+        """Return the random state of this process."""
+        return self.held.random if self.held else rng.capture()
+
+    def estimate(self) -> int:
+        """Return about how many bytes a checkpoint will have: two moments a weight are assumed."""
+        tensors = [t for model in self.models.values() for t in model.state_dict().values()]
+        size = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+        return size * (3 if self.others else 1) + 1024 * len(tensors)
+
+    def restore(self, loaded: Loaded) -> Restored:
+        """Put everything back but random state and gradients, which the caller does last.
+
+        Raises:
+            UsageError: The checkpoint is intact but belongs to another model, optimizer or data set. Nothing has
+                been changed where names or shapes of a model differ.
+        """
+        document, where = loaded.document, loaded.directory
+        if document.get("layout") == "sharded":
+            raise UsageError(
+                f"{where} was saved by a run whose model is sharded (fully_shard); launch it as it was, on any number "
+                "of ranks, or give another --out"
+            )
+        if document["sampler"] != self._sampler:
+            raise UsageError(
+                f"{where} was made with other data settings: "
+                f"{changes(document['sampler'], self._sampler)}; its position would mean nothing here"
+            )
+        _same_names("models", document["models"], self.models)
+        _same_names("parts", document["objects"], self.others)
+        self.refuse(document, where)
+        weights = {name: loaded.value(document["models"][name], MODEL_FILE) for name in self.models}
+        for name, model in self.models.items():
+            _check_fit(name, model, weights[name], where)
+        done: List[str] = []
+        for name, model in self.models.items():
+            _load_module(name, model, weights[name], where)
+            done.append(name)
+        inexact: List[str] = []
+        for name, other in self.others.items():
+            saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
+            if isinstance(other, torch.nn.Module):
+                _check_fit(name, other, saved, where)
+                _load_module(name, other, saved, where)
+            else:
+                inexact += _load_other(name, other, saved, where)
+            done.append(name)
+        done += matching.put_back(self.models, document.get("frozen", {}))
+        p = self.progress
+        p.load(document["progress"])
+        done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
+        if p.micro:
+            done.append(f"gradients of {p.micro} batches")
+        if p.best is not None:
+            done.append(f"best {p.best:.4f} of step {p.best_step}")
+        grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
+        told, doubts = self.settle(document)
+        return Restored(
+            done, document, environment(self.world), self._settings, grads, self.rank, inexact, told, doubts
+        )
+
+    def give_grads(self, grads: Mapping[str, Tensors]) -> None:
+        """Put saved gradients back; after anything that clears them, before the first batch."""
+        for name, saved in grads.items():
+            parameters = dict(matching.parameters(self.models[name]))
+            for key, grad in saved.items():
+                parameters[key].grad = grad.to(parameters[key].device)
+
+    def _collect_model(self, found: Collected, name: str) -> Any:
+        model = self.models[name]
+        prefix = "" if len(self.models) == 1 else f"{name}."
+        still = self._trained() if self.hooked else set()
+        names = matching.bare_names(model)
+        state = {names[key]: value for key, value in model.state_dict().items()}
+
+        def put(path: str, tensor: torch.Tensor) -> str:
+            return found.put(MODEL_FILE, prefix + path, tensor, _address(tensor) in still)
+
+        return {key: encoding.encode(value, put, key) for key, value in state.items()}
+
+    def _trained(self) -> Set[int]:
+        """Return the addresses of the weights that an optimizer steps.
+
+        No others: a teacher, a target network or a codebook moves in the forward pass, often by ``.data``, and is among
+        the parameters of an optimizer often enough. What has neither a gradient nor a moment was never stepped.
+        """
+        found: Set[int] = set()
+        for name in self.optimizers:
+            moments = getattr(self.others[name], "state", {})
+            for group in getattr(self.others[name], "param_groups", []):
+                for parameter in group["params"]:
+                    if parameter.requires_grad and (parameter.grad is not None or moments.get(parameter)):
+                        found.add(_address(parameter))
+        return found
+
+    def _collect_other(self, found: Collected, name: str) -> Any:
+        other = self.others[name]
+        state = self.state_of(name)
+        if isinstance(other, torch.nn.Module):
+            names = matching.bare_names(other)
+            state = {names[key]: value for key, value in state.items()}
+        steady = self.hooked and name in self.steady
+
+        def put(path: str, tensor: torch.Tensor) -> str:
+            return found.put(TRAINER_FILE, path, tensor, steady)
+
+        return encoding.encode(state, put, name)
+
+    def _collect_grads(self, found: Collected) -> Any:
+        grads = {
+            name: {key: p.grad for key, p in matching.parameters(model) if p.grad is not None}
+            for name, model in self.models.items()
+        }
+        return encoding.encode(
+            grads, lambda path, tensor: found.put(TRAINER_FILE, path, tensor, False), "grad"
+        )
+
+
+def _address(tensor: torch.Tensor) -> int:
+    try:
+        return tensor.data_ptr()
+    except RuntimeError:
+        return 0  # it has no memory of its own (a sparse one): refused later, by its name
+
+
+def _check_fit(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
+    names = matching.bare_names(model)
+    here = {key: value for key, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    tensors = {key: value for key, value in saved.items() if isinstance(value, torch.Tensor)}
+    problems = matching.compare(tensors, here, names)
+    if problems:
+        raise UsageError(f"{name} of {where} does not fit this {name}: {'; '.join(problems)}")
+
+
+def _load_module(name: str, model: torch.nn.Module, saved: Mapping[str, Any], where: str) -> None:
+    state = {key: saved[bare] for key, bare in matching.bare_names(model).items()}
+    load_into(name, model.load_state_dict, state, where)
+
+
+def _load_other(name: str, other: Stateful, saved: Dict[str, Any], where: str) -> List[str]:
+    """Load an optimizer, a scheduler, …; return what it did not take over as it was, in words."""
+    load_into(name, other.load_state_dict, saved, where)
+    if name == STREAM:
+        doubt: str = getattr(
+            other, "doubt", ""
+        )  # asked for its state before its first batch, it would begin to read
+        return [doubt] if doubt else []
+    if isinstance(saved.get("param_groups"), list):
+        matching.uncast(other, saved)
+    changed = matching.differences(saved, other.state_dict(), name)
+    return [changed] if changed else []
+
+
+def load_into(
+    name: str, load_state: Callable[[Dict[str, Any]], Any], state: Dict[str, Any], where: str
+) -> None:
+    """Load a part of the checkpoint `where`.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    try:
+        load_state(state)
+    except (RuntimeError, ValueError, KeyError, TypeError) as error:
+        hint = _GROUPS if "parameter group" in str(error) else ""
+        raise UsageError(f"{name} of {where} does not fit this {name}: {error}{hint}") from error
+
+
+def _same_names(kind: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    if set(saved) != set(here):
+        missing, unexpected = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
+        raise UsageError(
+            f"the checkpoint has the {kind} {sorted(saved)}, this run has {sorted(here)} "
+            f"(missing {missing}, unexpected {unexpected})"
+        )
+
+
+Parts = Union[Stateful, Mapping[str, Stateful]]
+"""One object with state, or several by name."""
+
+
+def counted(parts: Mapping[str, Stateful]) -> Set[str]:
+    """Return the names of the averaged weights that are known to change by operations that torch counts.
+
+    Of others it is not known: many keep their average up to date by ``.data``, which nobody notices. They are copied
+    at once, unless their `counted` is True.
+    """
+    return {
+        n
+        for n, part in parts.items()
+        if isinstance(part, AveragedModel) or getattr(part, "counted", None) is True
+    }
+
+
+def named(parts: Mapping[str, Optional[Parts]]) -> Dict[str, Stateful]:
+    """Return the parts that there are, those of a mapping as ``optimizer.name``."""
+    found: Dict[str, Stateful] = {}
+    for name, part in parts.items():
+        if isinstance(part, Mapping):
+            found.update({f"{name}.{key}": value for key, value in part.items()})
+        elif part is not None:
+            found[name] = part
+    return found
+
+
+class OwnState:
+    """A dictionary of a person's own values as something with state.
+
+    Args:
+        values: Plain values, and objects with `state_dict` and `load_state_dict`; a load changes it in place. What a
+            checkpoint does not have stays as it is.
+    """
+
+    def __init__(self, values: MutableMapping[str, Any]) -> None:
+        self._values = values
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the values, of objects their state."""
+        return {
+            name: value.state_dict() if hasattr(value, "load_state_dict") else copy.deepcopy(value)
+            for name, value in self._values.items()
+        }
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take the values over."""
+        for name, value in state_dict.items():
+            here = self._values.get(name)
+            if here is not None and hasattr(here, "load_state_dict"):
+                here.load_state_dict(value)
+            else:
+                self._values[name] = value
+
+
+def own_state(extra: Any) -> Optional[Stateful]:
+    """Return the state that a person gave as `extra`, as an object with state.
+
+    Raises:
+        UsageError: It is neither that nor a dictionary.
+    """
+    if extra is None or (hasattr(extra, "state_dict") and hasattr(extra, "load_state_dict")):
+        found: Optional[Stateful] = extra
+        return found
+    if isinstance(extra, MutableMapping):
+        return OwnState(extra)
+    raise UsageError(
+        f"extra is a {type(extra).__name__}: give a dictionary, or an object with state_dict and load_state_dict"
+    )
+
+
+def check(model: Any, parts: Mapping[str, Any]) -> None:
+    """See that what a run is made of can be saved and loaded again.
+
+    Raises:
+        UsageError: Something is of a kind that cannot.
+    """
+    models = model if isinstance(model, Mapping) else {"model": model}
+    for name, module in models.items():
+        if not isinstance(module, torch.nn.Module):
+            raise UsageError(
+                f"{name} is a {type(module).__name__}, not a torch.nn.Module (several go in by name)"
+            )
+    for kind, part in parts.items():
+        named_parts = part if isinstance(part, Mapping) else {"": part}
+        for name, one in named_parts.items():
+            where = f"{kind} {name}".rstrip()
+            if isinstance(one, (list, tuple)):
+                raise UsageError(
+                    f'{where} is a {type(one).__name__}: give several by name, as {kind}={{"a": …, "b": …}}, so that a '
+                    "resume knows which is which"
+                )
+            if one is not None and not (hasattr(one, "state_dict") and hasattr(one, "load_state_dict")):
+                raise UsageError(
+                    f"{where} is a {type(one).__name__}, which has no state_dict and load_state_dict"
+                )
+            if type(one).__name__ == "ZeroRedundancyOptimizer":
+                raise UsageError(
+                    f"{where} is a ZeroRedundancyOptimizer, whose state is in parts on the ranks: use fully_shard "
+                    "(FSDP2), or the plain optimizer"
+                )

@@ -1,0 +1,526 @@
+"""The checkpoints of a run on disk: their names, the newest good one, which go, and what room is left.
+
+``OUT/best`` is not in the table: it is a directory of its own and is only ever replaced by a better one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
+
+from rgt_train.checkpoint import diskio, manifest
+from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, remove
+from rgt_train.checkpoint.manifest import Damaged
+
+
+@dataclass(frozen=True, order=True)
+class Item:
+    """A published checkpoint.
+
+    Attributes:
+        step: Optimizer steps done.
+        attempt: The incarnation that wrote it.
+        serial: Counts what one incarnation wrote at one step.
+        name: Its directory's name.
+        at: When it was written, seconds since the epoch.
+    """
+
+    step: int
+    attempt: int
+    serial: int
+    name: str
+    at: float
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What stays.
+
+    Attributes:
+        last: How many of the newest, at least one.
+        hours: One more for each stretch of so many hours; 0 for none.
+    """
+
+    last: int = 2
+    hours: float = 0.0
+
+
+Rule = Callable[[Sequence[Item], Policy], FrozenSet[str]]
+
+
+def _anchor(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+    """The newest: what the next launch resumes from. While a save is in flight it is the one before."""
+    return frozenset(item.name for item in items[-1:])
+
+
+def _last(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+    return frozenset(item.name for item in items[-max(1, policy.last) :])
+
+
+def _hourly(items: Sequence[Item], policy: Policy) -> FrozenSet[str]:
+    """The first of each stretch: once it is kept it stays the one that is kept."""
+    if policy.hours <= 0:
+        return frozenset()
+    first: "dict[int, str]" = {}
+    for item in sorted(items, key=lambda item: (item.at, item)):
+        first.setdefault(int(item.at // (3600 * policy.hours)), item.name)
+    return frozenset(first.values())
+
+
+RULES: Tuple[Tuple[str, Rule], ...] = (("anchor", _anchor), ("last", _last), ("hourly", _hourly))
+"""In the order of their weight: what only a later rule protects is worth less."""
+
+
+def doomed(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+    """Return what no rule protects, oldest first.
+
+    Args:
+        items: What is there.
+        policy: What stays.
+        anchor: Name of one that stays in any case.
+    """
+    items = sorted(items)
+    protected = frozenset((anchor,)).union(*(rule(items, policy) for _, rule in RULES))
+    return [item for item in items if item.name not in protected]
+
+
+def by_value(items: Sequence[Item], policy: Policy, anchor: str = "") -> List[Item]:
+    """Return what may be given up to make room on a full disk, the least valuable first; never the newest.
+
+    Args:
+        items: What is there.
+        policy: What stays where there is room.
+        anchor: Name of one that stays in any case.
+    """
+    items = sorted(items)
+    kept: "set[str]" = set()
+    ranked: List[Item] = []
+    for _, rule in RULES:
+        chosen = [item for item in items if item.name in rule(items, policy) and item.name not in kept]
+        kept.update(item.name for item in chosen)
+        if rule is not _anchor:
+            ranked = [item for item in chosen if item not in ranked] + ranked
+    rest = [item for item in items if item.name not in kept]
+    return [item for item in rest + ranked if item.name != anchor]
+
+
+@dataclass(frozen=True)
+class Space:
+    """One reading of the file system that holds a path.
+
+    Attributes:
+        mount: Its mount point.
+        bytes_free: Bytes this process may still use.
+        bytes_total: Its size in bytes.
+        inodes_free: Inodes this process may still use; None where the file system does not count them.
+        inodes_total: All inodes; None likewise.
+    """
+
+    mount: str
+    bytes_free: int
+    bytes_total: int
+    inodes_free: Optional[int]
+    inodes_total: Optional[int]
+
+    def short_of(self, need_bytes: int, need_inodes: int) -> Optional[str]:
+        """Return ``inodes`` or ``bytes`` where less than the need is free, else None."""
+        if self.inodes_free is not None and self.inodes_free < need_inodes:
+            return "inodes"
+        return "bytes" if self.bytes_free < need_bytes else None
+
+
+def read_space(path: StrPath) -> Space:
+    """Return the space of the file system under `path`, which must exist.
+
+    Raises:
+        OSError: `path` cannot be examined.
+    """
+    facts = os.statvfs(path)
+    # Reserved blocks are root's to use: f_bavail would call a disk full that still takes root's writes.
+    root = os.geteuid() == 0
+    counted = (
+        facts.f_files > 0
+    )  # btrfs and many network file systems report 0: not "none left" but "not counted"
+    return Space(
+        mount=_mount_of(os.path.realpath(path)),
+        bytes_free=(facts.f_bfree if root else facts.f_bavail) * facts.f_frsize,
+        bytes_total=facts.f_blocks * facts.f_frsize,
+        inodes_free=(facts.f_ffree if root else facts.f_favail) if counted else None,
+        inodes_total=facts.f_files if counted else None,
+    )
+
+
+def resource_of(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
+    """Name what ran out: ``inodes``, ``bytes``, ``quota``, ``read-only`` or ``other``.
+
+    The kernel says ENOSPC for blocks and inodes alike; only the counters tell them apart.
+    """
+    if error.errno == errno.EDQUOT:
+        return "quota"
+    if error.errno == errno.EROFS:
+        return "read-only"
+    if error.errno != errno.ENOSPC:
+        return "other"
+    return (space.short_of(need_bytes, need_inodes) if space else None) or "bytes"
+
+
+def why_failed(error: OSError, space: Optional[Space], need_bytes: int, need_inodes: int) -> str:
+    """Say in a few words, for a person, why a save failed and on which mount."""
+    what = resource_of(error, space, need_bytes, need_inodes)
+    mount = space.mount if space else "the disk"
+    if what == "quota":
+        return f"quota exceeded on {mount}"
+    if what == "read-only":
+        return f"{mount} is read-only"
+    if what == "other" or space is None:
+        name = errno.errorcode.get(error.errno or 0, "?")
+        return f"{name} ({error.strerror}) on {mount}"
+    used = _percent(space.bytes_total - space.bytes_free, space.bytes_total)
+    if what == "inodes" and space.inodes_total is not None and space.inodes_free is not None:
+        taken = space.inodes_total - space.inodes_free
+        return f"no inodes left on {mount} ({taken:,} of {space.inodes_total:,} used; bytes {used} %)"
+    inodes = ""
+    if space.inodes_total is not None and space.inodes_free is not None:
+        inodes = f"; inodes {_percent(space.inodes_total - space.inodes_free, space.inodes_total)} %"
+    return f"no bytes left on {mount} (needs {human(need_bytes)}, {human(space.bytes_free)} free{inodes})"
+
+
+def reserve(directory: StrPath, need_bytes: int) -> None:
+    """Ask the kernel whether `need_bytes` fit into `directory`, without writing them.
+
+    Used only where the counters already say no: they can be wrong (network file systems, reserved blocks), the
+    kernel's own answer cannot, and it costs no half-written checkpoint.
+
+    Raises:
+        OSError: They do not fit, or not a single file does.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return  # macOS: the write itself will tell
+    path = os.path.join(directory, "reserve")
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(fd, 0, max(1, need_bytes))
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from error
+    finally:
+        os.close(fd)
+        remove(path)
+
+
+def human(n: float) -> str:
+    """Return `n` bytes as people read them, in powers of ten: ``1.2 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(n) < 999.5:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+def _percent(part: int, whole: int) -> int:
+    return round(100 * part / whole) if whole else 0
+
+
+def _mount_of(path: str) -> str:
+    while not os.path.ismount(path):
+        parent = os.path.dirname(path)
+        if parent == path:
+            break
+        path = parent
+    return path
+
+
+T = TypeVar("T")
+POINTER = "latest"
+_STEP = re.compile(r"step-(\d{8,})(?:-a(\d+)(?:\.(\d+))?)?\Z")
+_DAMAGED = re.compile(r"\.damaged-(step|best)-.*?(\d+)\Z")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint.
+
+    Attributes:
+        path: Its directory.
+        step: Optimizer steps done.
+        size: Bytes of its files, the manifest included.
+        manifest: The parsed manifest.
+    """
+
+    path: str
+    step: int
+    size: int
+    manifest: Mapping[str, Any]
+
+
+class Store:
+    """The directories ``OUT/checkpoints`` and ``OUT/best``.
+
+    Only one live process may write here (see `RunLock`): that is what makes every temporary found at the start a
+    stray. Published directories are never written into; `rgt_train.checkpoint.publish` makes them, `drop` ends them.
+
+    Args:
+        out: The run directory; it must exist.
+        attempt: Number of this incarnation; it is part of every name.
+        policy: What stays.
+    """
+
+    def __init__(self, out: StrPath, attempt: int, policy: Optional[Policy] = None) -> None:
+        self.out = os.path.abspath(out)
+        self.root = os.path.join(self.out, "checkpoints")
+        self.best = os.path.join(self.out, "best")
+        self.attempt = attempt
+        """May be raised before anything is written: see `after`."""
+        self.policy = policy or Policy()
+        self.rooted = False
+        """Whether `root` is known to be there for good."""
+        self._tight = False
+        """Whether the newest, when it was published, left no room for the next."""
+        self.anchor = ""
+        """Name of the checkpoint this incarnation goes on from, then of the newest it wrote: neither ever goes."""
+
+    def items(self, pauses: Optional[Sequence[float]] = None) -> List[Item]:
+        """Return the published step checkpoints, oldest first, unverified.
+
+        Args:
+            pauses: Seconds between the attempts to list them; None for those of `rgt_train.checkpoint.diskio`.
+
+        Raises:
+            Unreadable: They cannot be listed; that does not mean that there are none.
+        """
+        found = []
+        for name in diskio.listing(self.root, pauses):
+            match = _STEP.match(name)
+            if match:
+                step, attempt, serial = (int(group or 0) for group in match.groups())
+                found.append(Item(step, attempt, serial, name, _written_at(os.path.join(self.root, name))))
+        return sorted(found)
+
+    def steps(self) -> List[int]:
+        """Return the steps of the published checkpoints, oldest first, unverified."""
+        return [item.step for item in self.items()]
+
+    def after(self, loaded: Checkpoint) -> None:
+        """Count on from the incarnation that wrote `loaded`, where the ledger that knew it is lost (a wiped disk)."""
+        self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
+
+    def places(self) -> List[Tuple[int, str]]:
+        """Return step and directory of the published checkpoints, oldest first, unverified."""
+        return [(item.step, self.path_of(item)) for item in self.items()]
+
+    def path_of(self, item: Item) -> str:
+        """Return the directory of `item`."""
+        return os.path.join(self.root, item.name)
+
+    def new_path(self, step: int) -> str:
+        """Return the directory that a new checkpoint of `step` gets; there is nothing of that name yet."""
+        name = path = os.path.join(self.root, f"step-{step:08d}-a{self.attempt}")
+        serial = 0
+        while os.path.lexists(path):
+            serial += 1
+            path = f"{name}.{serial}"
+        return path
+
+    def temporary(self, kind: str, step: int) -> str:
+        """Return the directory in which a checkpoint is made before it gets its name."""
+        label = f"best-{step}" if kind == "best" else str(step)
+        return os.path.join(self.root, f".tmp-{label}-{self.attempt}")
+
+    def aside(self, path: str) -> str:
+        """Return where `path` waits for its deletion."""
+        return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
+
+    def clean(self) -> List[str]:
+        """Finish or drop what a dead incarnation left half done; return the names that were removed.
+
+        Raises:
+            Unreadable: Nobody can say what is there; nothing was removed.
+        """
+        strays = [name for name in diskio.listing(self.root) if name.startswith((".tmp-", ".old-"))]
+        if not diskio.is_dir(self.best):
+            self._restore_best(strays)
+        removed = []
+        for name in sorted(strays):
+            path = os.path.join(self.root, name)
+            if os.path.lexists(path):
+                remove(path)
+                removed.append(name)
+        for name in diskio.listing(self.out):
+            if name.startswith(".tmp-"):
+                remove(os.path.join(self.out, name))
+        return removed
+
+    def sweep(self) -> None:
+        """Remove what failed saves of this incarnation could not: a disk that refuses to write may refuse to delete.
+
+        To be called where no save is in flight. An old ``best`` that has no successor stays.
+        """
+        with suppress(Unreadable):
+            for name in diskio.listing(self.root, ()):
+                if name.startswith((".tmp-", ".old-step-")):
+                    remove(os.path.join(self.root, name))
+
+    def newest_good(self, use: Callable[[str], T]) -> Tuple[Optional[T], List[str]]:
+        """Return what `use` makes of the newest checkpoint that is whole, and one line for each that is not.
+
+        Where one is, damaged ones are moved aside (``.damaged-step-…``), so that nobody takes them for good later;
+        `prune` deletes all but one of them once there is a new checkpoint. Where none is, they stay as they are: the
+        next launch looks again. Nothing is deleted here. ``best`` is the last resort.
+
+        Args:
+            use: Takes the directory of a checkpoint and looks at every byte of it; raises `Damaged`.
+
+        Raises:
+            UsageError: The newest is whole but does not belong here.
+            Unreadable: The disk does not say whether it is whole: no older one may be taken for the newest.
+        """
+        complaints: List[str] = []
+        damaged: List[str] = []
+        for path in [*(self.path_of(item) for item in reversed(self.items())), self.best]:
+            if not diskio.is_dir(path):
+                continue
+            try:
+                found = use(path)
+            except Damaged as damage:
+                complaints.append(f"checkpoint {path} is damaged, not used: {damage}")
+                damaged.append(path)
+                continue
+            for other in damaged:
+                self.set_aside(other)
+            return found, complaints
+        return None, complaints
+
+    def set_best_aside(self) -> None:
+        """Keep a damaged ``best`` for an inspection, under another name."""
+        if os.path.isdir(self.best):
+            self.set_aside(self.best)
+
+    def set_aside(self, path: str) -> None:
+        """Keep a damaged checkpoint for an inspection, under another name."""
+        aside = os.path.join(self.root, f".damaged-{os.path.basename(path)}-{self.attempt}")
+        with suppress(OSError):
+            os.rename(path, aside)
+
+    def published(self, path: str, need_bytes: int, need_inodes: int) -> None:
+        """Take in that the step checkpoint at `path` was published: what need not stay goes, and room is looked at.
+
+        Args:
+            path: The newest from now on.
+            need_bytes: Bytes of one checkpoint.
+            need_inodes: Its inodes.
+        """
+        self.anchor = os.path.basename(path)
+        self.prune()
+        with suppress(OSError):
+            self._tight = read_space(self.root).short_of(need_bytes, need_inodes) is not None
+
+    def prune(self) -> List[str]:
+        """Delete what the policy does not keep; return the names. To be called when a checkpoint was published."""
+        with suppress(Unreadable):
+            self._forget_damaged()
+            gone = doomed(self.items(()), self.policy, self.anchor)
+            return [item.name for item in gone if self.drop(item)]
+        return []
+
+    def drop(self, item: Item) -> bool:
+        """Delete one checkpoint: never a half-deleted directory under a published name, not even after a crash."""
+        path = self.path_of(item)
+        aside = self.aside(path)
+        try:
+            remove(aside)
+            os.rename(path, aside)
+            fsync_dir(self.root)
+        except OSError:
+            return False
+        remove(aside)
+        return True
+
+    def make_room(self, *, valuable: bool) -> Optional[str]:
+        """Give up the least valuable thing on the disk; return its name, or None where nothing may go.
+
+        What was damaged or half written goes first, then checkpoints by their value; the newest, `anchor` and
+        ``best`` stay, and while there is no ``best`` the old one that waits to be put back.
+
+        Args:
+            valuable: Whether intact checkpoints may go.
+        """
+        worthless = (".damaged-", ".old-" if os.path.isdir(self.best) else ".old-step-")
+        with suppress(Unreadable):
+            for name in sorted(diskio.listing(self.root, ())):
+                if name.startswith(worthless):
+                    remove(os.path.join(self.root, name))
+                    return name
+            for item in by_value(self.items(()), self.policy, self.anchor) if valuable else []:
+                if self.drop(item):
+                    return item.name
+        return None
+
+    def narrow(self) -> Optional[str]:
+        """Keep the newest alone from here on, where the older ones left no room for the next; return what to say.
+
+        None where there was room when the newest was published: then something else fills the disk, and may go again.
+        """
+        if not self._tight or self.policy.last < 2:
+            return None
+        text = f"there is no room for keep={self.policy.last}: from here on one checkpoint is kept"
+        self.policy = replace(self.policy, last=1)
+        return f"{text}; gave up {', '.join(self.prune()) or 'none'}"
+
+    def _restore_best(self, strays: List[str]) -> None:
+        """Finish an interrupted swap of ``best``: the new one if it is complete, else the old one."""
+        new = [name for name in strays if name.startswith(".tmp-best-")]
+        old = [name for name in strays if name.startswith(".old-best-")]
+        for name in [*new, *old]:
+            path = os.path.join(self.root, name)
+            with suppress(Damaged, manifest.Foreign, OSError):
+                manifest.verify(path)
+                os.rename(path, self.best)
+                return
+        for name in old:  # it was published once, and its successor never was: nothing else is left of it
+            with suppress(OSError):
+                os.rename(os.path.join(self.root, name), self.best)
+
+    def _forget_damaged(self) -> None:
+        """Keep one damaged step checkpoint and one ``best``: the newest of the last launch that found any."""
+        newest: Dict[str, str] = {}
+        for name in sorted(diskio.listing(self.root, ()), key=_damaged_at):
+            match = _DAMAGED.match(name)
+            if match:
+                before = newest.get(match[1])
+                newest[match[1]] = name
+                if before is not None:
+                    remove(os.path.join(self.root, before))
+
+
+def verified(path: str) -> Checkpoint:
+    """Return the checkpoint at `path` after looking at every byte of it.
+
+    Raises:
+        Damaged: A byte is not what was written.
+        Foreign: It is of another format.
+    """
+    return describe(path, manifest.verify(path))
+
+
+def describe(path: str, facts: Mapping[str, Any]) -> Checkpoint:
+    """Return the published checkpoint at `path` with the manifest `facts`."""
+    size = sum(int(entry["size"]) for entry in facts["files"].values())
+    return Checkpoint(path, int(facts["step"]), size + manifest.length(facts), facts)
+
+
+def _written_at(path: str) -> float:
+    for place in (os.path.join(path, manifest.NAME), path):
+        try:
+            return os.stat(place).st_mtime
+        except OSError:
+            continue
+    return 0.0
+
+
+def _damaged_at(name: str) -> Tuple[int, str]:
+    """Return what orders the names of damaged checkpoints: the launch that found it, then its own name."""
+    match = _DAMAGED.match(name)
+    return (int(match[2]) if match else 0, name)

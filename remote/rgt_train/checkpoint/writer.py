@@ -1,0 +1,359 @@
+"""The writer process, how it is started, and the messages between it and the trainer.
+
+It is started once by ``exec``, never by fork, and imports the standard library and the trainer's own file handling
+only. Its interpreter lock and its page faults are its own: whatever it does, the training goes on. It dies with its
+trainer.
+"""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import json
+import mmap
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from rgt_train.checkpoint.publish import DIED, Done, Job, perform
+from rgt_train.checkpoint.store import Policy, Store
+
+_HEAD = struct.Struct("<QQB")
+Message = Tuple[Dict[str, Any], bytes, List[int]]
+"""Its fields, the raw bytes, the descriptors that came with it."""
+
+
+class Closed(ConnectionError):
+    """The other side is gone."""
+
+
+def send(sock: socket.socket, fields: Mapping[str, Any], raw: bytes = b"", fd: Optional[int] = None) -> None:
+    """Send one message, with a descriptor if wanted.
+
+    Raises:
+        Closed: The other side is gone.
+    """
+    text = json.dumps(fields).encode()
+    head = _HEAD.pack(len(text), len(raw), int(fd is not None))
+    extra = []
+    if fd is not None:
+        extra = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+    try:
+        sent = sock.sendmsg([head], extra)
+        sock.sendall(head[sent:] + text + raw)
+    except OSError as error:
+        raise Closed(str(error)) from error
+
+
+class Reader:
+    """Takes messages out of a stream socket, whole ones only."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._data = bytearray()
+        self._fds: List[int] = []
+
+    def read(self, *, block: bool) -> Optional[Message]:
+        """Return the next message; None where none is complete yet and `block` is false.
+
+        Raises:
+            Closed: The other side is gone.
+        """
+        while True:
+            message = self._take()
+            if message is not None:
+                return message
+            if not self._receive(block):
+                return None
+
+    def _take(self) -> Optional[Message]:
+        if len(self._data) < _HEAD.size:
+            return None
+        text, raw, count = _HEAD.unpack_from(self._data)
+        end = _HEAD.size + text + raw
+        if len(self._data) < end:
+            return None
+        body = bytes(self._data[_HEAD.size : end])
+        del self._data[:end]
+        fds, self._fds = self._fds[:count], self._fds[count:]
+        fields: Dict[str, Any] = json.loads(body[:text])
+        return fields, body[text:], fds
+
+    def _receive(self, block: bool) -> bool:
+        flags = 0 if block else socket.MSG_DONTWAIT
+        try:
+            data, extra, _, _ = self._sock.recvmsg(
+                1 << 20, socket.CMSG_SPACE(array.array("i").itemsize), flags
+            )
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            raise Closed(str(error)) from error
+        for level, kind, content in extra:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                found = array.array("i")
+                found.frombytes(content[: len(content) - len(content) % found.itemsize])
+                self._fds += list(found)
+        if not data:
+            raise Closed("end of stream")
+        self._data += data
+        return True
+
+
+_PR_SET_PDEATHSIG = 1
+YIELDS = 10
+"""Added to the niceness of the writer: where cores are scarce, the training goes first."""
+_IGNORED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+
+
+def main() -> None:
+    """Serve jobs until the trainer closes the connection."""
+    sock = socket.socket(fileno=int(sys.argv[1]))
+    die_with_parent(int(sys.argv[2]))
+    with suppress(OSError):
+        os.nice(YIELDS)
+    reader = Reader(sock)
+    store: Optional[Store] = None
+    memory: Optional[memoryview] = None
+    try:
+        while True:
+            message = reader.read(block=True)
+            assert message is not None, "a blocking read returns a message"
+            fields, raw, fds = message
+            if fields["do"] == "store":
+                store = _store(fields)
+            elif fields["do"] == "memory":
+                memory = _map(fds[0], int(fields["size"]))
+            elif fields["do"] == "save":
+                assert store is not None and memory is not None, "told where and what before"
+                verdict = _Verdict(reader)
+                send(sock, asdict(perform(store, _job(fields["job"]), memory, raw, verdict.good)))
+    except Closed:
+        os._exit(0)
+
+
+def die_with_parent(parent: int) -> None:
+    """Be killed when the trainer dies, however it dies; leave its signals to the trainer, which will close us.
+
+    Args:
+        parent: Its process id; where it is gone already, this process ends at once.
+    """
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+    with suppress(OSError, AttributeError):  # not Linux: the end of the connection tells
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+class _Verdict:
+    """Whether the trainer found the snapshot of one job good; it may tell before the job is written, or after."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._told: Optional[bool] = None
+
+    def good(self) -> bool:
+        """Wait for it, once.
+
+        Raises:
+            Closed: The trainer is gone.
+        """
+        if self._told is None:
+            message = self._reader.read(block=True)
+            assert message is not None and message[0]["do"] == "judge", "the next message after a job"
+            self._told = bool(message[0]["good"])
+        return self._told
+
+
+def _store(fields: Dict[str, Any]) -> Store:
+    policy = Policy(int(fields["last"]), float(fields["hours"]))
+    store = Store(fields["out"], int(fields["attempt"]), policy)
+    store.anchor = str(fields["anchor"])
+    return store
+
+
+def _map(fd: int, size: int) -> memoryview:
+    memory = memoryview(mmap.mmap(fd, size))
+    os.close(fd)
+    return memory
+
+
+def _job(fields: Dict[str, Any]) -> Job:
+    regions = [(str(name), int(offset), int(size)) for name, offset, size in fields["regions"]]
+    return Job(**{**fields, "regions": regions})
+
+
+_BOOT = (
+    "import sys,os;sys.path.insert(0,os.environ.pop('RGT_HELPER_HOME'));"
+    "from importlib import import_module;import_module(os.environ.pop('RGT_HELPER')).main()"
+)
+"""The names come by the environment: a command line with them in it would look like a second training process."""
+
+
+class Helper:
+    """A process with a socket to it.
+
+    It dies with the thread that starts it (that is what the kernel watches): start it from one that lives on.
+
+    Args:
+        module: What it runs, e.g. ``rgt_train.checkpoint.writer``; its `main` gets the socket and our process id as
+            arguments.
+        keep: Descriptors that it holds as long as it lives.
+        bare: Whether it needs nothing but the standard library (it starts faster then).
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, module: str, keep: Sequence[int] = (), *, bare: bool = True) -> None:
+        self.sock, theirs = socket.socketpair()
+        environment = {**os.environ, "RGT_HELPER": module, "RGT_HELPER_HOME": _home()}
+        flags = ["-I", "-S"] if bare else ["-I"]
+        try:
+            self.process = subprocess.Popen(
+                [sys.executable, *flags, "-c", _BOOT, str(theirs.fileno()), str(os.getpid())],
+                pass_fds=[theirs.fileno(), *keep],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+        except BaseException:
+            self.sock.close()
+            raise
+        finally:
+            theirs.close()
+        self.reader = Reader(self.sock)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def ended(self) -> Optional[int]:
+        """Return its exit code if it has ended."""
+        return self.process.poll()
+
+    def close(self, *, kill: bool = False) -> None:
+        """Close the connection, which ends it, and wait for that.
+
+        Args:
+            kill: Do not let it finish what it does.
+        """
+        with suppress(OSError):
+            self.sock.shutdown(
+                socket.SHUT_RDWR
+            )  # data workers made by fork may hold copies of the descriptor
+        self.sock.close()
+        if kill:
+            self.process.kill()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _home() -> str:
+    home = os.path.abspath(__file__)
+    for _ in __name__.split("."):
+        home = os.path.dirname(home)
+    return home  # a directory, or a zip file
+
+
+class WriterClient:
+    """Keeps one writer process running.
+
+    Args:
+        store: Where it writes.
+        keep: Descriptors the process holds while it lives (the lock of the run).
+        started: Called with the process id of each one that is started.
+    """
+
+    def __init__(self, store: Store, keep: Sequence[int], started: Callable[[int], None]) -> None:
+        self._store, self._keep, self._started = store, keep, started
+        self._helper: Optional[Helper] = None
+        self._memory: Optional[int] = None
+
+    def start(self) -> None:
+        """Start the process if it is not running.
+
+        Raises:
+            OSError: It cannot be started.
+        """
+        if self._helper is not None and self._helper.ended() is None:
+            return
+        self._forget()
+        self._helper = Helper("rgt_train.checkpoint.writer", self._keep)
+        self._memory = None
+        self._started(self._helper.pid)
+        store, policy = self._store, self._store.policy
+        send(
+            self._helper.sock,
+            {"do": "store", "out": store.out, "attempt": store.attempt, "anchor": store.anchor,
+             "last": policy.last, "hours": policy.hours},
+        )  # fmt: skip
+
+    def submit(self, job: Job, inline: bytes, fd: int, size: int) -> None:
+        """Hand over a snapshot to the process that was started. Where that is dead, `poll` will tell.
+
+        Args:
+            job: What to make of it.
+            inline: The file that is not in the memory.
+            fd: The memory.
+            size: Its length in bytes.
+        """
+        assert self._helper is not None, "started before"
+        with suppress(Closed):
+            if self._memory != fd:
+                send(self._helper.sock, {"do": "memory", "size": size}, fd=fd)
+                self._memory = fd
+            send(self._helper.sock, {"do": "save", "job": job.as_plain()}, inline)
+
+    def judge(self, *, good: bool) -> None:
+        """Say whether the snapshot that was handed over last may be published."""
+        if self._helper is not None:
+            with suppress(Closed):
+                send(self._helper.sock, {"do": "judge", "good": good})
+
+    def poll(self, *, block: bool) -> Optional[Done]:
+        """Return how the job ended; None while it goes on."""
+        assert self._helper is not None, "polled after a submit"
+        try:
+            message = self._helper.reader.read(block=block)
+        except Closed:
+            code = self._end()
+            how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+            return Done(error=(DIED, None, f"the writer process died ({how})", None))
+        if message is None:
+            return None
+        fields = message[0]
+        return Done(**{**fields, "notes": tuple(fields["notes"])})
+
+    def forget_memory(self) -> None:
+        """Say that the memory given so far is gone; a descriptor of the same number will be another one."""
+        self._memory = None
+
+    def close(self) -> None:
+        """Let it finish what it does, and end it."""
+        if self._helper is not None:
+            self._helper.close()
+            self._helper = None
+
+    def _end(self) -> int:
+        helper, self._helper = self._helper, None
+        assert helper is not None, "there was one"
+        helper.close(kill=True)
+        return helper.ended() or 0
+
+    def _forget(self) -> None:
+        if self._helper is not None:
+            self._helper.close(kill=True)
+            self._helper = None

@@ -1,0 +1,414 @@
+"""Where a run stands in its data: the batches that are left of the epoch, of a sampler or of a stream."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Set, Tuple
+
+from rgt_train import exits
+from rgt_train.data import rng
+from rgt_train.data.sampler import BatchPlan, EpochSampler, Position, Seeded
+from rgt_train.exits import UsageError
+from rgt_train.progress import Progress, is_left_out
+from rgt_train.tracking.report import Report, say
+
+_WORTH_TELLING_S = 1.0
+_LOOKS = 8
+
+
+class Stream:
+    """Batches of an iterable, going on over the epochs of the run; a new pass begins when one is used up.
+
+    What has ``state_dict`` and ``load_state_dict`` (torchdata's ``StatefulDataLoader``, or anything of your own) is put
+    back where it was. Anything else is iterated anew and skipped through to the same batch, with the random state that
+    its pass began with: exact where the order depends on nothing else, and as slow as loading what is skipped.
+
+    Args:
+        source: The iterable of batches.
+
+    Attributes:
+        draws: Whether it has no state and draws from the global generators while it is read: then what it keeps for
+            later (a buffer that it shuffles) may be other than what the training drew beside it had made of it.
+    """
+
+    def __init__(self, source: Iterable[Any]) -> None:
+        self._source: Any = source
+        self.draws = False
+        self._own_state = hasattr(source, "state_dict") and hasattr(source, "load_state_dict")
+        self._iterator: Optional[Iterator[Any]] = None
+        self._passes = 0
+        self._batches = 0
+        self._left = 0
+        self._to_drop = 0
+        self._start: Optional[Dict[str, Any]] = None
+        self._pending: Optional[Dict[str, Any]] = None
+
+    def batches(self, count: int, before_first: Callable[[], Any]) -> Iterator[Any]:
+        """Yield the next `count` batches.
+
+        Args:
+            count: How many.
+            before_first: Called when the stream is where it shall be and before the first batch is fetched: the
+                random state of the training is put back there.
+
+        Raises:
+            UsageError: The stream has no batch at all, or is shorter than the position that it is resumed at.
+        """
+        if count > 0:
+            self._open()
+        before_first()
+        self._left = count
+        while self._left > 0:
+            while self._to_drop:
+                self._next()
+                self._to_drop -= 1
+            self._left -= 1
+            yield self._next()
+
+    def pass_over(self, count: int) -> None:
+        """Drop `count` batches before the next one; those of an epoch that is under way become fewer by as many."""
+        self._to_drop += count
+        self._left -= count
+
+    @property
+    def doubt(self) -> str:
+        """What may be another order than before, in words; empty where nothing may."""
+        if self._pending is None or self._pending["own"] is None or self._own_state:
+            return ""
+        return "the stream's order, where it is random (the checkpoint has the state of a loader that kept its own)"
+
+    def state_dict(self) -> Dict[str, Any]:
+        """Return the position, as of the last batch that was handed out."""
+        if self._pending is not None:
+            return {**self._pending, "to_drop": self._to_drop}
+        state: Dict[str, Any] = {
+            "passes": self._passes,
+            "batches": self._batches,
+            "to_drop": self._to_drop,
+            "own": None,
+            "start": self._start,
+        }
+        if self._own_state and self._iterator is not None:
+            state["own"], state["start"] = self._source.state_dict(), None
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Take over a position; the stream is put there when the next batch is asked for."""
+        self._pending = dict(state_dict)
+        self._to_drop = state_dict["to_drop"]
+        self._iterator = None
+
+    def _open(self) -> None:
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            self._resume(pending)
+        elif self._iterator is None:
+            self._begin_pass()
+
+    def _begin_pass(self) -> None:
+        self._start = None if self._own_state else rng.capture()
+        self._batches = 0
+        self._iterator = iter(self._source)
+
+    def _resume(self, state: Dict[str, Any]) -> None:
+        """Go to where `state` was taken, leaving the random state of the training alone."""
+        self._passes, self._batches, self._start = state["passes"], state["batches"], state["start"]
+        if state["own"] is None and self._start is None:
+            return  # taken before the first batch: the pass begins like any other, drawing what it draws
+        before = rng.capture()
+        if state["own"] is not None and self._own_state:
+            self._source.load_state_dict(state["own"])
+            self._iterator = iter(self._source)
+            self._check(state)
+        else:
+            if self._start is not None:
+                rng.restore(self._start)
+            self._iterator = iter(self._source)
+            self._skip(self._iterator, self._batches)
+        rng.restore(before)
+
+    def _check(self, state: Dict[str, Any]) -> None:
+        """See that the source is where it was told to be.
+
+        torchdata's loader over an iterable without state counts what it passes over a second time (0.11): every
+        resume would double its position.
+
+        Raises:
+            UsageError: It is elsewhere; the next save keeps the place where it should be.
+        """
+        other = _difference(state["own"], self._source.state_dict(), "")
+        if other is None:
+            return
+        self._iterator, self._pending = None, state
+        kind = type(self._source).__name__
+        raise UsageError(
+            f"the stream ({kind}) does not come back to where it was: after iter() {other}. A StatefulDataLoader over "
+            "an IterableDataset needs state_dict and load_state_dict of that data set, or of its iterator: add them and"
+            " begin anew in another --out. To go on here pass a plain DataLoader: it is read up to the same batch"
+        )
+
+    def _skip(self, iterator: Iterator[Any], count: int) -> None:
+        begun = time.monotonic()
+        for number in range(count):
+            try:
+                next(iterator)
+            except StopIteration:
+                raise UsageError(
+                    f"the stream ended after {number} batches, {count} were used before"
+                ) from None
+        spent = time.monotonic() - begun
+        if count:
+            say(
+                f"resume: skipped {count} batches of a stream without state_dict in {spent:.1f} s"
+                + ("; a StatefulDataLoader would not have to" if spent > _WORTH_TELLING_S else "")
+            )
+
+    def _next(self) -> Any:
+        for _ in range(2):
+            if self._iterator is None:
+                self._begin_pass()
+            assert self._iterator is not None
+            # A first batch may draw the order of all. Of the others a few tell.
+            looked = not self._own_state and not self.draws and 0 < self._batches <= _LOOKS
+            before = rng.capture() if looked else None
+            try:
+                batch = next(self._iterator)
+            except StopIteration:
+                self._passes += 1
+                self._iterator = None
+                continue
+            self.draws = self.draws or (before is not None and rng.capture() != before)
+            self._batches += 1
+            return batch
+        raise UsageError("the stream has no batch: an iterable that is used up cannot begin again")
+
+
+def _difference(saved: Any, here: Any, path: str) -> Optional[str]:
+    """Return the first place where two states differ, in words; None where they do not."""
+    if isinstance(saved, Mapping) and isinstance(here, Mapping):
+        pairs: Any = [(key, saved.get(key), here.get(key)) for key in {**saved, **here}]
+    elif isinstance(saved, (list, tuple)) and isinstance(here, (list, tuple)) and len(saved) == len(here):
+        pairs = [(number, *pair) for number, pair in enumerate(zip(saved, here))]  # noqa: B905
+    else:
+        saved, here = (each.tolist() if hasattr(each, "tolist") else each for each in (saved, here))
+        alike = saved == here or repr(saved) == repr(here)  # NaN is like NaN
+        return None if alike else f"{path or 'its state'} was {saved!r:.80}, is {here!r:.80}"
+    told = (_difference(old, new, f"{path}/{key}".lstrip("/")) for key, old, new in pairs)
+    return next((each for each in told if each), None)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What this rank's slice of a batch counts; with one rank all of it.
+
+    Attributes:
+        real: Samples at its beginning that are no padding (one where there are none: its share is 0 then).
+        share: Factor for their mean loss.
+    """
+
+    real: int
+    share: float
+
+
+class Course:
+    """The data of a run and the position in them.
+
+    Args:
+        sampler: Order and sizes.
+        total: Steps of the run in all.
+        progress: Where the run stands.
+        stream: Where the data have an order of their own.
+        rank: Number of this rank.
+        world: How many there are.
+        restore_rng: Puts the random state back; called before the first fetch.
+
+    Attributes:
+        entered: Whether the loop over the epochs has begun. What is looked at before, where the checkpoint is of the
+            end of an epoch, is a batch of the next.
+        asked: Whether this epoch's batches were asked for, so that a resume goes on with those that are left.
+    """
+
+    def __init__(
+        self,
+        sampler: EpochSampler,
+        total: int,
+        progress: Progress,
+        stream: Optional[Stream],
+        rank: int,
+        world: int,
+        restore_rng: Callable[[], None],
+    ) -> None:
+        self.sampler, self.stream = sampler, stream
+        self._progress, self._rank, self._world, self._restore_rng = progress, rank, world, restore_rng
+        self.entered = False
+        self.asked = False
+        self.total = total
+        self._from = 0
+        self._seeded = False
+        self._plans: List[BatchPlan] = []
+
+    @property
+    def planned(self) -> int:
+        """Steps of the epoch; the last one of a run may be cut off by `max_steps`."""
+        p = self._progress
+        return max(0, min(self.sampler.steps_per_epoch, self.total - (p.step - p.done_steps)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps of the epoch are done."""
+        return self._progress.done_steps >= self.planned
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the run ends before the epoch does."""
+        return self.planned < self.sampler.steps_per_epoch
+
+    def facts(self) -> Dict[str, Any]:
+        """Return what is known of the loading, for a checkpoint: what a resume can promise depends on it."""
+        if self.stream is not None:
+            return {"draws": self.stream.draws}
+        return {"seeded": self._seeded, "ahead": any(plan.ahead for plan in self._plans)}
+
+    def batches(self, pad: bool) -> BatchPlan:
+        """Return what is left of this epoch as a batch sampler."""
+        plan = BatchPlan(
+            self.sampler, self._position, self._first, rank=self._rank, world=self._world, pad=pad
+        )
+        self._plans = [*(old for old in self._plans if old.ahead), plan][-2:]
+        return plan
+
+    def parts(self, loader: Iterable[Any]) -> Iterator[Tuple[Any, Part]]:
+        """Yield each batch of `loader` with what this rank's part of it counts."""
+        own = loader if isinstance(loader, BatchPlan) else getattr(loader, "batch_sampler", None)
+        plan = own if isinstance(own, BatchPlan) else self._plans[-1] if self._plans else None
+        for position, batch in enumerate(loader):
+            assert plan is not None, "the loader has run.batches()"
+            yield batch, Part(max(1, plan.real(position)), plan.share(position))
+
+    def seed(self, dataset: Any) -> Seeded:
+        """Return `dataset` with random state of its own for every sample."""
+        self._seeded = True
+        return Seeded(dataset)
+
+    def streamed(self) -> Iterator[Any]:
+        """Yield the batches of the stream that are left in this epoch.
+
+        Raises:
+            UsageError: There is no stream, or it ended too early.
+        """
+        if self.stream is None:
+            raise exits.UsageError("this Run has no stream: create it with Run(…, stream=loader)")
+        p, a = self._progress, self.sampler.accumulate
+        left = (self.planned - p.done_steps) * a - p.micro
+        return self.stream.batches(left, self._first)
+
+    def begin_epoch(self) -> None:
+        """Take in that an epoch begins, or goes on after a resume."""
+        self.asked, self._from = False, self._progress.done_steps
+
+    def account(self) -> None:
+        """See that the epoch that is over was trained on as planned.
+
+        Raises:
+            UsageError: Its steps were not counted, were fewer, or its batches came from elsewhere.
+        """
+        p, planned = self._progress, self.planned
+        over = f"epoch {p.epoch + 1} is over"
+        if self._from >= planned:
+            return
+        if p.done_steps == self._from:
+            raise exits.UsageError(
+                f"{over}, but run.step was not called in it: call run.step(loss) after each optimizer.step()"
+            )
+        if not self.asked:
+            raise exits.UsageError(
+                f"{over}, but its batches did not come from run.batches() (or run.stream()): a relaunch would not know "
+                "which ones are left. Use DataLoader(data, batch_sampler=run.batches()), Run(…, sampler=…) for an "
+                "order of your own, and `for step in run.steps():` where there are no data"
+            )
+        if p.done_steps < planned:
+            raise exits.UsageError(
+                f"{over} after {p.done_steps} of {planned} steps. Call run.step once for each optimizer step, also for "
+                f"one that is skipped; for shorter epochs give Run(…, steps_per_epoch={p.done_steps}); to end the "
+                "training here call run.finish() before the break"
+            )
+
+    def see_room(self) -> None:
+        """See that one more step belongs to the epoch.
+
+        Raises:
+            UsageError: All its steps are done.
+        """
+        p, planned = self._progress, self.planned
+        if p.done_steps >= planned:
+            raise exits.UsageError(
+                f"run.step is called for step {p.done_steps + 1} of an epoch of {planned}. Call it once for each "
+                f"optimizer step (of {self.sampler.window} batches), in a loop over run.epochs() and run.batches()"
+            )
+
+    def see_entered(self) -> None:
+        """See, when a run is left, that its epochs were counted.
+
+        Raises:
+            UsageError: A whole epoch was trained on without a loop over them.
+        """
+        if not self.entered and self._progress.done_steps >= self.planned > self._from:
+            raise exits.UsageError(
+                "an epoch was trained on outside `for epoch in run.epochs():`, which counts them: loop over it"
+            )
+
+    def steps(self) -> Iterator[int]:
+        """Yield the steps that are left of this epoch, numbered over the whole run from 0.
+
+        Raises:
+            UsageError: One was not counted.
+        """
+        p = self._progress
+        self._first()
+        while not self.is_over:
+            now = p.step
+            yield now
+            if p.step == now:
+                raise exits.UsageError(
+                    "run.step was not called: call run.step(loss) in each turn of run.steps()"
+                )
+
+    def pass_over(self, report: Report) -> None:
+        """Count the steps that are left out next, without a batch and without a change of the weights."""
+        p = self._progress
+        while p.done_steps < self.planned and is_left_out(p.step + 1, p.left_out):
+            p.advance()
+            if self.stream is not None:
+                self.stream.pass_over(self.sampler.accumulate)
+            report.say(f"step {p.step} is left out")
+            report.event("left-out", p.step)
+
+    def _first(self) -> None:
+        self.asked = True
+        self._restore_rng()
+
+    def _position(self) -> Position:
+        p = self._progress
+        if not self.entered and p.done_steps >= self.planned:
+            return Position(p.epoch + 1, seeded=self._seeded)
+        return Position(p.epoch, p.done_steps, p.micro, self._left_out(), self._seeded, self.planned)
+
+    def _left_out(self) -> Set[int]:
+        """Return the steps of this epoch, from 0, that are not trained on."""
+        p = self._progress
+        first = p.step - p.done_steps + 1
+        steps = range(self.planned) if p.left_out else ()
+        return {step for step in steps if is_left_out(first + step, p.left_out)}
+
+
+def steps_of(stream: Any, accumulate: int) -> int:
+    """Return the optimizer steps that one pass of `stream` gives.
+
+    Raises:
+        UsageError: It has no length.
+    """
+    try:
+        return max(1, len(stream) // accumulate)
+    except TypeError:
+        raise exits.UsageError("a stream without a length needs steps_per_epoch") from None

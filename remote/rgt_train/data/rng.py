@@ -1,0 +1,105 @@
+"""The random state of a process: Python, torch, and NumPy and CUDA where the process uses them."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import random
+import sys
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Dict, Iterable, Iterator, List, Mapping
+
+import torch
+
+from rgt_train.data.sampler import mix
+
+
+def seed_all(seed: int) -> None:
+    """Seed Python, torch (all devices) and, where it is imported, NumPy."""
+    random.seed(mix(seed, 3))
+    torch.manual_seed(mix(seed, 4))
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(mix(seed, 5) % 2**32)
+
+
+def capture() -> Dict[str, Any]:
+    """Return all random states as plain values that JSON takes."""
+    version, words, gauss = random.getstate()
+    state: Dict[str, Any] = {
+        "python": [version, list(words), gauss],
+        "torch": _text(torch.get_rng_state()),
+    }
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, position, has_gauss, cached = numpy.random.get_state()
+        state["numpy"] = [str(kind), keys.tolist(), int(position), int(has_gauss), float(cached)]
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        state["cuda"] = [_text(tensor) for tensor in torch.cuda.get_rng_state_all()]
+    return state
+
+
+def missing(state: Mapping[str, Any]) -> List[str]:
+    """Return what of `state` can not be put back here, in words."""
+    found: List[str] = []
+    if "numpy" in state and find_spec("numpy") is None:
+        found.append("numpy's random state (numpy is not installed)")
+    if "cuda" in state and _devices() != len(state["cuda"]):
+        found.append(f"CUDA random state of {len(state['cuda'])} devices ({_devices()} here)")
+    return found
+
+
+def restore(state: Mapping[str, Any]) -> None:
+    """Put back what `capture` returned, but for what is `missing`.
+
+    Call it last: building a model, loading an optimizer and opening a data loader all draw random numbers.
+    """
+    version, words, gauss = state["python"]
+    random.setstate((version, tuple(words), gauss))
+    torch.set_rng_state(_tensor(state["torch"]))
+    if "numpy" in state and find_spec("numpy") is not None:
+        numpy: Any = import_module("numpy")  # not imported yet, perhaps: it will be where it was used before
+        kind, keys, position, has_gauss, cached = state["numpy"]
+        array = numpy.array(keys, dtype=numpy.uint32)
+        numpy.random.set_state((kind, array, position, has_gauss, cached))
+    if "cuda" in state and _devices() == len(state["cuda"]):
+        torch.cuda.set_rng_state_all([_tensor(text) for text in state["cuda"]])
+
+
+def _devices() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def _text(state: torch.Tensor) -> str:
+    state = state.cpu().contiguous()
+    return base64.b64encode(ctypes.string_at(state.data_ptr(), state.numel())).decode()
+
+
+def _tensor(text: str) -> torch.Tensor:
+    return torch.frombuffer(bytearray(base64.b64decode(text)), dtype=torch.uint8).clone()
+
+
+@contextmanager
+def evaluation(models: Iterable[torch.nn.Module]) -> Iterator[None]:
+    """Switch to evaluation, without gradients; put back the mode of every module, and the random state.
+
+    A module that was in evaluation mode in a model that trains (a frozen backbone) is so again afterwards.
+    """
+    models = list(models)
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    state = capture()
+    try:
+        for model in models:
+            model.eval()
+        with torch.no_grad():
+            yield
+    finally:
+        roots = {id(model): model for model in models}
+        for module, training in modes:
+            if id(module) in roots:
+                module.train(training)  # some do more than set a flag
+        for module, training in modes:
+            module.training = training
+        restore(state)

@@ -1,0 +1,511 @@
+"""Data order without state: batches and samples are pure functions of seed, epoch and index.
+
+The random state of loader workers cannot be saved: they run ahead of the training, and another number of them would
+draw other numbers. So every sample gets random state of its own, from (seed, epoch, sample id), for as long as it is
+being made.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import (
+    AbstractSet,
+    Any,
+    Callable,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Tuple,
+    Union,
+)
+
+import torch
+from torch.utils.data import Dataset, DistributedSampler, get_worker_info
+
+from rgt_train.exits import UsageError
+
+_MASK = (1 << 64) - 1
+_LOOKS = 4
+"""Steps at the beginning of an iteration at which it is looked whether batches are asked for ahead of the training."""
+
+
+def mix(*parts: int) -> int:
+    """Return 63 well-mixed bits of `parts` (splitmix64), so that near seeds give unrelated orders."""
+    z = 0
+    for part in parts:
+        z = (z + (part & _MASK) + 0x9E3779B97F4A7C15) & _MASK
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+        z ^= z >> 31
+    return z >> 1
+
+
+def sample_seed(seed: int, epoch: int, index: int) -> int:
+    """Return the seed for augmenting sample `index` in `epoch`.
+
+    Augmentation seeded like this is the same after a resume and for any number of loader workers; the workers' own
+    random state is neither.
+    """
+    return mix(seed, epoch, index, 0x617567)
+
+
+class EpochSampler:
+    """Cuts the shuffled samples of each epoch into batches.
+
+    Args:
+        samples: How many samples there are; they are the indices 0 to samples - 1.
+        batch_size: Samples in a batch, over all ranks; the last batch of an epoch may be smaller.
+        seed: Seed of the order.
+        steps_per_epoch: Optimizer steps after which an epoch ends; None for all samples.
+        accumulate: Batches that make one optimizer step. A window never spans two epochs, so that batches which make no
+            full one are left out of their epoch: other samples in each, because each has its own order.
+
+    Raises:
+        ValueError: Sizes that are not positive, or more steps asked for than the samples give.
+    """
+
+    def __init__(
+        self,
+        samples: int,
+        batch_size: int,
+        seed: int,
+        *,
+        steps_per_epoch: Optional[int] = None,
+        accumulate: int = 1,
+    ) -> None:
+        if samples < 1 or batch_size < 1 or accumulate < 1:
+            raise ValueError(
+                "samples, batch_size and accumulate must be positive, "
+                f"not {samples}, {batch_size}, {accumulate}"
+            )
+        self.samples, self.batch_size, self.seed, self.accumulate = samples, batch_size, seed, accumulate
+        self.count = -(-samples // batch_size)
+        """Batches of an epoch."""
+        available = max(1, self.count // accumulate)
+        if steps_per_epoch is not None and not 1 <= steps_per_epoch <= available:
+            raise ValueError(
+                f"steps_per_epoch is {steps_per_epoch}, but {samples} samples give 1 to {available}"
+            )
+        self.steps_per_epoch = steps_per_epoch or available
+        self.window = min(accumulate, self.count)
+        """Batches of one step."""
+
+    def order(self, epoch: int) -> torch.Tensor:
+        """Return the permutation of all samples in `epoch`, shape (samples,), int64."""
+        generator = torch.Generator().manual_seed(mix(self.seed, epoch))
+        return torch.randperm(self.samples, generator=generator)
+
+    def numbers(
+        self, done_steps: int = 0, left_out: Container[int] = (), steps: Optional[int] = None
+    ) -> List[int]:
+        """Return the numbers of the batches of an epoch that are left after `done_steps` optimizer steps.
+
+        Args:
+            done_steps: Steps that are done.
+            left_out: Steps of the epoch, from 0, whose batches are not to be trained on.
+            steps: Steps it has, where it is cut off before `steps_per_epoch`.
+        """
+        whole = self.steps_per_epoch if steps is None else steps
+        last = min(whole * self.accumulate, self.count)
+        first = done_steps * self.accumulate
+        return [number for number in range(first, last) if number // self.accumulate not in left_out]
+
+    def cut(self, order: torch.Tensor, number: int) -> List[int]:
+        """Return the samples of batch `number` of an epoch with this `order`."""
+        batch: List[int] = order[number * self.batch_size : (number + 1) * self.batch_size].tolist()
+        return batch
+
+    def cutter(self, epoch: int) -> Callable[[int], List[int]]:
+        """Return what gives the samples of a batch of `epoch` by its number."""
+        order = self.order(epoch)
+        return lambda number: self.cut(order, number)
+
+    def size(self, number: int, epoch: int) -> int:
+        """Return the number of samples in batch `number` of `epoch`."""
+        return max(0, min(self.batch_size, self.samples - number * self.batch_size))
+
+    def batches(self, epoch: int, done_steps: int = 0, left_out: Container[int] = ()) -> Iterator[List[int]]:
+        """Yield the batches of `epoch` that `numbers` names, for a single rank."""
+        cut = self.cutter(epoch)
+        for number in self.numbers(done_steps, left_out):
+            yield cut(number)
+
+    def state(self) -> Dict[str, int]:
+        """Return what must be equal for a cursor to keep its meaning."""
+        return {
+            "samples": self.samples,
+            "batch_size": self.batch_size,
+            "seed": self.seed,
+            "accumulate": self.accumulate,
+            "steps_per_epoch": self.steps_per_epoch,
+        }
+
+
+class SampleIndex(int):
+    """The index of a sample that knows its epoch, and so the seed for making it.
+
+    It travels with the index, so that workers that outlive an epoch need not be told which one it is.
+
+    Args:
+        index: The index.
+        seed: Seed of the data order.
+        epoch: The epoch, from 0.
+    """
+
+    def __new__(cls, index: int, seed: int, epoch: int) -> "SampleIndex":
+        """Return `index` with the two."""
+        made = super().__new__(cls, index)
+        made._of = seed, epoch
+        return made
+
+    _of: Tuple[int, int]
+
+    @property
+    def seed(self) -> int:
+        """63 bits from (seed, epoch, index)."""
+        return sample_seed(*self._of, int(self))
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return SampleIndex, (int(self), *self._of)
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where a run stands in its data.
+
+    Attributes:
+        epoch: The epoch, from 0.
+        done_steps: Steps of it that are done.
+        skip: Batches of the next step that are done: it was left in the middle of its accumulation.
+        left_out: Steps of the epoch, from 0, that are not trained on.
+        seeded: Whether the indices must carry the seeds of their samples.
+        steps: Steps of the epoch, where it is cut off before its end.
+    """
+
+    epoch: int
+    done_steps: int = 0
+    skip: int = 0
+    left_out: AbstractSet[int] = frozenset()
+    seeded: bool = False
+    steps: Optional[int] = None
+
+
+class BatchPlan:
+    """What is left of the epoch, as a batch sampler for `torch.utils.data.DataLoader` or a plain loop.
+
+    Where the run stands is looked up each time it is iterated, so that a loader which is made once serves every epoch.
+    While it is iterated, and until the next epoch, its length and what it says of a batch are of that iteration.
+
+    With several ranks each takes its slice of every batch: the order, and so the position in it, does not depend on
+    how many there are. A batch that cannot be shared evenly is padded: the ranks that are short repeat samples of the
+    batch, at the end of their slice, and `real` says how many count. Then all ranks make the same number of steps of
+    the same shape, and multiplying the mean loss over the real samples by `share` gives the gradients of the whole
+    batch when the ranks' gradients are averaged. Without padding (`pad=False`) slices differ in length and may be
+    missing at the end: for ``torch.distributed.algorithms.Join``.
+
+    Args:
+        sampler: Where the order comes from.
+        where: Says where the run stands.
+        before_first: Called when the first batch is asked for. A `DataLoader` draws a random number when it is
+            iterated; random state that is put back earlier would be one draw off.
+        rank: Number of this rank.
+        world: How many ranks there are.
+        pad: Whether all ranks get the same number of samples.
+
+    Attributes:
+        ahead: Whether a batch was asked for before the ones before it were trained on, as loader workers do.
+    """
+
+    def __init__(
+        self,
+        sampler: EpochSampler,
+        where: Callable[[], Position],
+        before_first: Callable[[], Any],
+        *,
+        rank: int = 0,
+        world: int = 1,
+        pad: bool = True,
+    ) -> None:
+        self._sampler, self._where, self._before_first = sampler, where, before_first
+        self._rank, self._world, self._pad = rank, world, pad
+        self._begun = self.ahead = False
+        self._look(where())
+
+    def __len__(self) -> int:
+        """Return the number of batches left, or that were left when the epoch's iteration began."""
+        now = self._where()
+        if now.epoch != self._at.epoch:
+            self._look(now)
+        if self._pad or self._world == 1:
+            return len(self._numbers)
+        return sum(self._sizes(position)[0] > 0 for position in range(len(self._numbers)))
+
+    def __iter__(self) -> Iterator[List[int]]:
+        """Return an iterator of lists of sample indices, from where the run stands now."""
+        self._look(self._where())
+        # Workers that were started in an earlier epoch know no other: from the second time on their indices say it.
+        told = self._at.seeded or self._begun
+        self._begun = True
+        return self._batches(self._at, self._numbers, told=told)
+
+    def real(self, position: int) -> int:
+        """Return how many samples of the batch at `position` (from 0, of the iteration) are no padding."""
+        return self._sizes(position)[0]
+
+    def share(self, position: int) -> float:
+        """Return the factor for this rank's mean loss over the real samples of the batch at `position`."""
+        mine, whole = self._sizes(position)
+        return mine * self._world / whole
+
+    def _look(self, at: Position) -> None:
+        self._at = at
+        left_out = {step for step in at.left_out if at.done_steps <= step < self._sampler.steps_per_epoch}
+        self._numbers = self._sampler.numbers(at.done_steps, left_out, at.steps)[at.skip :]
+
+    def _batches(self, at: Position, numbers: List[int], *, told: bool) -> Iterator[List[int]]:
+        epoch = at.epoch
+        cut = self._sampler.cutter(epoch)
+        self._before_first()
+        for asked, number in enumerate(numbers, at.skip):
+            steps = asked // self._sampler.window  # that must be done by now, if nobody reads ahead
+            if not self.ahead and 0 < steps <= _LOOKS and self._where().done_steps - at.done_steps < steps:
+                self.ahead = True
+            mine = self._slice(cut(number))
+            if mine:
+                yield [SampleIndex(index, self._sampler.seed, epoch) for index in mine] if told else mine
+
+    def _sizes(self, position: int) -> Tuple[int, int]:
+        whole = self._sampler.size(self._numbers[position], self._at.epoch)
+        return len(range(self._rank, whole, self._world)), whole
+
+    def _slice(self, batch: List[int]) -> List[int]:
+        if self._world == 1:
+            return batch
+        mine = batch[self._rank :: self._world]
+        if self._pad:
+            longest = -(-len(batch) // self._world)
+            mine += batch[: longest - len(mine)]
+        return mine
+
+
+@contextmanager
+def random_state_of(seed: int, *, put_back: bool = True) -> Iterator[None]:
+    """Seed Python, torch (CPU) and, where it is imported, NumPy, for the time of a block.
+
+    Costs some 50 µs. A generator that draws from the operating system (``numpy.random.default_rng()`` without a seed)
+    is out of reach: give it ``torch.initial_seed()``, which is `seed` inside the block.
+
+    Args:
+        seed: 63 bits.
+        put_back: Whether the former state comes back afterwards.
+    """
+    numpy: Any = sys.modules.get("numpy")
+    before = _capture(numpy) if put_back else None
+    random.seed(seed)
+    torch.default_generator.manual_seed(seed)  # not torch.manual_seed: that would seed the GPUs too
+    if numpy is not None:
+        numpy.random.seed(seed & 0xFFFFFFFF)
+    try:
+        yield
+    finally:
+        if before is not None:
+            random.setstate(before[0])
+            torch.default_generator.set_state(before[1])
+            if numpy is not None and before[2] is not None:
+                numpy.random.set_state(before[2])
+
+
+def _capture(numpy: Any) -> Tuple[Any, torch.Tensor, Any]:
+    return random.getstate(), torch.default_generator.get_state(), numpy.random.get_state() if numpy else None
+
+
+class Seeded(Dataset[Any]):
+    """A map-style data set of which every sample is made with its own random state.
+
+    Feed it by ``batch_sampler=run.batches()``.
+
+    Args:
+        dataset: The data set, with whatever random transforms it has.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample `index`, made with its own random state.
+
+        Raises:
+            TypeError: The index does not come from ``run.batches()``, so that it has no seed.
+        """
+        if not isinstance(index, SampleIndex):
+            raise TypeError(
+                f"index {index} has no seed: load run.seeded(dataset) with DataLoader(…, batch_sampler=run.batches())"
+            )
+        with random_state_of(index.seed, put_back=get_worker_info() is None):
+            return self.dataset[index]
+
+
+Order = Union[Iterable[Any], Callable[[int], Iterable[Any]]]
+"""A sampler or batch sampler of torch's, or a function of the epoch that returns indices or lists of them."""
+
+
+class OwnOrder(EpochSampler):
+    """The batches of a person's own sampler, weighted, bucketed, sequential or by a budget of tokens.
+
+    A sampler is iterated with the random state of (seed, epoch), so that each epoch has an order of its own, which a
+    resume makes again without one stored index. That works for what draws from torch's, NumPy's or Python's generators
+    (or a `generator` of its own), from nothing, or from `set_epoch`; another kind is refused.
+
+    Args:
+        source: The sampler.
+        batch_size: Samples in a batch where it yields single indices.
+        seed: Seed of the order.
+        steps_per_epoch: Optimizer steps of an epoch; None for those of the first. What later epochs have above it is
+            left out of them.
+        accumulate: Batches that make one optimizer step.
+
+    Raises:
+        UsageError: It gives nothing, or not the same twice.
+    """
+
+    def __init__(
+        self, source: Order, batch_size: int, seed: int, *, steps_per_epoch: Optional[int], accumulate: int
+    ) -> None:
+        if isinstance(source, DistributedSampler):
+            raise UsageError(
+                "sampler is a DistributedSampler: give one of all the data, each rank takes its slice of every batch"
+            )
+        self._source, self._size, self._order_seed = source, batch_size, seed
+        self._made: Dict[int, List[List[int]]] = {}
+        first = self._make(0)
+        if not any(first):
+            raise UsageError("sampler gives no sample")
+        if self._make(0) != first:
+            raise UsageError(
+                "sampler gives other batches when it is asked for the same epoch again: it has random state of its "
+                "own, which a resume could not put back. Seed it in set_epoch(epoch), or give a function of the epoch"
+            )
+        self._digest = zlib.crc32(repr(first).encode())
+        super().__init__(len(first), 1, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+        self.samples, self.batch_size = sum(len(batch) for batch in first), batch_size
+
+    def cutter(self, epoch: int) -> Callable[[int], List[int]]:
+        """Return what gives the samples of a batch of `epoch` by its number.
+
+        Raises:
+            UsageError: The epoch has fewer batches than were planned.
+        """
+        batches = self._batches_of(epoch)
+        planned = self.steps_per_epoch * self.window
+        if len(batches) < planned:
+            raise UsageError(
+                f"sampler gives {len(batches)} batches in epoch {epoch + 1}, fewer than the {planned} of an epoch: "
+                f"give Run(…, steps_per_epoch={max(1, len(batches) // self.window)}) or less"
+            )
+        return batches.__getitem__
+
+    def size(self, number: int, epoch: int) -> int:
+        """Return the number of samples in batch `number` of `epoch`."""
+        return len(self._batches_of(epoch)[number])
+
+    def state(self) -> Dict[str, int]:
+        """Return what must be equal for a cursor to keep its meaning; of the order a checksum of the first epoch."""
+        return {**super().state(), "order": self._digest}
+
+    def _batches_of(self, epoch: int) -> List[List[int]]:
+        if epoch not in self._made:
+            kept = [(number, batches) for number, batches in self._made.items() if number == epoch - 1]
+            self._made = {**dict(kept), epoch: self._make(epoch)}
+        return self._made[epoch]
+
+    def _make(self, epoch: int) -> List[List[int]]:
+        seed = mix(self._order_seed, epoch)
+        with random_state_of(seed):
+            for part in _parts(self._source):
+                if isinstance(getattr(part, "generator", None), torch.Generator):
+                    part.generator.manual_seed(seed)
+                if hasattr(part, "set_epoch"):
+                    part.set_epoch(epoch)
+            given = self._source(epoch) if callable(self._source) else self._source
+            drawn = [_plain(entry) for entry in given]
+        batches = [entry for entry in drawn if isinstance(entry, list)]
+        if batches and len(batches) < len(drawn):
+            raise UsageError("sampler gives both indices and lists of them")
+        indices = [entry for entry in drawn if isinstance(entry, int)]
+        return batches or [indices[at : at + self._size] for at in range(0, len(indices), self._size)]
+
+
+def _parts(source: Any) -> Iterator[Any]:
+    """Yield a sampler and those that it is made of."""
+    while source is not None:
+        yield source
+        source = getattr(source, "batch_sampler", None) or getattr(source, "sampler", None)
+
+
+def _plain(entry: Any) -> Union[int, List[int]]:
+    if isinstance(entry, (list, tuple)) or bool(getattr(entry, "ndim", 0)):
+        return [int(index) for index in entry]
+    try:
+        return int(entry)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"sampler gives {entry!r:.80}, neither an index nor a list of them") from error
+
+
+def order_of(
+    sampler: Optional[Order],
+    samples: int,
+    batch_size: int,
+    seed: int,
+    steps_per_epoch: Optional[int],
+    accumulate: int,
+    max_steps: Optional[int],
+) -> EpochSampler:
+    """Return the order of the data, from what a person has given to `Run`; without data that of empty steps.
+
+    Raises:
+        UsageError: It makes no order.
+    """
+    if sampler is not None and samples:
+        raise UsageError("give samples or sampler, not both: a sampler says itself how many there are")
+    if sampler is None and samples == 0 and (steps_per_epoch or max_steps):
+        steps_per_epoch = steps_per_epoch or max_steps or 1
+        samples = steps_per_epoch * accumulate * batch_size
+    sizes = {"samples": samples, "batch_size": batch_size, "accumulate": accumulate}
+    if sampler is not None:
+        del sizes["samples"]
+    for name, value in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
+    try:
+        if sampler is not None:
+            return OwnOrder(sampler, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+        return EpochSampler(samples, batch_size, seed, steps_per_epoch=steps_per_epoch, accumulate=accumulate)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def lengths(epochs: Optional[int], max_steps: Optional[int], steps_per_epoch: int) -> "tuple[int, int]":
+    """Return how many epochs and how many steps a run has in all.
+
+    Raises:
+        UsageError: Neither is given, or one is not positive.
+    """
+    for name, value in (("epochs", epochs), ("max_steps", max_steps)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise UsageError(f"{name} is {value!r}: it must be a whole number, at least 1")
+    if epochs is None and max_steps is None:
+        raise UsageError("give Run(…) epochs, max_steps, or both")
+    most = max_steps if max_steps is not None else (epochs or 1) * steps_per_epoch
+    whole = -(-most // steps_per_epoch)
+    whole = whole if epochs is None else min(epochs, whole)
+    return whole, min(most, whole * steps_per_epoch)

@@ -1,0 +1,407 @@
+"""What watches the steps: a NaN, a loss that jumps, a step that never ends."""
+
+from __future__ import annotations
+
+import faulthandler
+import math
+import os
+import statistics
+import threading
+import time
+from collections import deque
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Callable, Deque, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from rgt_train import exits, rollback
+from rgt_train.checkpoint.diskio import StrPath
+from rgt_train.progress import Progress
+from rgt_train.tracking.report import Report
+
+HISTORY = 64
+"""Losses that are remembered."""
+ENOUGH = 24
+"""Losses needed before anything is judged."""
+_SIGMA = 1.4826
+"""Standard deviations in a median absolute deviation, where the losses are normally distributed."""
+_LEAST_SPREAD = 0.01
+"""Spread, as a share of the median, below which a calm stretch would turn every ripple into a spike."""
+
+
+@dataclass(frozen=True)
+class Spike:
+    """A loss that is out of line.
+
+    Attributes:
+        loss: The loss.
+        median: Median of the losses before.
+        spread: Their spread (scaled median absolute deviation).
+    """
+
+    loss: float
+    median: float
+    spread: float
+
+    def __str__(self) -> str:
+        factor = (self.loss - self.median) / self.spread
+        usual = f"the median {self.median:.4f} (spread {self.spread:.4f})"
+        return f"loss {self.loss:.4f} is {factor:.1f} spreads above {usual}"
+
+
+def find(losses: Sequence[float], loss: float, factor: float) -> Optional[Spike]:
+    """Return the spike that `loss` is after `losses`, or None.
+
+    Args:
+        losses: The losses before, finite, spikes left out.
+        loss: The one to judge, finite.
+        factor: Spreads above the median from which on it is a spike.
+    """
+    if len(losses) < ENOUGH or not math.isfinite(loss):
+        return None
+    middle = _median(losses)
+    spread = max(
+        _SIGMA * _median([abs(value - middle) for value in losses]), _LEAST_SPREAD * abs(middle), 1e-12
+    )
+    return Spike(loss, middle, spread) if loss > middle + factor * spread else None
+
+
+def _median(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+SPIKE_ACTIONS = ("ignore", "warn", "skip", "rollback")
+NEW_LEVEL = 8
+"""Spikes in a row after which the losses are taken to have a new level rather than a spike."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the guard lets pass.
+
+    Attributes:
+        max_bad_steps: NaN or infinite steps in a row after which the run ends.
+        spike: What a loss spike leads to, one of `SPIKE_ACTIONS`.
+        spike_factor: Spreads above the median from which on a loss is a spike.
+        spike_window: Steps that a rollback leaves out, the spike being the last.
+        max_rollbacks: Rollbacks after which a further spike ends the run.
+    """
+
+    max_bad_steps: int = 5
+    spike: str = "warn"
+    spike_factor: float = 10.0
+    spike_window: int = 1
+    max_rollbacks: int = 3
+
+    def check(self) -> None:
+        """See that the rules make sense.
+
+        Raises:
+            UsageError: `spike` is no action.
+        """
+        if self.spike not in SPIKE_ACTIONS:
+            raise exits.UsageError(f"spike is {self.spike!r}: use {', '.join(SPIKE_ACTIONS)}")
+
+
+class Guard:
+    """Judges a step before it is applied.
+
+    Everything it remembers is in `progress`, so that a resume judges as the uninterrupted run would.
+
+    Args:
+        report: Where a bad step is told.
+        progress: The counters that are saved.
+        rules: What to let pass.
+        culprit: Says which gradient or weight is not finite, in words.
+    """
+
+    def __init__(
+        self,
+        report: Report,
+        progress: Progress,
+        rules: Rules,
+        culprit: Callable[[], str] = lambda: "",
+    ) -> None:
+        rules.check()
+        self._report, self._progress, self._rules, self._culprit = report, progress, rules, culprit
+        self.go_back: Callable[[int, int], bool] = lambda first, last: False
+        """Notes that the steps from `first` to `last` are left out; False where there is no way back."""
+
+    def healthy(self, loss: float, grad_norm: float) -> bool:
+        """Say whether the step may be applied; count it as skipped where it may not.
+
+        Raises:
+            Stop: Too many steps in a row were not finite, or too many rollbacks (exit code 1).
+            Rollback: The run goes back to before a spike (exit code 75).
+        """
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            self._nonfinite(loss, grad_norm)
+            return False
+        self._progress.bad_row = 0
+        return self._spiked(loss)
+
+    def _nonfinite(self, loss: float, grad_norm: float) -> None:
+        p = self._progress
+        p.bad_row += 1
+        p.bad_total += 1
+        step, where, culprit = p.step + 1, self._where(), self._culprit()
+        self._report.say(
+            f"step {step} skipped: loss {loss}, gradient norm {grad_norm} "
+            f"({where}; {p.bad_row} in a row, {p.bad_total} in all)" + (f"; {culprit}" if culprit else "")
+        )
+        self._report.event(
+            "nonfinite", step, loss=loss, grad_norm=grad_norm, row=p.bad_row, total=p.bad_total, where=culprit
+        )
+        if p.bad_row >= self._rules.max_bad_steps:
+            self._report.say(
+                f"stopping: {p.bad_row} steps in a row were not finite, the last is step {step} ({where})"
+                + (f"; {culprit}" if culprit else "")
+            )
+            raise exits.Stop(exits.FAILED, "nonfinite")
+
+    def _spiked(self, loss: float) -> bool:
+        p, rules = self._progress, self._rules
+        if rules.spike == "ignore":
+            return True
+        found = find(p.recent, loss, rules.spike_factor)
+        if found is None:
+            p.spike_row = 0
+            self._remember(loss)
+            return True
+        step, where, action = p.step + 1, self._where(), rules.spike
+        p.spike_row += 1
+        if p.spike_row >= NEW_LEVEL:
+            self._report.say(
+                f"step {step}: {found} ({where}), {p.spike_row} in a row: taken as the new level"
+            )
+            self._report.event("spike", step, loss=loss, median=found.median, action="accepted")
+            p.recent, p.spike_row = [loss], 0
+            return True
+        if action == "rollback":
+            action = self._back(step, found, where)
+        self._report.say(f"step {step}: {found} ({where}); {_DONE[action]}")
+        self._report.event("spike", step, loss=loss, median=found.median, spread=found.spread, action=action)
+        if action == "warn":
+            self._remember(loss)
+            return True
+        return False
+
+    def _back(self, step: int, found: Spike, where: str) -> str:
+        p, rules = self._progress, self._rules
+        if len(p.left_out) >= rules.max_rollbacks:
+            self._report.say(
+                f"stopping: step {step}: {found} ({where}), after {len(p.left_out)} rollbacks; look at the data there, "
+                "lower the learning rate, or set spike to skip"
+            )
+            raise exits.Stop(exits.FAILED, "spike")
+        first = max(1, step - rules.spike_window + 1)
+        if not self.go_back(first, step):
+            return "skip"
+        self._report.say(f"step {step}: {found} ({where}); going back, leaving out steps {first} to {step}")
+        self._report.event(
+            "spike", step, loss=found.loss, median=found.median, action="rollback", first=first
+        )
+        raise rollback.Rollback(first, step)
+
+    def _remember(self, loss: float) -> None:
+        self._progress.recent = [*self._progress.recent, loss][-HISTORY:]
+
+    def _where(self) -> str:
+        p = self._progress
+        return f"epoch {p.epoch + 1}, step {p.done_steps + 1} of it"
+
+
+_DONE = {"warn": "applied all the same", "skip": "skipped"}
+
+
+def culprit(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> str:
+    """Say in words which weights or gradients are not finite; empty where all are finite.
+
+    A backward pass carries a NaN from the output towards the input, and clipping by a norm that is NaN spoils every
+    gradient: so ask before clipping. Of several, the last in the model's order is nearest to where it began.
+
+    Args:
+        models: Name → module.
+        optimizer: Where it has ``param_groups``, the group is named too.
+    """
+    named = [
+        (f"{model}.{name}" if len(models) > 1 else name, parameter)
+        for model, module in models.items()
+        for name, parameter in module.named_parameters()
+    ]
+    weights = [(name, p) for name, p in named if not _finite(p)]
+    if weights:
+        name, parameter = weights[0]
+        return (
+            f"{len(weights)} of {len(named)} weights are not finite, the first is {name}"
+            f"{_group(parameter, optimizer)} ({_count(parameter)})"
+        )
+    grads = [(name, p) for name, p in named if p.grad is not None]
+    bad: List[Tuple[str, Any]] = [
+        (name, p) for name, p in grads if p.grad is not None and not _finite(p.grad)
+    ]
+    if not bad:
+        return ""
+    if len(bad) == len(grads):
+        name, parameter = bad[-1]
+        return (
+            f"all {len(grads)} gradients are not finite (from the loss on, or clipped before this was asked), "
+            f"the last is {name}{_group(parameter, optimizer)} ({_count(parameter.grad)})"
+        )
+    name, parameter = bad[-1]
+    return (
+        f"{len(bad)} of {len(grads)} gradients are not finite, nearest to the loss is {name}"
+        f"{_group(parameter, optimizer)} ({_count(parameter.grad)})"
+    )
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(tensor.detach()).all())
+
+
+def _count(tensor: torch.Tensor) -> str:
+    values = tensor.detach()
+    nan, bad = int(torch.isnan(values).sum()), int((~torch.isfinite(values)).sum())
+    return f"{nan} NaN and {bad - nan} infinite of {values.numel()}"
+
+
+def _group(parameter: Any, optimizer: Any) -> str:
+    for number, group in enumerate(getattr(optimizer, "param_groups", ())):
+        if any(entry is parameter for entry in group["params"]):
+            label = group.get("name")
+            return f" of parameter group {number}" + (f" ({label})" if label else "")
+    return ""
+
+
+STEPS = 32
+"""Step times that the limit is computed from."""
+
+
+@dataclass(frozen=True)
+class StallRules:
+    """When a step counts as stalled.
+
+    Attributes:
+        factor: Times the median step that a step may take; 0 switches the watchdog off.
+        floor_s: Seconds below which no step is called stalled (a first batch, a recompilation, a slow disk).
+        exit_code: Leave with this code once a stall was told; 0 stays and waits.
+    """
+
+    factor: float = 20.0
+    floor_s: float = 300.0
+    exit_code: int = 0
+
+
+class Telltale:
+    """Tells a stall to the log, to the metrics and, where the process will leave, to the ledger.
+
+    Args:
+        report: Lines and events.
+        progress: Which step it was.
+        ledger: Notes how the incarnation ends.
+        exit_code: The code it will leave with; 0 where it stays.
+    """
+
+    def __init__(self, report: Report, progress: Progress, ledger: Any, exit_code: int) -> None:
+        self._report, self._progress, self._ledger, self._exit = report, progress, ledger, exit_code
+
+    def __call__(self, spent: float, limit: float, path: str) -> None:
+        """Tell that there was no step for `spent` seconds; the stacks are in `path`."""
+        step = self._progress.step
+        self._report.say(
+            f"stalled: no step for {spent:.0f} s (limit {limit:.0f} s) after step {step}; "
+            f"the stacks of all threads are in {path}"
+        )
+        self._report.event("stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path)
+        if self._exit:
+            self._ledger.end(step, "stalled")
+
+
+class Watchdog:
+    """Watches the time since the last beat from a thread of its own.
+
+    A thread needs the interpreter lock to run; a call that never gives it back would silence it. So the thread also
+    arms `faulthandler`'s own timer, which needs no lock, again and again: it goes off when the thread is held up too.
+
+    Args:
+        out: Directory of the stack dumps.
+        rules: When a step is stalled.
+        tell: Called once per stall with seconds, the limit and the file of the dump.
+    """
+
+    def __init__(self, out: StrPath, rules: StallRules, tell: Callable[[float, float, str], None]) -> None:
+        self._rules, self._tell = rules, tell
+        self.path = os.path.join(out, "stalls.log")
+        self._times: Deque[float] = deque(maxlen=STEPS)
+        self._last = time.monotonic()
+        self._paused = 0
+        self._told = False
+        self._closing = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+        if rules.factor > 0:
+            self._thread = threading.Thread(target=self._watch, name="rgt-watchdog", daemon=True)
+            self._thread.start()
+
+    def beat(self) -> None:
+        """Note that a step has ended."""
+        now = time.monotonic()
+        self._times.append(now - self._last)
+        self._last, self._told = now, False
+
+    def alive(self) -> None:
+        """Note a sign of life that is no step (a validation batch, a save)."""
+        self._last, self._told = time.monotonic(), False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Look away while something takes as long as it takes (waiting for a full disk)."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self.alive()
+
+    def limit_s(self) -> float:
+        """Return the seconds after which a step is stalled."""
+        times = list(self._times)
+        usual = statistics.median(times) if times else 0.0
+        return max(self._rules.floor_s, self._rules.factor * usual)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._closing.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _watch(self) -> None:
+        try:
+            while not self._closing.wait(min(5.0, max(0.02, self.limit_s() / 8))):
+                limit = self.limit_s()
+                # Twice the limit: it goes off only where this thread, too, has been held up that long.
+                faulthandler.dump_traceback_later(2 * limit, exit=self._rules.exit_code != 0, file=2)
+                spent = time.monotonic() - self._last
+                if spent > limit and not self._paused and not self._told:
+                    self._told = True
+                    self._stalled(spent, limit)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+
+    def _stalled(self, spent: float, limit: float) -> None:
+        faulthandler.dump_traceback(2, all_threads=True)
+        self._tell(spent, limit, self.path if self._keep_dump(spent, limit) else "stderr")
+        if self._rules.exit_code:
+            os._exit(self._rules.exit_code)  # the main thread is stuck: nothing else ends the process
+
+    def _keep_dump(self, spent: float, limit: float) -> bool:
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        try:
+            with open(self.path, "ab", buffering=0) as log:
+                log.write(f"--- {stamp} no step for {spent:.1f} s (limit {limit:.1f} s)\n".encode())
+                faulthandler.dump_traceback(log, all_threads=True)
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,3 @@
+"""The processes of a run: who they are, who leads, and how their state gets onto the disk."""
+
+from __future__ import annotations

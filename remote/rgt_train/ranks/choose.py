@@ -1,0 +1,277 @@
+"""What a run of several processes takes: which ranks, which wrapping of the model, which way onto the disk.
+
+Nothing of torch.distributed is imported for a process that is alone.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional
+
+import torch
+from torch import nn
+
+from rgt_train.checkpoint.async_saver import Persister, Request
+from rgt_train.checkpoint.state import RunState
+from rgt_train.checkpoint.store import Store
+from rgt_train.exits import UsageError, starts
+from rgt_train.ranks import launch
+from rgt_train.ranks.coordinator import Crew, NotTaken, everywhere
+from rgt_train.ranks.launch import Alone, Ranks
+from rgt_train.ranks.replicated import Checks, Ordered, Replicated
+
+if TYPE_CHECKING:
+    from rgt_train.ranks.torch_ranks import TorchRanks
+
+_SEE_S = 20.0
+"""How long a network file system may take to show a new file to the other machines."""
+_made: "Optional[TorchRanks]" = None
+
+
+@starts
+def distributed(*, timeout_s: Optional[float] = None) -> "TorchRanks":
+    """Join the ranks that the launcher started, once; `device` is where this one computes.
+
+    Call it first, before the model is built: it binds the GPU of LOCAL_RANK and makes the default process group, unless
+    there is one already.
+
+    Args:
+        timeout_s: Seconds after which a rank that does not come to an agreement is taken for dead; longer than anything
+            that one rank does alone. None for `torch_ranks.TIMEOUT_S`. The first call decides.
+
+    Raises:
+        NotStarted: The launcher's variables make no sense, or there are fewer GPUs than ranks (exit code 2).
+        RanksError: The other ranks did not come.
+    """
+    global _made
+    if _made is None:
+        import atexit
+
+        from rgt_train.ranks.torch_ranks import TorchRanks
+
+        _made = TorchRanks() if timeout_s is None else TorchRanks(timeout_s=timeout_s)
+        atexit.register(_made.leave)
+    return _made
+
+
+def ranks_of(given: Optional[Ranks]) -> Ranks:
+    """Return the ranks of a run: those given, those that the process has joined, those of torchrun, or it alone."""
+    if given is not None:
+        return given
+    dist: Any = sys.modules.get("torch.distributed")
+    joined = dist is not None and dist.is_available() and dist.is_initialized()
+    return distributed() if joined or (launch.by_torchrun() and launch.read().world > 1) else Alone()
+
+
+def is_sharded(models: Mapping[str, torch.nn.Module]) -> bool:
+    """Say whether any parameter is held in parts by several ranks (`fully_shard`)."""
+    return any(type(p).__name__ == "DTensor" for model in models.values() for p in model.parameters())
+
+
+def persister(
+    models: Mapping[str, torch.nn.Module],
+    store: Store,
+    ranks: Ranks,
+    crew: Crew,
+    state: RunState,
+    checks: Checks,
+    inner: Callable[[], Persister],
+    *,
+    background: bool,
+) -> Persister:
+    """Return what puts the state of these models onto the disk.
+
+    Args:
+        models: Name → module.
+        store: Where to.
+        ranks: Who takes part.
+        crew: Learns what the other ranks do for a save.
+        state: What is saved.
+        checks: The desync guard.
+        inner: Makes the persister of a state that one process holds.
+        background: Whether the training goes on during a save.
+
+    Raises:
+        UsageError: The models are wrapped in a way that cannot be saved here.
+    """
+    for model in models.values():
+        if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+            raise UsageError(
+                "FullyShardedDataParallel (FSDP1) is not supported: shard with torch's fully_shard"
+            )
+    found: Any
+    if is_sharded(models):
+        from rgt_train.ranks import sharded_state
+        from rgt_train.ranks.sharded_saver import ShardedPersister
+
+        sharded_state.check_part_names(state)
+        found = ShardedPersister(store, ranks, checks, background=background)
+    elif ranks.world == 1:
+        return inner()
+    else:
+        found = Replicated(inner() if ranks.is_writer else None, ranks, checks)
+    crew.orders["begin"] = lambda request: _begin(found, ranks, request, state)
+    crew.orders["again"] = lambda give_up: found.again(give_up=give_up)
+    crew.orders["load"] = lambda directory: found.load(directory, state)
+    return Ordered(found, crew) if ranks.is_writer else found
+
+
+def _begin(persister: Persister, ranks: Ranks, request: Request, state: RunState) -> None:
+    """Begin a save; where some rank's state cannot be taken, the writer alone decides what follows."""
+    try:
+        persister.begin(request, state)
+    except NotTaken:
+        if ranks.is_writer:
+            raise
+
+
+def see(ranks: Ranks, path: str, content: bytes) -> None:
+    """Check that every rank sees the run directory. Collective.
+
+    Args:
+        ranks: Who looks.
+        path: A file that the writer has just written there.
+        content: What is in it.
+
+    Raises:
+        UsageError: A rank does not: its machine has another disk there.
+    """
+    deadline = time.monotonic() + _SEE_S
+    while not (mine := _holds(path, content)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for rank, (sees, host) in enumerate(ranks.all_gather((mine, socket.gethostname()))):
+        if not sees:
+            raise everywhere(
+                UsageError(
+                    f"rank {rank} on {host} does not see {os.path.dirname(path)} as rank 0 does: "
+                    "give a directory on a file system that all machines share"
+                )
+            )
+
+
+def _holds(path: str, content: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read() == content
+    except OSError:
+        return False
+
+
+SHARDED = ("fsdp", "hsdp")
+
+
+def join(kind: str) -> Ranks:
+    """Return the ranks of a launch.
+
+    Args:
+        kind: ``none``, ``ddp``, ``fsdp`` or ``hsdp``.
+
+    Raises:
+        UsageError: Several ranks were launched that would each train for themselves, or too few for `kind`.
+    """
+    world = launch.read().world
+    if kind == "none":
+        if world > 1:
+            raise UsageError(
+                f"{world} ranks were launched, but parallel is none: give --parallel ddp, fsdp or hsdp"
+            )
+        return Alone()
+    if launch.read().launcher == "alone":
+        raise UsageError(f"parallel is {kind}: launch it with torchrun --nproc-per-node N -m rgt_train …")
+    if kind == "hsdp" and world % 2:
+        raise UsageError(f"hsdp needs an even number of ranks, not {world}")
+    return distributed()
+
+
+def wrap(model: nn.Module, kind: str, ranks: Ranks, dtype: Optional[torch.dtype] = None) -> nn.Module:
+    """Return `model` as the ranks hold it: whole on each, in parts, or in parts twice (``hsdp``).
+
+    Args:
+        model: The whole.
+        kind: How.
+        ranks: All ranks.
+        dtype: What parts are gathered as, and computed with; gradients are summed over the ranks in 32 bits all the
+            same. None leaves everything as it is.
+    """
+    if kind == "none":
+        return model
+    if kind == "ddp":
+        return nn.parallel.DistributedDataParallel(model)
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype and torch.float32)
+    device: Any = next(model.parameters()).device.type
+    if kind == "hsdp":
+        mesh = init_device_mesh(device, (2, ranks.world // 2), mesh_dim_names=("replicate", "shard"))
+    else:
+        mesh = init_device_mesh(device, (ranks.world,), mesh_dim_names=("shard",))
+    for block in _blocks(model):
+        fully_shard(block, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+    return model
+
+
+def norm_of(model: nn.Module) -> float:
+    """Return the norm of all gradients of a sharded model, which are left as they are. Collective."""
+    found: Any = nn.utils.clip_grad_norm_(model.parameters(), float("inf"))
+    return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
+
+
+class ShardedAdamW(torch.optim.AdamW):
+    """torch's AdamW, stepped with a learning rate like `rgt_train.loop.AdamW`."""
+
+    def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
+        """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
+        if lr is not None:
+            for group in self.param_groups:
+                group["lr"] = lr
+        super().step(closure)
+
+
+def _blocks(model: nn.Module) -> List[nn.Module]:
+    """Return what is gathered one after the other: the layers of its lists."""
+    lists = [module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))]
+    return [layer for each in lists[:1] for layer in each if any(True for _ in layer.parameters())]
+
+
+def of_accelerate(
+    accelerator: Any, model: Any, optimizer: Any = None, scheduler: Any = None
+) -> Dict[str, Any]:
+    """Return the parts of a loop that ``accelerator.prepare`` has wrapped, for DDP, FSDP2 or one process.
+
+    The data loader stays unprepared (``DataLoader(data, batch_sampler=run.batches())``): Accelerate would share the
+    batches among the ranks a second time.
+
+    Args:
+        accelerator: The ``Accelerator``.
+        model: What `prepare` returned; likewise `optimizer` and `scheduler`.
+        optimizer: See `model`.
+        scheduler: See `model`.
+    """
+    found = {
+        "model": accelerator.unwrap_model(model),
+        "optimizer": getattr(optimizer, "optimizer", optimizer),
+        "scheduler": getattr(scheduler, "scheduler", scheduler),
+        "scaler": getattr(accelerator, "scaler", None),
+    }
+    return {name: part for name, part in found.items() if part is not None}
+
+
+def of_deepspeed(engine: Any) -> Dict[str, Any]:
+    """Return the parts of a DeepSpeed engine that does not partition its state (ZeRO stage 0).
+
+    Raises:
+        UsageError: The engine partitions it: only ``engine.save_checkpoint`` can save that.
+    """
+    stage = int(engine.zero_optimization_stage())
+    if stage:
+        raise UsageError(
+            f"DeepSpeed ZeRO stage {stage} keeps state of its own form on each rank: save it by "
+            "engine.save_checkpoint, or shard with torch's fully_shard, whose state this run can save and move"
+        )
+    found = {"model": engine.module, "optimizer": engine.optimizer, "scheduler": engine.lr_scheduler}
+    return {name: part for name, part in found.items() if part is not None}

@@ -1,0 +1,414 @@
+"""Saving a state that is spread over the ranks: torch's sharded format, published like every other checkpoint.
+
+At a save the training stands still while each rank copies its parts into buffers that are made once. Then a thread on
+each rank writes its file by ``torch.distributed.checkpoint`` over a gloo group of its own, fsyncs and checksums it; the
+writer seals the directory when all ranks are done, and publishes it. One save is in flight at a time. At a load every
+byte is compared with its checksum (each rank reads its share of the files) before any rank takes anything over.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import threading
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load as load_sharded
+from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
+
+from rgt_train import exits
+from rgt_train.checkpoint import manifest, matching
+from rgt_train.checkpoint.async_saver import BEST, Outcome, Request
+from rgt_train.checkpoint.diskio import replace_file, write_file
+from rgt_train.checkpoint.publish import FULL, Draft, room_made
+from rgt_train.checkpoint.safetensors import STATE_FILE
+from rgt_train.checkpoint.state import Restored, RunState
+from rgt_train.checkpoint.store import Checkpoint, Store, read_space
+from rgt_train.exits import RanksError
+from rgt_train.ranks import sharded_state
+from rgt_train.ranks.coordinator import NotTaken, agreed
+from rgt_train.ranks.dcp_reader import METADATA, SafeReader, tensors_in
+from rgt_train.ranks.replicated import Checks
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Why a rank could not write.
+
+    Attributes:
+        number: The errno, where it was the disk's fault.
+        text: What happened.
+        path: The file, as far as known.
+        rank: Whose failure it is.
+    """
+
+    number: Optional[int]
+    text: str
+    path: Optional[str]
+    rank: int
+
+    @classmethod
+    def of(cls, error: BaseException, rank: int) -> "Failed":
+        """Describe an error; torch hides that of the disk behind its own."""
+        cause: Optional[BaseException] = error
+        while cause is not None and not isinstance(cause, OSError):
+            cause = cause.__cause__ or cause.__context__
+        if isinstance(cause, OSError):
+            return cls(cause.errno, str(cause.strerror), cause.filename and os.fsdecode(cause.filename), rank)
+        return cls(
+            None, f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}", None, rank
+        )
+
+    def error(self) -> BaseException:
+        """Return it as an exception."""
+        text = self.text if self.rank == 0 else f"{self.text} (rank {self.rank})"
+        if self.number is None:
+            return RuntimeError(text)
+        return OSError(self.number, text, self.path) if self.path else OSError(self.number, text)
+
+
+class Publisher:
+    """Makes one checkpoint of what the ranks write.
+
+    Args:
+        store: Where to.
+        request: What is saved.
+        needs: Bytes and inodes of it.
+
+    Attributes:
+        made: What was published.
+        error: Why nothing was.
+        ended: When, seconds of the monotonic clock.
+        notes: Lines for a person.
+    """
+
+    def __init__(self, store: Store, request: Request, needs: Tuple[int, int]) -> None:
+        self._store, self._request, self._needs = store, request, needs
+        self._draft: Optional[Draft] = None
+        self.made: Optional[Checkpoint] = None
+        self.error: Optional[BaseException] = None
+        self.ended = 0.0
+        self.notes: List[str] = []
+
+    def open(self) -> Tuple[str, Optional[Failed]]:
+        """Make room and a directory; return it, or why there is none."""
+        try:
+            self._draft = Draft.create(self._store, self._request.kind, self._request.step, *self._needs)
+            return self._draft.path, None
+        except Exception as error:
+            self._draft = None
+            return "", Failed.of(error, 0)
+
+    def conclude(
+        self, failed: Optional[Failed], found: Optional[Sequence[Tuple[Mapping[str, Any], Optional[Failed]]]]
+    ) -> bool:
+        """Publish what the ranks have written, or drop it. Returns whether to write once more."""
+        failures = [each for each in (failed, *(error for _, error in found or ())) if each is not None]
+        if not failures:
+            try:
+                self._publish({name: facts for each, _ in found or () for name, facts in each.items()})
+                return False
+            except Exception as error:
+                failures = [Failed.of(error, 0)]
+        worst = next((each for each in failures if each.number is not None), failures[0])
+        if worst.number is None and self._is_full():
+            worst = Failed(errno.ENOSPC, os.strerror(errno.ENOSPC), self._store.root, worst.rank)
+        if self._draft is not None:
+            self._draft.drop()
+        if worst.number in FULL:
+            note = room_made(self._store, self._request.step, self._request.give_up)
+            if note is not None:
+                self.notes.append(note)
+                return True
+        self.error, self.ended = worst.error(), time.monotonic()
+        return False
+
+    def _publish(self, files: Dict[str, Mapping[str, Any]]) -> None:
+        assert self._draft is not None, "opened before"
+        there = set(os.listdir(self._draft.path))
+        if there != set(files):
+            raise RuntimeError(f"the ranks wrote {sorted(there)}, but told of {sorted(files)}")
+        self._draft.seal(files, self._request.about)
+        self.made = self._draft.publish()
+        self.ended = time.monotonic()
+        if self._request.kind == BEST:
+            body = (json.dumps(self._request.about["best"]) + "\n").encode()
+            replace_file(os.path.join(self._store.out, "best.json"), body)
+        else:
+            self._store.published(self.made.path, *self._needs)
+
+    def _is_full(self) -> bool:
+        """Look at the disk where torch has lost the reason."""
+        try:
+            return read_space(self._store.root).short_of(*self._needs) is not None
+        except OSError:
+            return False
+
+
+_CLOSE_S = 20.0
+"""Seconds a run that ends waits for a save in flight: the ranks it needs may be gone."""
+_OVERHEAD = 64 * 1024
+
+
+@dataclass
+class _Flight:
+    """A save in flight."""
+
+    request: Request
+    tensors: Dict[str, torch.Tensor]
+    text: bytes
+    begun: float
+    stall_s: float = 0.0
+    thread: Optional[threading.Thread] = None
+    outcome: Optional[Outcome] = None
+    notes: List[str] = field(default_factory=list)
+
+
+class ShardedPersister:
+    """Saves what each rank holds; see `rgt_train.checkpoint.async_saver.Persister`.
+
+    Args:
+        store: Where to.
+        ranks: All ranks, over torch.distributed.
+        checks: The desync guard.
+        background: Whether the training goes on while the files are written.
+    """
+
+    def __init__(self, store: Store, ranks: Any, checks: Checks, *, background: bool = True) -> None:
+        self._store, self._ranks, self._checks, self._background = store, ranks, checks, background
+        self._stage = sharded_state.Stage()
+        self._flight: Optional[_Flight] = None
+        self._last: Optional[_Flight] = None
+        self._needs = (0, 0)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight."""
+        return self._flight is not None
+
+    def needs(self) -> Tuple[int, int]:
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        return self._needs
+
+    def prepare(self, state: RunState) -> None:
+        """Nothing: the first save makes the buffers."""
+
+    def begin(self, request: Request, state: RunState) -> None:
+        """Compare the ranks, copy what this one holds, and start to write. Collective.
+
+        Raises:
+            Stop: The ranks are out of step.
+            NotTaken: A rank's state holds something that cannot be stored, or it has no memory for the copy.
+        """
+        begun = time.monotonic()
+        self._settle()
+        self._ranks.background()  # made by all ranks together, the first time
+        self._checks.before_save(request.step, state)
+        random = self._ranks.gather(state.random_here())
+        self._last = None  # what failed before is not what `again` may write from here on
+        copy, text = agreed(self._ranks, lambda: self._copy(state, random))
+        size = sum(t.numel() * t.element_size() for t in copy.values())
+        self._needs = size + len(text) + _OVERHEAD * self._ranks.world, self._ranks.world + 5
+        flight = _Flight(request, copy, text, begun)
+        flight.stall_s = time.monotonic() - begun
+        self._launch(flight)
+        if not self._background:
+            flight.stall_s = time.monotonic() - begun
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the copy of the last `begin` once more. Collective."""
+        self._settle()
+        assert self._last is not None, "the last save failed and nothing was begun since"
+        last = self._last
+        request = replace(last.request, give_up=give_up)
+        self._launch(_Flight(request, last.tensors, last.text, time.monotonic()))
+
+    def before_change(self) -> None:
+        """Nothing waits: the copy was made in `begin`."""
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; only the writer gets to know."""
+        flight = self._flight
+        if flight is None or (flight.thread is not None and flight.thread.is_alive()):
+            return None
+        return self._landed(flight)
+
+    def wait(self) -> Optional[Outcome]:
+        """Like `poll`, but waits; not for ever where other ranks take part, which may be gone when a run ends."""
+        flight = self._flight
+        if flight is None:
+            return None
+        if flight.thread is not None:
+            flight.thread.join(None if self._ranks.world == 1 else _CLOSE_S)
+            if flight.thread.is_alive():
+                lost = RanksError(f"the other ranks did not end the save of step {flight.request.step}")
+                flight.outcome = Outcome(flight.request, None, lost, flight.stall_s)
+        return self._landed(flight)
+
+    def load(self, directory: str, state: RunState) -> Restored:
+        """Put a checkpoint back, made by any number of ranks. Collective.
+
+        Raises:
+            Damaged: A rank found a byte that is not what was written; no rank has changed anything.
+            UsageError: It belongs to something else.
+        """
+        reader = SafeReader(directory)
+        document = agreed(self._ranks, lambda: self._verified(directory, state))
+        before = matching.flags(state.models)
+        try:
+            taken, wanted = agreed(self._ranks, lambda: _look(directory, state, reader))
+            agreed(self._ranks, lambda: _load(wanted, reader, self._ranks.group))
+            own = sharded_state.Taken({**taken.tensors, **wanted}, taken.plain, taken.objects)
+            back = sharded_state.put_back_all
+            restored = agreed(self._ranks, lambda: back(state, own, document, wanted, directory))
+        finally:
+            matching.put_back(state.models, before)
+        restored.parts.extend(matching.put_back(state.models, document.get("frozen", before)))
+        return restored
+
+    def close(self) -> None:
+        """Let what is in flight end, unless the ranks it needs are gone."""
+        flight = self._flight or self._last
+        if flight is not None and flight.thread is not None:
+            flight.thread.join(_CLOSE_S)
+
+    def _copy(self, state: RunState, random: Optional[List[Any]]) -> Tuple[Dict[str, torch.Tensor], bytes]:
+        """Return what this rank has to write; only the writer has a text."""
+        try:
+            taken = sharded_state.take(state)
+            text = b""
+            if random is not None:
+                text = json.dumps(taken.document(state, random), separators=(",", ":")).encode()
+            return self._stage.copy(taken.tensors), text
+        except RanksError:
+            raise
+        except Exception as error:
+            kind = "" if isinstance(error, exits.UsageError) else f"{type(error).__name__}: "
+            raise NotTaken(f"{kind}{error}") from error
+
+    def _verified(self, directory: str, state: RunState) -> Dict[str, Any]:
+        document = _verified(directory, self._ranks.rank, self._ranks.world)
+        sharded_state.check_data(state, document, directory)
+        return document
+
+    def _settle(self) -> None:
+        """Let the save before end on this rank, too: the writer knows already that it has."""
+        flight = self._flight
+        if flight is None:
+            return
+        if flight.thread is not None:
+            flight.thread.join()
+        self._flight, self._last = None, flight
+
+    def _landed(self, flight: _Flight) -> Optional[Outcome]:
+        self._flight, self._last = None, flight
+        return flight.outcome
+
+    def _launch(self, flight: _Flight) -> None:
+        self._flight = flight
+        flight.thread = threading.Thread(target=self._fly, args=(flight,), name="rgt-save", daemon=True)
+        flight.thread.start()
+        if not self._background:
+            flight.thread.join()
+
+    def _fly(self, flight: _Flight) -> None:
+        """Write until it is published or there is no hope. Runs on every rank, in a thread."""
+        try:
+            group = self._ranks.background()
+            publisher = Publisher(self._store, flight.request, self._needs) if group.is_writer else None
+            again = True
+            while again:
+                path, error = group.share(publisher.open() if publisher else None)
+                mine = self._write(flight, path) if error is None else ({}, None)
+                found = group.gather(mine)
+                again = group.share(publisher.conclude(error, found) if publisher else None)
+            if publisher is not None:
+                flight.outcome = Outcome(
+                    flight.request, publisher.made, publisher.error, flight.stall_s, 0.0,
+                    publisher.ended - flight.begun, tuple(publisher.notes),
+                )  # fmt: skip
+        except BaseException as error:
+            flight.outcome = Outcome(flight.request, None, error, flight.stall_s)
+
+    def _write(self, flight: _Flight, path: str) -> Tuple[Mapping[str, Any], Optional[Failed]]:
+        """Write this rank's files; return their facts, or what went wrong."""
+        group = self._ranks.background()
+        sha256 = flight.request.kind == BEST
+        try:
+            save_sharded(
+                dict(flight.tensors),
+                storage_writer=FileSystemWriter(path, sync_files=True, overwrite=False),
+                process_group=group.group,
+            )
+            mine = [name for name in os.listdir(path) if name.startswith(f"__{group.rank}_")]
+            if group.is_writer:
+                write_file(os.path.join(path, STATE_FILE), flight.text)
+                mine += [STATE_FILE, METADATA]
+            return {name: _facts(os.path.join(path, name), sha256=sha256) for name in mine}, None
+        except CheckpointException as error:
+            rank, (cause, _) = next(iter(error.failures.items()))
+            return {}, Failed.of(cause, rank)
+        except Exception as error:
+            return {}, Failed.of(error, group.rank)
+
+
+def _facts(path: str, *, sha256: bool) -> Dict[str, Any]:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return manifest.facts(memoryview(b""), sha256=sha256)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped, memoryview(mapped) as view:
+            return manifest.facts(view, sha256=sha256)
+
+
+def _verified(directory: str, rank: int, world: int) -> Dict[str, Any]:
+    """Compare this rank's share of the files with their checksums; return what is beside the tensors.
+
+    Raises:
+        Damaged: A byte is not what was written.
+        UsageError: It is no sharded checkpoint.
+    """
+    names: Sequence[str] = sorted(manifest.read(directory)["files"])
+    if METADATA not in names:
+        raise exits.UsageError(
+            f"{directory} was saved by a run whose model is not sharded; launch it as it was, or give another --out"
+        )
+    shared = [name for name in names if name not in (METADATA, STATE_FILE)]
+    verified = manifest.open_verified(directory, only={METADATA, STATE_FILE, *shared[rank::world]})
+    try:
+        document: Dict[str, Any] = json.loads(bytes(verified.views[STATE_FILE]))
+    except (KeyError, ValueError) as error:
+        raise exits.UsageError(f"{directory} is intact but cannot be understood: {error!r}") from error
+    finally:
+        verified.release()
+    return document
+
+
+def _look(
+    directory: str, state: RunState, reader: SafeReader
+) -> Tuple[sharded_state.Taken, Dict[str, torch.Tensor]]:
+    """Return the state as it is, and the tensors that the checkpoint is to be read into."""
+    saved = tensors_in(reader)
+    # torch makes room for the moments of what takes gradients alone; what is frozen by now may have moments, too.
+    matching.unlock(state.models, sharded_state.trained(saved))
+    taken = sharded_state.take(state)
+    shapes = {name: tuple(entry.size) for name, entry in saved.items()}
+    sharded_state.check_names(shapes, taken.tensors, directory)
+    kinds = {name: (shapes[name], entry.properties.dtype) for name, entry in saved.items()}
+    return taken, sharded_state.room_for(kinds, taken.tensors)
+
+
+def _load(tensors: Dict[str, torch.Tensor], reader: SafeReader, group: Any) -> None:
+    try:
+        load_sharded(dict(tensors), storage_reader=reader, process_group=group)
+    except CheckpointException as error:
+        rank, (cause, _) = next(iter(error.failures.items()))
+        raise exits.UsageError(
+            f"{reader.path} could not be loaded: rank {rank}: {type(cause).__name__}: {cause}"
+        ) from error

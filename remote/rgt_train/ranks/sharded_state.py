@@ -1,0 +1,418 @@
+"""The state of a run whose tensors are spread over the ranks: taken apart for a save, staged, put back.
+
+Tensors go by name into torch's sharded format; everything else goes into one JSON document that loads without building
+objects. What differs between ranks although nobody shards it (batch normalisation's statistics) is kept for every rank.
+
+torch's own functions give each tensor under its fully qualified name, whatever wraps the module, as a `DTensor` that
+knows which part of it this rank holds. Plain values (learning rates, betas) are kept apart from the tensors: they go
+into a file that loads without building objects.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Mapping, Set, Tuple, cast
+
+import torch
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_optimizer_state_dict,
+    set_model_state_dict,
+    set_optimizer_state_dict,
+)
+
+from rgt_train.checkpoint import encoding, matching
+from rgt_train.checkpoint.receipt import changes, environment
+from rgt_train.checkpoint.safetensors import WHOLE
+from rgt_train.checkpoint.state import Restored, RunState, load_into
+from rgt_train.exits import UsageError
+
+__all__ = [
+    "LAYOUT",
+    "OBJECTS",
+    "Stage",
+    "Taken",
+    "check_data",
+    "check_names",
+    "check_part_names",
+    "owners",
+    "put_back_all",
+    "room_for",
+    "take",
+]
+
+FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
+
+Tensors = Dict[str, torch.Tensor]
+Plain = Dict[str, Any]
+
+
+def collect(
+    models: Mapping[str, torch.nn.Module], optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]]
+) -> Tuple[Tensors, Plain]:
+    """Return the tensors and the plain values of models and optimizers. Collective.
+
+    Args:
+        models: The modules by name.
+        optimizers: By name: the name of the module whose parameters it changes, and the optimizer.
+
+    Returns:
+        (tensors by ``NAME/KEY``, plain values likewise).
+    """
+    tensors: Tensors = {}
+    plain: Plain = {}
+    for name, model in models.items():
+        _sort(name, get_model_state_dict(model), tensors, plain)
+    for name, (owner, optimizer) in optimizers.items():
+        _sort(name, get_optimizer_state_dict(models[owner], optimizer, options=FLAT), tensors, plain)
+    return tensors, plain
+
+
+def put_into(
+    models: Mapping[str, torch.nn.Module],
+    optimizers: Mapping[str, Tuple[str, torch.optim.Optimizer]],
+    tensors: Tensors,
+    plain: Plain,
+) -> None:
+    """Put a loaded state into models and optimizers. Collective.
+
+    Raises:
+        UsageError: It does not fit them; the message lists what is missing and what is too much.
+    """
+    both: Dict[str, Any] = {**tensors, **plain}
+    for name, model in models.items():
+        problems(name, _of(both, name), get_model_state_dict(model))
+        set_model_state_dict(model, _of(both, name))
+    for name, (owner, optimizer) in optimizers.items():
+        try:
+            set_optimizer_state_dict(models[owner], optimizer, _of(both, name), options=FLAT)
+        except (RuntimeError, KeyError, ValueError, AssertionError) as error:
+            raise UsageError(f"{name} of the checkpoint does not fit this {name}: {error}") from error
+
+
+def problems(name: str, saved: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+    """Compare the names of two states.
+
+    Raises:
+        UsageError: They differ.
+    """
+    missing, extra = sorted(set(here) - set(saved)), sorted(set(saved) - set(here))
+    if missing or extra:
+        raise UsageError(f"{name} does not fit: missing {listed(missing)}; unexpected {listed(extra)}")
+
+
+def listed(names: List[str], most: int = 8) -> str:
+    """Return some names and how many there are besides."""
+    if not names:
+        return "nothing"
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def _sort(name: str, state: Mapping[str, Any], tensors: Tensors, plain: Plain) -> None:
+    for key, value in state.items():
+        if isinstance(value, torch.Tensor):
+            tensors[f"{name}/{key}"] = value
+        else:
+            plain[f"{name}/{key}"] = value
+
+
+def _of(state: Mapping[str, Any], name: str) -> Dict[str, Any]:
+    start = name + "/"
+    return {key[len(start) :]: value for key, value in state.items() if key.startswith(start)}
+
+
+LAYOUT = "sharded"
+"""What the document of such a checkpoint has under ``layout``."""
+OBJECTS = "objects/"
+"""Before the names of tensors of anything that is neither model nor optimizer."""
+_EACH = re.compile(r"rank\d+/")
+"""Before the names of what each rank has for itself."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A state taken apart.
+
+    Attributes:
+        tensors: By name; a `DTensor` is this rank's part of it.
+        plain: Plain values of models and optimizers, by name.
+        objects: Schedulers, scalers and the like, with their tensors named.
+    """
+
+    tensors: Dict[str, torch.Tensor]
+    plain: Dict[str, Any]
+    objects: Dict[str, Any]
+
+    def document(self, state: RunState, random: List[Any]) -> Dict[str, Any]:
+        """Return all that is no tensor.
+
+        Raises:
+            UsageError: It holds something that cannot be stored.
+        """
+        try:
+            return {
+                "layout": LAYOUT,
+                "compared": WHOLE,
+                "models": sorted(state.models),
+                "plain": encoding.encode(self.plain, _no_tensor, "state"),
+                "objects": self.objects,
+                "frozen": matching.flags(state.models),
+                "declared": state.declared,
+                "data": state.data(),
+                "progress": state.progress.state(),
+                "sampler": state.sampler,
+                "settings": encoding.encode(state.settings, _no_tensor, "settings"),
+                "environment": environment(state.world),
+                "rng": random,
+            }
+        except (encoding.CannotStore, ValueError) as error:
+            raise UsageError(f"this state cannot be stored safely: {error}") from error
+
+
+def take(state: RunState) -> Taken:
+    """Take the state apart as it is now; tensors are referred to, not copied. Collective.
+
+    Raises:
+        UsageError: It holds something that cannot be stored.
+    """
+    _reshard(state)
+    with state.held_settings():
+        tensors, plain = collect(state.models, owners(state))
+    for name, buffer in _own_buffers(state, tensors).items():
+        tensors[f"rank{state.rank}/{name}"] = buffer
+
+    def put(path: str, tensor: torch.Tensor) -> str:
+        tensors[OBJECTS + path] = tensor
+        return path
+
+    try:
+        others = {name: other for name, other in state.others.items() if name not in state.optimizers}
+        objects = {name: encoding.encode(state.state_of(name), put, name) for name in others}
+    except (encoding.CannotStore, ValueError) as error:
+        raise UsageError(f"this state cannot be stored safely: {error}") from error
+    return Taken(tensors, plain, objects)
+
+
+def _reshard(state: RunState) -> None:
+    """Let every sharded module have its parts again: after a validation the outermost one still holds whole tensors.
+
+    Those are other parameters than the optimizer's.
+    """
+    for model in state.models.values():
+        for module in model.modules():
+            # An `FSDPModule`, by what it can do.
+            if hasattr(module, "set_requires_gradient_sync") and hasattr(module, "reshard"):
+                cast(Any, module).reshard()
+
+
+def owners(state: RunState) -> Dict[str, Tuple[str, torch.optim.Optimizer]]:
+    """Return by the name of each optimizer: the model whose parameters it changes, and it.
+
+    Raises:
+        UsageError: It is no `torch.optim.Optimizer`, or its parameters are of no model of the run.
+    """
+    found: Dict[str, Tuple[str, torch.optim.Optimizer]] = {}
+    for name in sorted(state.optimizers):
+        optimizer: Any = state.others[name]
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UsageError(
+                f"{name} is a {type(optimizer).__name__}: a sharded model needs an optimizer of torch.optim"
+            )
+        mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for model, module in state.models.items():
+            if mine <= {id(p) for p in module.parameters()}:
+                found[name] = model, optimizer
+                break
+        else:
+            raise UsageError(
+                f"{name} has parameters that are of no model of this run: create it after fully_shard"
+            )
+    return found
+
+
+class Stage:
+    """A copy of the tensors in main memory, in buffers that are made once and used for every save."""
+
+    def __init__(self) -> None:
+        self._held: Dict[str, torch.Tensor] = {}
+
+    def copy(self, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+        """Return the tensors as they are now, independent of what happens to them later."""
+        for name in [name for name in self._held if name not in tensors]:
+            del self._held[name]
+        with torch.no_grad():
+            for name, tensor in tensors.items():
+                held = self._held.get(name)
+                if held is None or _kind(held) != _kind(tensor):
+                    self._held[name] = tensor.detach().to("cpu", copy=True)
+                else:
+                    _local(held).copy_(_local(tensor))
+        return dict(self._held)
+
+
+def put_back_all(
+    state: RunState, taken: Taken, document: Mapping[str, Any], loaded: Mapping[str, torch.Tensor], where: str
+) -> Restored:
+    """Put a loaded state into the objects of the run, all but the random state. Collective.
+
+    Args:
+        state: The run's.
+        taken: Its state before, whose tensors are the loaded ones by now.
+        document: What was beside the tensors.
+        loaded: Tensors of schedulers and the like, by name.
+        where: The checkpoint, for messages.
+
+    Raises:
+        UsageError: It does not fit.
+    """
+    done = [*state.models, *sorted(state.optimizers)]
+    names = {name for name in taken.tensors if _common(name)}
+    plain = encoding.decode(document["plain"], _no_tensor_back)
+    put_into(state.models, owners(state), {name: taken.tensors[name] for name in names}, plain)
+    for name, buffer in _own_buffers(state, taken.tensors).items():
+        saved = taken.tensors.get(f"rank{state.rank}/{name}")
+        if saved is not None and document["environment"].get("ranks") == state.world:
+            buffer.copy_(saved)
+    for name, encoded in document["objects"].items():
+        value = encoding.decode(encoded, lambda key: loaded[OBJECTS + key])
+        load_into(name, state.others[name].load_state_dict, value, where)
+        done.append(name)
+    p = state.progress
+    p.load(document["progress"])
+    done.append(f"data position (epoch {p.epoch + 1}, step {p.done_steps} of it)")
+    if p.best is not None:
+        done.append(f"best {p.best:.4f} of step {p.best_step}")
+    told, doubts = state.settle(document)
+    here = environment(state.world)
+    return Restored(done, document, here, state.settings, {}, state.rank, told=told, doubts=doubts)
+
+
+def trained(names: Iterable[str]) -> Set[str]:
+    """Return the parameters that the optimizers have state of, in a checkpoint with tensors of these `names`."""
+    behind = (
+        name.split("/state.", 1)[1] for name in names if name.startswith("optimizer") and "/state." in name
+    )
+    return {name.rsplit(".", 1)[0] for name in behind}
+
+
+def check_data(state: RunState, document: Mapping[str, Any], where: str) -> None:
+    """See that a checkpoint was made with the data order and the parts of this run.
+
+    Raises:
+        UsageError: It was not.
+    """
+    if document["sampler"] != state.sampler:
+        raise UsageError(
+            f"{where} was made with other data settings: {changes(document['sampler'], state.sampler)}; "
+            "its position would mean nothing here"
+        )
+    here = {name for name in state.others if name not in state.optimizers}
+    if set(document["objects"]) != here:
+        raise UsageError(f"{where} has the parts {sorted(document['objects'])}, this run has {sorted(here)}")
+    state.refuse(document, where)
+
+
+def check_names(saved: Mapping[str, Tuple[int, ...]], here: Mapping[str, torch.Tensor], where: str) -> None:
+    """See that names and shapes of a checkpoint are those of this run.
+
+    Raises:
+        UsageError: They are not; the text lists them.
+    """
+    shared = {name for name in saved if _common(name)}
+    mine = {name for name in here if _common(name)}
+    problems = []
+    if mine - shared:
+        problems.append(f"missing {listed(sorted(mine - shared))}")
+    if shared - mine:
+        problems.append(f"unexpected {listed(sorted(shared - mine))}")
+    other = [
+        f"{name} {tuple(saved[name])} → {tuple(here[name].shape)}"
+        for name in sorted(shared & mine)
+        if tuple(saved[name]) != tuple(here[name].shape)
+    ]
+    if other:
+        problems.append(f"of another shape: {listed(other)}")
+    if problems:
+        raise UsageError(f"{where} does not fit this model and optimizer: {'; '.join(problems)}")
+
+
+def check_part_names(state: RunState) -> None:
+    """See that the names of models and optimizers keep their tensors apart from each other's and from all else.
+
+    Raises:
+        UsageError: One of them does not.
+    """
+    for name in sorted({*state.models, *state.optimizers}):
+        if "/" in name or name + "/" == OBJECTS or _EACH.fullmatch(name + "/"):
+            raise UsageError(
+                f"a sharded run cannot have a part called {name!r}: give it a name without / that is neither objects "
+                "nor rank with a number"
+            )
+    both = sorted(set(state.models) & set(state.optimizers))
+    if both:
+        raise UsageError(f"a sharded run cannot call both a model and an optimizer {both[0]!r}")
+
+
+def room_for(
+    saved: Mapping[str, Tuple[Tuple[int, ...], torch.dtype]], here: Mapping[str, torch.Tensor]
+) -> Dict[str, torch.Tensor]:
+    """Return the tensors that a checkpoint is to be read into: models' and optimizers' own, new ones for all else.
+
+    What an object holds in parts (averaged weights of a sharded model) comes back in the same parts: its own
+    `load_state_dict` copies a `DTensor` into a `DTensor`. A buffer that each rank has for itself must not be read into
+    its own memory: the model's common value goes there before it does.
+
+    Args:
+        saved: Shape and dtype of each tensor of the checkpoint.
+        here: The tensors of this run.
+    """
+    wanted: Dict[str, torch.Tensor] = {}
+    for name, (shape, dtype) in saved.items():
+        own = here.get(name)
+        if _common(name):
+            if own is not None:
+                wanted[name] = own
+        elif own is not None and type(own).__name__ == "DTensor" and tuple(own.shape) == shape:
+            wanted[name] = torch.empty_like(own, dtype=dtype)
+        elif own is not None or name.startswith(OBJECTS):
+            wanted[name] = torch.empty(shape, dtype=dtype)
+    return wanted
+
+
+def _common(name: str) -> bool:
+    """Say whether a tensor is of a model or an optimizer, and the same for all ranks."""
+    return not (name.startswith(OBJECTS) or _EACH.match(name))
+
+
+def _own_buffers(state: RunState, tensors: Mapping[str, torch.Tensor]) -> Dict[str, torch.Tensor]:
+    """Return the buffers that every rank has for itself."""
+    if state.world == 1:
+        return {}
+    found: Dict[str, torch.Tensor] = {}
+    for name, model in state.models.items():
+        buffers = dict(model.named_buffers())
+        for key, bare in matching.stripped(model, buffers).items():
+            full, buffer = f"{name}/{bare}", buffers[key]
+            if full in tensors and type(buffer).__name__ != "DTensor":
+                found[full] = buffer
+    return found
+
+
+def _kind(tensor: Any) -> "tuple[Any, ...]":
+    return tuple(tensor.shape), tensor.dtype, tuple(_local(tensor).shape), getattr(tensor, "placements", None)
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    found: torch.Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return found.detach()
+
+
+def _no_tensor(path: str, tensor: torch.Tensor) -> str:
+    raise encoding.CannotStore(f"{path} is a tensor; only plain values are expected there")
+
+
+def _no_tensor_back(name: str) -> torch.Tensor:
+    raise UsageError(f"the checkpoint has a tensor where only plain values belong: {name}")

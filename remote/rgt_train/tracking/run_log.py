@@ -1,0 +1,288 @@
+"""The run's own records: the run log, when each attempt began and how it ended, and what was launched.
+
+A start without an end was killed. Resuming needs none of this; it serves the receipt ("killed" or "SIGTERM") and
+the estimate of the mean time between failures that the checkpoint interval is computed from.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from rgt_train.cadence import Failures, Prior
+from rgt_train.checkpoint.diskio import Appender, StrPath, replace_file
+
+RUN_LOG = "ledger.jsonl"
+WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
+"""Ends that say nothing about the machine; any other is a failure."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What the former incarnations of a run left.
+
+    Attributes:
+        attempts: How many there were.
+        cause: How the last one ended; None where there was none.
+        up_s: Node seconds all of them ran, as far as known.
+        failures: How many of them ended against their will.
+        step: The last step that the last one is known to have come to, as far as it was noted here.
+        log_every: Steps between those that the last one logged; 0 where it logged none, None where that is not known.
+        told: Whether the last one noted its end itself; else it may have come further than is known.
+    """
+
+    attempts: int = 0
+    cause: Optional[str] = None
+    up_s: float = 0.0
+    failures: int = 0
+    step: int = 0
+    log_every: Optional[int] = None
+    told: bool = False
+
+    def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
+        """Return the steps of the last incarnation that are to be done again, at least, and how many in words.
+
+        Args:
+            logged: The last step in the metrics, as far as known.
+            now: The step that is gone on from.
+        """
+        known = max(logged or 0, self.step)
+        lost = max(0, known - now)
+        if self.told or self.log_every == 1 or not self.attempts:
+            return lost, f"{lost} steps"
+        if not self.log_every:
+            return lost, f"at least {lost} steps (what came after step {known} was not noted)"
+        most = max(0, (known // self.log_every + 1) * self.log_every - 1 - now)
+        range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
+        return lost, range_ if most > lost else f"{lost} steps"
+
+    def expect(self, prior: Prior, nodes: int = 1) -> Failures:
+        """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
+        node_s = (3600 * prior.hours * prior.failures + self.up_s) / (prior.failures + self.failures)
+        seen = f"{self.failures} seen in {self.up_s / 3600:.1f} h here, {prior.why} assumed before"
+        return Failures(node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}")
+
+
+class Ledger:
+    """Reads the past once, then appends the present.
+
+    Args:
+        out: The run directory.
+        last_seen: Time of the last sign of life in the metrics, seconds since the epoch: when a killed incarnation
+            was still alive.
+    """
+
+    def __init__(self, out: StrPath, last_seen: Optional[float] = None) -> None:
+        self.path = os.path.join(out, RUN_LOG)
+        self.past = _read(self.path, last_seen)
+        self.attempt = self.past.attempts + 1
+        self._file = Appender(self.path)
+
+    def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
+        """Note that this incarnation begins at `step`, on `nodes` machines, and logs one step in `log_every`."""
+        self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
+                   "log_every": log_every, "time": time.time()})  # fmt: skip
+
+    def alive(self, step: int) -> None:
+        """Note a sign of life (after each checkpoint: often enough, and bounded)."""
+        self._add({"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()})
+
+    def end(self, step: int, cause: str) -> None:
+        """Note how this incarnation ends."""
+        self._add(
+            {"event": "end", "attempt": self.attempt, "step": step, "cause": cause, "time": time.time()}
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, entry: Dict[str, Any]) -> None:
+        self._file.append(json.dumps(entry))
+
+
+def _read(path: str, last_seen: Optional[float]) -> Past:
+    """Fold the lines; a torn or foreign line is skipped, it only makes the estimate poorer."""
+    spans: List[_Span] = []
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+    except OSError:
+        return Past()
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            event, at, nodes = entry["event"], float(entry["time"]), int(entry.get("nodes", 1))
+            step, log_every = int(entry.get("step", 0)), entry.get("log_every")
+        except (ValueError, KeyError, TypeError):
+            continue
+        if event == "start":
+            spans.append(_Span(at, at, nodes, step, log_every if isinstance(log_every, int) else None))
+        elif spans and event in ("alive", "end"):
+            spans[-1].end, spans[-1].step = at, max(step, spans[-1].step)
+            if event == "end":
+                spans[-1].cause = str(entry.get("cause", ""))
+    if not spans:
+        return Past()
+    if spans[-1].cause is None and last_seen is not None:
+        spans[-1].end = max(spans[-1].end, last_seen)
+    return Past(
+        attempts=len(spans),
+        cause=spans[-1].cause or "killed",
+        up_s=sum(max(0.0, span.end - span.begin) * span.nodes for span in spans),  # a clock may step back
+        failures=sum(span.cause not in WANTED for span in spans),
+        step=spans[-1].step,
+        log_every=spans[-1].log_every,
+        told=spans[-1].cause is not None,
+    )
+
+
+@dataclass
+class _Span:
+    begin: float
+    end: float
+    nodes: int
+    step: int
+    log_every: Optional[int]
+    cause: Optional[str] = None
+
+
+RUN_JSON = "run.json"
+_GIT_SECONDS = 10.0
+_LIBRARIES = (
+    "torch",
+    "numpy",
+    "transformers",
+    "lightning",
+    "accelerate",
+    "datasets",
+    "torchvision",
+    "torchdata",
+)
+
+
+def facts(
+    *,
+    seed: Optional[int],
+    batch: Optional[int],
+    accumulate: int,
+    world: int,
+    attempt: int,
+    step: int,
+    settings: Mapping[str, Any],
+    overrides: Optional[Mapping[str, Any]] = None,
+) -> Dict[str, Any]:
+    """Return the record of one launch.
+
+    Args:
+        seed: Seed of the data order; None where it is not known.
+        batch: Samples of a batch over all ranks; None where it is not known.
+        accumulate: Batches of an optimizer step.
+        world: Number of ranks.
+        attempt: Number of this launch.
+        step: The step it goes on from.
+        settings: The run's settings.
+        overrides: Those that the person gave, as far as known.
+    """
+    return {
+        "time": time.time(),
+        "attempt": attempt,
+        "step": step,
+        "argv": sys.argv,
+        "host": platform.node(),
+        "seed": seed,
+        "world_size": world,
+        "batch": batch,
+        "accumulate": accumulate,
+        "effective_batch": None if batch is None else batch * accumulate,
+        "settings": dict(settings),
+        "overrides": dict(overrides or {}),
+        "versions": versions(),
+        "git": git_state(os.getcwd()),
+    }
+
+
+def write(out: StrPath, record: Mapping[str, Any]) -> Optional[str]:
+    """Replace ``run.json``, keeping the first launch's record; return why it could not be written, or None."""
+    path = os.path.join(out, RUN_JSON)
+    body: Dict[str, Any] = {"first": record, "last": record}
+    try:
+        with open(path, encoding="utf-8") as file:
+            body["first"] = json.load(file)["first"]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    try:
+        replace_file(path, (json.dumps(body, indent=1, default=str) + "\n").encode())
+    except OSError as error:
+        return f"{path} could not be written: {error}"
+    return None
+
+
+def attempts(out: StrPath) -> int:
+    """Return the number of the last launch that is recorded in `out`; 0 where there is none."""
+    try:
+        with open(os.path.join(out, RUN_JSON), encoding="utf-8") as file:
+            return int(json.load(file)["last"]["attempt"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def versions() -> Dict[str, str]:
+    """Return the versions of Python and of the libraries that are loaded or stand beside torch."""
+    found = {"python": platform.python_version(), "platform": platform.platform()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = str(torch.__version__)
+        if torch.cuda.is_available():
+            found["cuda"], found["device"] = str(torch.version.cuda), torch.cuda.get_device_name()
+    return found
+
+
+def git_state(folder: str) -> Optional[Dict[str, Any]]:
+    """Return commit, branch and changes of the work tree at `folder`; None where there is none, or no git.
+
+    The remote's address is left out: it may hold a token.
+    """
+    commit = _git(folder, ["rev-parse", "HEAD"])
+    if commit is None:
+        return None
+    diff = _git(folder, ["diff", "HEAD", "--no-ext-diff", "--binary"])
+    untracked = _git(folder, ["ls-files", "--others", "--exclude-standard", "-z"])
+    if diff is None or untracked is None:  # too slow, or a damaged index: unknown is not clean
+        return {"commit": commit.decode().strip(), "dirty": None}
+    names = [name for name in untracked.decode(errors="replace").split("\0") if name]
+    return {
+        "commit": commit.decode().strip(),
+        "branch": (_git(folder, ["rev-parse", "--abbrev-ref", "HEAD"]) or b"").decode().strip(),
+        "dirty": bool(diff or names),
+        "diff_sha256": hashlib.sha256(diff).hexdigest() if diff else None,
+        "untracked": len(names),
+    }
+
+
+def _git(folder: str, words: Sequence[str]) -> Optional[bytes]:
+    command: List[str] = ["git", "-C", folder, "--no-optional-locks", *words]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout if done.returncode == 0 else None
