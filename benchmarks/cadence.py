@@ -18,7 +18,7 @@ from benchmarks.report import Row, main
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
 
-from rgt_train.cadence import CEILING_S, FLOOR_S, PRIORS, Cadence, Failures, daly
+from rgt_train.cadence import ASSUMED, CEILING_S, FLOOR_S, Cadence, Failures, daly
 from rgt_train.tracking.run_log import Past
 
 NAME = "cadence"
@@ -75,7 +75,7 @@ def ours(cost: Cost, platform: str) -> Interval:
     """What the trainer does."""
 
     def choose(past: Past) -> float:
-        cadence = Cadence(0, past.expect(PRIORS[platform]))
+        cadence = Cadence(0, past.expect(ASSUMED[platform]))
         for _ in range(5):
             cadence.measured_step(STEP)
         cadence.measured_save(cost.felt, cost.write)

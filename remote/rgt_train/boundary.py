@@ -74,7 +74,7 @@ def _capturing() -> bool:
     )
 
 
-class Standing:
+class StepBoundary:
     """Knows whether anything has changed since the last step boundary.
 
     Args:
@@ -124,17 +124,17 @@ class Standing:
             random: Random state that is still to be put back, if there is any.
         """
         if self._epoch_over():
-            self._state.hold(random)
+            self._state.keep_epoch_end(random)
 
     def next_epoch(self) -> None:
         """Take in that what comes after the last step of the epoch is over, too."""
-        self._state.held = None
+        self._state.epoch_end = None
 
     def spoilt(self) -> str:
         """Return why the state is no longer that of the last step, in words; empty if it is."""
         if self.touched:
             return "an optimizer has changed weights without a run.step"
-        changed = self._state.held.changed() if self._state.held else ""
+        changed = self._state.epoch_end.changed() if self._state.epoch_end else ""
         return changed and f"{changed} changed after the last step of the epoch; a relaunch does that again"
 
     def close(self) -> None:

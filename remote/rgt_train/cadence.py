@@ -229,7 +229,7 @@ def number(name: str, value: Number) -> float:
 
 
 @dataclass(frozen=True)
-class Prior:
+class AssumedMtbf:
     """What is assumed of one kind of machine.
 
     Attributes:
@@ -243,13 +243,13 @@ class Prior:
     why: str
 
 
-PRIORS: Mapping[str, Prior] = {
-    "spot": Prior(2.2, 1.0, "spot machines"),
-    "session": Prior(8.0, 1.0, "a notebook session"),
-    "batch": Prior(24.0, 1.0, "a batch system"),
-    "rented": Prior(72.0, 1.0, "a rented machine"),
-    "owned": Prior(1000.0, 1.0, "a machine of one's own"),
-    "unknown": Prior(4.0, 1.0, "an unknown machine"),
+ASSUMED: Mapping[str, AssumedMtbf] = {
+    "spot": AssumedMtbf(2.2, 1.0, "spot machines"),
+    "session": AssumedMtbf(8.0, 1.0, "a notebook session"),
+    "batch": AssumedMtbf(24.0, 1.0, "a batch system"),
+    "rented": AssumedMtbf(72.0, 1.0, "a rented machine"),
+    "owned": AssumedMtbf(1000.0, 1.0, "a machine of one's own"),
+    "unknown": AssumedMtbf(4.0, 1.0, "an unknown machine"),
 }
 """``spot``: mean up-time of one-GPU machines in four zones of one cloud, 1.4 to 3.2 h (public spot traces). ``owned``:
 one unexpected end per 6,300 node hours was told of a large training (419 in 54 days on 2,048 nodes), and one's own is
@@ -267,7 +267,7 @@ _SIGNS: Tuple[Tuple[str, str], ...] = (
 """Variable that a platform sets → kind. Whether a rented machine is interruptible cannot be seen from inside."""
 
 
-def prior_of(platform: str = "", environment: Optional[Mapping[str, str]] = None) -> Prior:
+def assumed_mtbf(platform: str = "", environment: Optional[Mapping[str, str]] = None) -> AssumedMtbf:
     """Return the prior of a platform.
 
     Args:
@@ -278,9 +278,9 @@ def prior_of(platform: str = "", environment: Optional[Mapping[str, str]] = None
         ValueError: No such platform.
     """
     if platform:
-        if platform not in PRIORS:
-            raise ValueError(f"platform is {platform!r}; known are {', '.join(PRIORS)}")
-        return PRIORS[platform]
+        if platform not in ASSUMED:
+            raise ValueError(f"platform is {platform!r}; known are {', '.join(ASSUMED)}")
+        return ASSUMED[platform]
     variables = os.environ if environment is None else environment
     kind = next((kind for name, kind in _SIGNS if variables.get(name)), "unknown")
-    return PRIORS[kind]
+    return ASSUMED[kind]

@@ -11,11 +11,10 @@ from typing import Any, Callable, Dict, Optional
 
 from rgt_train import exits
 from rgt_train.checkpoint import resume
-from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.exits import StopRequest
 from rgt_train.progress import Progress
-from rgt_train.ranks.coordinator import Crew
-from rgt_train.tracking.report import Report
+from rgt_train.ranks.coordinator import Coordinator
+from rgt_train.run_files import RunFiles
 
 MIRROR_GRACE_S = 20.0
 """Seconds for which a run that was asked to stop waits for its mirror; most platforms give 30."""
@@ -31,32 +30,24 @@ class Ending:
     """What the end of a run needs of it.
 
     Attributes:
-        out: The run directory.
+        files: What it keeps in its directory.
         progress: Where it stands.
         planned: Steps in all.
         over: Whether the training has ended: all of them are done, or the person has said so.
         hold_limit_s: Seconds it waits for the disk or the mirror.
-        saver: Its `Saver`; on a rank that is led, what stands in for it.
-        mirror: The second copy, if there is one.
-        report: Lines and events.
-        ledger: The diary.
         stop: Whether a signal asks for the end.
-        crew: The ranks.
+        coordinator: The ranks.
         restore_rng: Puts the random state back, where no batch was asked for yet.
         spoilt: Says why the state is no longer that of the last step, in words.
     """
 
-    out: str
+    files: RunFiles
     progress: Progress
     planned: int
     over: bool
     hold_limit_s: float
-    saver: Any
-    mirror: Optional[Mirror]
-    report: Report
-    ledger: Any
     stop: StopRequest
-    crew: Crew
+    coordinator: Coordinator
     restore_rng: Callable[[], None]
     spoilt: Callable[[], str]
 
@@ -69,9 +60,9 @@ class Ending:
         p = self.progress
         if not self.over:
             if not self._is_spoilt():
-                self.saver.save(p.step)
+                self.files.saver.save(p.step)
             self._note_end("left early")
-            self.report.say(
+            self.files.report.say(
                 f"left early at step {p.step} of {self.planned}: the same command trains on. Where this is meant as "
                 "the end, call run.finish() before leaving the loop"
             )
@@ -79,26 +70,28 @@ class Ending:
         result: Dict[str, Any] = {"step": p.step, "loss": p.loss, "best": p.best}
         if p.step < self.planned:
             result["planned"] = self.planned
-        path = resume.result_path(self.out)
+        path = resume.result_path(self.files.out)
 
         def kept() -> bool:
-            return bool(self.saver.save(p.step, loud=False) and self.saver.write(p.step, path, result))
+            return bool(
+                self.files.saver.save(p.step, loud=False) and self.files.saver.write(p.step, path, result)
+            )
 
-        if self.saver.save(p.step) and not self._mirrored(self.hold_limit_s, self._asked_within):
+        if self.files.saver.save(p.step) and not self._mirrored(self.hold_limit_s, self._asked_within):
             self._give_up(p.step)
-        if not kept() and not self.saver.hold(p.step, kept):
+        if not kept() and not self.files.saver.hold(p.step, kept):
             self._give_way()
-        self.report.event("done", p.step)
+        self.files.report.event("done", p.step)
         self._note_end("done")
-        self.report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
+        self.files.report.say(f"done: step {p.step}  loss {p.loss}  best {p.best}")
 
     def leave(self, stop: exits.Stop) -> None:
         """Save where that makes sense, and tell why the run ends. On every rank."""
         p = self.progress
         if stop.code == exits.PREEMPTED and stop.saves:
             self.restore_rng()
-            self.crew.do(lambda: self._save(stop))
-        self.report.event("stop", p.step, reason=stop.cause)
+            self.coordinator.do(lambda: self._save(stop))
+        self.files.report.event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
 
     def fail(
@@ -115,7 +108,7 @@ class Ending:
             whole: Whether nothing was done since the last step but to wait for a batch: then it can be saved.
         """
         p = self.progress
-        blamed = self.crew.blame(error)
+        blamed = self.coordinator.blame(error)
         if blamed:
             print(f"rgt_train: {blamed}", file=sys.stderr, flush=True)
         if not isinstance(error, Exception) or not self._asked(error):
@@ -126,22 +119,22 @@ class Ending:
         if "DataLoader worker" not in str(error):
             traceback.print_exception(type(error), error, trace, file=sys.stderr)
         if whole and _fetching(trace):
-            self.report.say(told)
+            self.files.report.say(told)
             self.leave(stop)
             return stop
-        self.report.say(
+        self.files.report.say(
             f"{told}; step {p.step + 1} was not over: a relaunch goes on from the last good checkpoint"
         )
-        self.report.event("stop", p.step, reason=stop.cause)
+        self.files.report.event("stop", p.step, reason=stop.cause)
         self._note_end(stop.cause)
         return stop
 
     def _note_end(self, cause: str) -> None:
         """Note in the diary how this incarnation ends, and let the mirror have the last lines of the logs."""
-        self.ledger.end(self.progress.step, cause)
-        if self.mirror is not None:
-            self.mirror.offer_logs(self.progress.step)
-            self.mirror.finish(LOGS_GRACE_S, _pause)
+        self.files.run_log.end(self.progress.step, cause)
+        if self.files.mirror is not None:
+            self.files.mirror.offer_logs(self.progress.step)
+            self.files.mirror.finish(LOGS_GRACE_S, _pause)
 
     def _asked(self, error: Exception) -> bool:
         if "DataLoader worker" in str(error):
@@ -150,23 +143,23 @@ class Ending:
 
     def _save(self, stop: exits.Stop) -> None:
         p = self.progress
-        self.report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
+        self.files.report.say(f"{stop.cause} at step {p.step}: saving, then exit {exits.PREEMPTED}")
         if p.step == 0 and not p.micro:
-            self.report.say("nothing to save yet")
+            self.files.report.say("nothing to save yet")
         elif self._is_spoilt():
             pass  # told
-        elif not self.saver.save(p.step, force=p.micro > 0):
-            self.report.say(
+        elif not self.files.saver.save(p.step, force=p.micro > 0):
+            self.files.report.say(
                 f"step {p.step} could not be saved; a relaunch goes on from the last good checkpoint"
             )
         self._mirrored(MIRROR_GRACE_S, self._sleep)
 
     def _is_spoilt(self) -> bool:
         """Say whether there is something to save that is the state of no step, and tell it."""
-        self.saver.finish()
-        spoilt = self.spoilt() if self.saver.last_good != self.progress.step else ""
+        self.files.saver.finish()
+        spoilt = self.spoilt() if self.files.saver.last_good != self.progress.step else ""
         if spoilt:
-            self.report.say(
+            self.files.report.say(
                 f"step {self.progress.step} is not saved: {spoilt}, from the last good checkpoint on"
             )
         return bool(spoilt)
@@ -179,23 +172,23 @@ class Ending:
 
     def _give_up(self, step: int) -> None:
         """End without a result: the mirror has not taken the last checkpoint, and a relaunch must try again."""
-        if self.crew.alive():
+        if self.coordinator.alive():
             self._give_way()
-        self.ledger.end(step, "mirror")
-        self.report.event("stop", step, reason="mirror")
+        self.files.run_log.end(step, "mirror")
+        self.files.report.event("stop", step, reason="mirror")
         raise exits.Stop(exits.NO_SPACE, "mirror")
 
     def _mirrored(self, seconds: float, wait: Callable[[float], bool]) -> bool:
-        return self.mirror is None or self.mirror.finish(seconds, wait)
+        return self.files.mirror is None or self.files.mirror.finish(seconds, wait)
 
     def _asked_within(self, seconds: float) -> bool:
         """Wait; say whether any rank was asked to stop."""
-        return self.stop.wait(seconds) or self.crew.alive()
+        return self.stop.wait(seconds) or self.coordinator.alive()
 
     def _sleep(self, seconds: float) -> bool:
         """Wait whatever comes: a signal has asked for the end already."""
         time.sleep(seconds)
-        self.crew.alive()
+        self.coordinator.alive()
         return False
 
 

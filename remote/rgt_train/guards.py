@@ -115,7 +115,8 @@ class Guard:
         report: Where a bad step is told.
         progress: The counters that are saved.
         rules: What to let pass.
-        culprit: Says which gradient or weight is not finite, in words.
+        named: Says which gradient or weight is not finite, in words.
+        go_back: Notes that the steps from the first to the last are left out; False where there is no way back.
     """
 
     def __init__(
@@ -123,12 +124,12 @@ class Guard:
         report: Report,
         progress: Progress,
         rules: Rules,
-        culprit: Callable[[], str] = lambda: "",
+        named: Callable[[], str] = lambda: "",
+        go_back: Callable[[int, int], bool] = lambda first, last: False,
     ) -> None:
         rules.check()
-        self._report, self._progress, self._rules, self._culprit = report, progress, rules, culprit
-        self.go_back: Callable[[int, int], bool] = lambda first, last: False
-        """Notes that the steps from `first` to `last` are left out; False where there is no way back."""
+        self._report, self._progress, self._rules, self._named = report, progress, rules, named
+        self.go_back = go_back
 
     def healthy(self, loss: float, grad_norm: float) -> bool:
         """Say whether the step may be applied; count it as skipped where it may not.
@@ -147,18 +148,24 @@ class Guard:
         p = self._progress
         p.bad_row += 1
         p.bad_total += 1
-        step, where, culprit = p.step + 1, self._where(), self._culprit()
+        step, where, found = p.step + 1, self._where(), self._named()
         self._report.say(
             f"step {step} skipped: loss {loss}, gradient norm {grad_norm} "
-            f"({where}; {p.bad_row} in a row, {p.bad_total} in all)" + (f"; {culprit}" if culprit else "")
+            f"({where}; {p.bad_row} in a row, {p.bad_total} in all)" + (f"; {found}" if found else "")
         )
         self._report.event(
-            "nonfinite", step, loss=loss, grad_norm=grad_norm, row=p.bad_row, total=p.bad_total, where=culprit
+            "nonfinite",
+            step,
+            loss=loss,
+            grad_norm=grad_norm,
+            row=p.bad_row,
+            total=p.bad_total,
+            where=found,
         )
         if p.bad_row >= self._rules.max_bad_steps:
             self._report.say(
                 f"stopping: {p.bad_row} steps in a row were not finite, the last is step {step} ({where})"
-                + (f"; {culprit}" if culprit else "")
+                + (f"; {found}" if found else "")
             )
             raise exits.Stop(exits.FAILED, "nonfinite")
 
@@ -217,7 +224,7 @@ class Guard:
 _DONE = {"warn": "applied all the same", "skip": "skipped"}
 
 
-def culprit(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> str:
+def nonfinite(models: Mapping[str, torch.nn.Module], optimizer: Any = None) -> str:
     """Say in words which weights or gradients are not finite; empty where all are finite.
 
     A backward pass carries a NaN from the output towards the input, and clipping by a norm that is NaN spoils every

@@ -16,7 +16,7 @@ from rgt_train.checkpoint import manifest, mirror_worker
 from rgt_train.checkpoint.diskio import StrPath, Unreadable, fsync_dir, make_dirs, remove, replace_file
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import MANIFEST, Place, fetch, open_place, steps
-from rgt_train.checkpoint.mirror_worker import bring_logs, manifest_of
+from rgt_train.checkpoint.mirror_worker import download_logs, manifest_of
 from rgt_train.tracking.report import say
 
 FOLDER = mirror_worker.PROVEN
@@ -150,7 +150,7 @@ def _newer(
                 continue
             _fetch_best(place, item.name, out)
             break
-        logs = bring_logs(place, os.fspath(out))
+        logs = download_logs(place, os.fspath(out))
         if logs:
             say(f"rgt: fetched {' and '.join(logs)} from the mirror {mirror}")
         if holder is not None:

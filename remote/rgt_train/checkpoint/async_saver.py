@@ -30,7 +30,7 @@ from rgt_train.checkpoint.safetensors import (
     Loaded,
     Part,
 )
-from rgt_train.checkpoint.snapshot import Copy, Looks, Pair, Torn, Witness
+from rgt_train.checkpoint.snapshot import BackwardHooks, Copy, Pair, Torn, Witness
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Store
 from rgt_train.checkpoint.writer import WriterClient
@@ -145,7 +145,7 @@ class _Flight:
     """Filled in by this process where there is no writer."""
 
 
-class ArenaPersister:
+class AsyncSaver:
     """Copies the state into an arena and lets the writer process put it onto the disk.
 
     Args:
@@ -169,7 +169,7 @@ class ArenaPersister:
         self._arena: Optional[Arena] = None
         self._flight: Optional[_Flight] = None
         self._last: Optional[_Flight] = None
-        self._looks: Optional[Looks] = None
+        self._looks: Optional[BackwardHooks] = None
         self._at_once: Set[str] = set()
         self._notes: List[str] = []
         self._needs = (0, 0)
@@ -232,7 +232,7 @@ class ArenaPersister:
             flight.copy.wait()
             self._write_here(flight)
         elif flight.copy.overlaps_backward:
-            self._looks = Looks(state.models, flight.copy.glance)
+            self._looks = BackwardHooks(state.models, flight.copy.glance)
         flight.stall_s = time.monotonic() - begun
 
     def again(self, *, give_up: bool) -> None:

@@ -41,15 +41,22 @@ class Mirror:
         store: What is mirrored.
         report: Where it is told.
         started: Called with the process id of the helper.
+        on_wait: Called every few seconds of a long wait for the mirror.
 
     Attributes:
-        on_wait: Called every few seconds of a long wait for the mirror.
         logs: Names of the logs that `fetch_newer` has put into the run directory.
     """
 
-    def __init__(self, url: str, store: Store, report: Report, started: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        url: str,
+        store: Store,
+        report: Report,
+        started: Callable[[int], None],
+        on_wait: Callable[[], object] = lambda: None,
+    ) -> None:
         self._url, self._store, self._report, self._started = url, store, report, started
-        self.on_wait: Callable[[], object] = lambda: None
+        self.on_wait = on_wait
         self.logs: List[str] = []
         self._helper: Optional[Helper] = None
         self._waiting: Dict[str, _Errand] = {}

@@ -204,7 +204,7 @@ LOGS = (run_log.RUN_LOG, report.METRICS)
 """What is kept beside the checkpoints."""
 
 
-def bring(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
+def download(place: Place, store: Store, local: Optional[int]) -> Tuple[Optional[str], List[str]]:
     """Bring the newest good checkpoint of `place` here if it is newer than step `local`.
 
     ``best`` comes too where there is none here, or a damaged one, or one that is older than that checkpoint's.
@@ -259,7 +259,7 @@ def keep_logs(place: Place, out: str) -> None:
             place.mark(whole, name)
 
 
-def bring_logs(place: Place, out: str) -> List[str]:
+def download_logs(place: Place, out: str) -> List[str]:
     """Fetch the logs that `place` has, where `out` has none; return their names.
 
     Raises:
@@ -404,12 +404,12 @@ class Errands:
         return {"gone": True}
 
     def _bring(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
-        path, says = bring(self._place, Store(self._out, fields["attempt"]), fields["local"])
+        path, says = download(self._place, Store(self._out, fields["attempt"]), fields["local"])
         if owner is not None:
             with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
                 take(self._place, self._out, owner)
                 self.held = True
-        return {"path": path, "says": says, "logs": bring_logs(self._place, self._out)}
+        return {"path": path, "says": says, "logs": download_logs(self._place, self._out)}
 
     def _forget(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         if owner is not None:

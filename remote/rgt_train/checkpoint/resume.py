@@ -13,10 +13,11 @@ from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror import Mirror
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Checkpoint, Store, describe
+from rgt_train.data import rng
 from rgt_train.exits import UsageError
 from rgt_train.progress import Progress
 from rgt_train.tracking.report import Report
-from rgt_train.tracking.run_log import Ledger
+from rgt_train.tracking.run_log import RunLog
 
 
 def result_path(out: StrPath) -> str:
@@ -112,7 +113,7 @@ def load_latest(
 
 def announce(
     report: Report,
-    ledger: Ledger,
+    ledger: RunLog,
     progress: Progress,
     loaded: Optional[Checkpoint],
     restored: Optional[Restored],
@@ -185,3 +186,56 @@ def mend_best(store: Store, progress: Progress, report: Report) -> None:
         replace_file(path, (json.dumps(best) + "\n").encode())
     except OSError as error:
         report.say(f"best.json could not be mended: {error}")
+
+
+class Pending:
+    """Random state and gradients of a checkpoint, which are put back when the first batch is asked for.
+
+    Args:
+        state: Where the gradients go.
+        restored: What was put back so far; None for a fresh start.
+        seed: For the random state where the checkpoint has none for this rank; None leaves it as it is.
+
+    Attributes:
+        rng: The random state that is still to be put back.
+    """
+
+    def __init__(self, state: RunState, restored: Optional[Restored], seed: Optional[int] = None) -> None:
+        self._state = state
+        self.rng = restored.rng if restored is not None else None
+        self._grads = dict(restored.grads) if restored is not None else {}
+        self._seed = seed if self.rng is None else None
+        self._looked: Optional[Tuple[Any, ...]] = None
+
+    def put_back(self) -> None:
+        """Put both back, once."""
+        if self.rng is not None:
+            rng.restore(self.rng)
+        elif self._seed is not None:
+            rng.seed_all(self._seed)
+        if self._grads:
+            self._state.give_grads(self._grads)
+        self.rng, self._seed, self._grads = None, None, {}
+
+    def first_batch(self, *, over: bool) -> None:
+        """Put both back; again, where a batch was only looked at since and nothing made of it.
+
+        Args:
+            over: Whether all steps of the epoch are done.
+        """
+        p = self._state.progress
+        here = p.epoch, p.step, p.micro
+        if self.rng is not None or self._seed is not None:
+            self._looked = here, self.rng, self._seed, self._grads
+        elif self._looked and self._looked[0] == here and not over:
+            self.rewind()
+        self.put_back()
+
+    def rewind(self) -> None:
+        """Take back that a batch was looked at, if nothing was made of it."""
+        if self._looked is not None:
+            _, self.rng, self._seed, self._grads = self._looked
+
+    def stepped(self) -> None:
+        """Take in that a step was made."""
+        self._looked = None

@@ -126,13 +126,13 @@ class Saver:
         limits: What may be at stake.
         last_good: Step of the checkpoint this incarnation came from, or None.
         start: Step this incarnation began at.
+        only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
+        on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
+        on_wait: Called now and then while the training waits; says whether any rank was asked to stop.
 
     Attributes:
         last_good: Step of the newest checkpoint that is on the disk.
         failing: Whether the last save failed.
-        only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
-        on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
-        on_wait: Called now and then while the training waits; says whether any rank was asked to stop.
     """
 
     def __init__(
@@ -147,15 +147,17 @@ class Saver:
         limits: Limits,
         last_good: Optional[int],
         start: int,
+        *,
+        only_best: bool = False,
+        on_saved: Callable[[Checkpoint], None] = lambda saved: None,
+        on_wait: Callable[[], bool] = lambda: False,
     ) -> None:
         self._persister, self._state, self._store, self._about = persister, state, store, about
         self._report, self._cadence, self._stop, self._limits = report, cadence, stop, limits
         self._telling = Telling(report, store, persister.needs)
         self.last_good = last_good
         self.failing = False
-        self.only_best = False
-        self.on_saved: Callable[[Checkpoint], None] = lambda saved: None
-        self.on_wait: Callable[[], bool] = lambda: False
+        self.only_best, self.on_saved, self.on_wait = only_best, on_saved, on_wait
         self._last_due = start
         self._due = False
         self._loud = False

@@ -322,7 +322,7 @@ LOOKS = 16
 """How often in a backward pass, about: often enough for a small part of a step, seldom enough to cost nothing."""
 
 
-class Looks:
+class BackwardHooks:
     """Calls back some times during the next backward passes, where a gradient has just been accumulated.
 
     Args:

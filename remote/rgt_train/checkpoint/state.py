@@ -14,6 +14,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -50,7 +51,7 @@ __all__ = ["Restored", "RunState", "Stateful", "load_into"]
 _SHOWN = 3
 
 
-class Held:
+class EpochEnd:
     """The state right after the last step of an epoch.
 
     Args:
@@ -169,18 +170,18 @@ class RunState:
         settings: Plain values worth comparing at a resume (learning rate, sizes, …).
         world: Ranks of the run.
         rank: Number of this one.
-
-    Attributes:
         steady: Names of the `others` whose tensors change only inside ``optimizer.step()`` (the optimizers
             themselves) or just before the checkpoint of their step (an EMA).
-        hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
         optimizers: Names of the `others` that are optimizers; the weights that they step are steady, too.
-        random: The random states of all ranks where there are several; None takes this process's.
         small: Names of the `others` that what comes after an epoch may change, and that are small: schedulers, scalers.
         hyperparameters: What the code of this launch says of optimizers and schedules; None compares nothing.
         override: Names of those that a resume takes from the code and not from the checkpoint.
         data: Returns what is known of the loading of the data.
-        held: What they were right after the last step of an epoch, until the next one begins; else None.
+
+    Attributes:
+        hooked: Whether every optimizer tells before it changes anything; else nothing is steady.
+        random: The random states of all ranks where there are several; None takes this process's.
+        epoch_end: What was small right after the last step of an epoch, until the next one begins; else None.
     """
 
     def __init__(
@@ -193,29 +194,54 @@ class RunState:
         *,
         world: int = 1,
         rank: int = 0,
+        steady: Iterable[str] = (),
+        optimizers: Iterable[str] = (),
+        small: Iterable[str] = (),
+        hyperparameters: Optional[Hyperparameters] = None,
+        override: Sequence[str] = (),
+        data: Callable[[], Dict[str, Any]] = dict,
     ) -> None:
         self.models, self.others, self.progress = dict(models), dict(others), progress
-        self._sampler, self._settings = dict(sampler), dict(settings)
+        self.sampler, self.settings = dict(sampler), dict(settings)
         self.world, self.rank = world, rank
-        self.steady: Set[str] = set()
+        self.steady, self.optimizers, self.small = set(steady), set(optimizers), set(small)
+        self.hyperparameters, self.override, self.data = hyperparameters, override, data
         self.hooked = False
-        self.optimizers: Set[str] = set()
         self.random: Optional[List[Any]] = None
-        self.small: Set[str] = set()
-        self.hyperparameters: Optional[Hyperparameters] = None
-        self.override: Sequence[str] = ()
-        self.data: Callable[[], Dict[str, Any]] = dict
-        self.held: Optional[Held] = None
+        self.epoch_end: Optional[EpochEnd] = None
 
-    @property
-    def sampler(self) -> Dict[str, int]:
-        """What the data order of this launch is made of."""
-        return self._sampler
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        parts: Mapping[str, Optional[Parts]],
+        extra: Any,
+        stream: Optional[Stateful],
+        **more: Any,
+    ) -> "RunState":
+        """Take in what a person's loop is made of.
 
-    @property
-    def settings(self) -> Dict[str, Any]:
-        """The settings of this launch."""
-        return self._settings
+        Args:
+            model: The module, or several by name.
+            parts: ``optimizer``, ``scheduler``, ``scaler`` and ``ema``, each one object or several by name.
+            extra: A person's own state.
+            stream: What reads the data, where that has a state.
+            **more: Further arguments of `RunState`.
+
+        Raises:
+            UsageError: Something is of a kind that cannot be saved, or a name that is to be overridden is unknown.
+        """
+        check(model, parts)
+        models = {"model": model} if isinstance(model, torch.nn.Module) else dict(model)
+        others = named({**parts, "extra": own_state(extra), "stream": stream})
+        optimizers = set(named({"optimizer": parts["optimizer"]}))
+        schedules = set(named({"scheduler": parts["scheduler"], "scaler": parts["scaler"]}))
+        said = Hyperparameters(others, optimizers, schedules)
+        said.check(more.get("override", ()))
+        return cls(
+            models, others, steady={*optimizers, *counted(named({"ema": parts["ema"]}))}, optimizers=optimizers,
+            small={*schedules, *({"extra"} & set(others))}, hyperparameters=said, **more,
+        )  # fmt: skip
 
     @property
     def declared(self) -> Declared:
@@ -250,7 +276,7 @@ class RunState:
         random = self.random if random is None else random
         try:
             models = {name: self._collect_model(found, name) for name in self.models}
-            with self.held_settings():
+            with self.epoch_end_settings():
                 objects = {name: self._collect_other(found, name) for name in self.others}
             found.document = {
                 "models": models,
@@ -260,8 +286,8 @@ class RunState:
                 "declared": self.declared,
                 "data": self.data(),
                 "progress": self.progress.state(),
-                "sampler": self._sampler,
-                "settings": encoding.encode(self._settings, no_tensor, "settings"),
+                "sampler": self.sampler,
+                "settings": encoding.encode(self.settings, no_tensor, "settings"),
                 "environment": environment(self.world),
                 "rng": list(random) if random is not None else [self.random_here()],
             }
@@ -269,27 +295,29 @@ class RunState:
             raise UsageError(f"this state cannot be stored safely: {error}") from error
         return found
 
-    def hold(self, random: Optional[Dict[str, Any]] = None) -> None:
-        """Keep what is small as it is now, right after the last step of an epoch, for the saves until `held` is None.
+    def keep_epoch_end(self, random: Optional[Dict[str, Any]] = None) -> None:
+        """Keep what is small as it is now, right after the last step of an epoch, for saves before the next one.
 
         Args:
             random: The random state of this process; None takes it as it is.
         """
         live = {name for name, other in self.others.items() if isinstance(other, torch.nn.Module)}
         watched = {name: self.others[name] for name in live | self.small | self.optimizers | self.steady}
-        self.held = Held(self.models, watched, self.small, self.optimizers, random or rng.capture())
+        self.epoch_end = EpochEnd(self.models, watched, self.small, self.optimizers, random or rng.capture())
 
     def state_of(self, name: str) -> Dict[str, Any]:
         """Return the state of one of the `others`."""
-        return self.held.of(name, self.others[name]) if self.held else self.others[name].state_dict()
+        return (
+            self.epoch_end.of(name, self.others[name]) if self.epoch_end else self.others[name].state_dict()
+        )
 
-    def held_settings(self) -> "AbstractContextManager[None]":
-        """Give the optimizers the hyperparameters of the end of the epoch, if they are held, for a moment."""
-        return self.held.settings() if self.held else nullcontext()
+    def epoch_end_settings(self) -> "AbstractContextManager[None]":
+        """Give the optimizers the hyperparameters of the end of the epoch, if it is kept, for a moment."""
+        return self.epoch_end.settings() if self.epoch_end else nullcontext()
 
     def random_here(self) -> Dict[str, Any]:
         """Return the random state of this process."""
-        return self.held.random if self.held else rng.capture()
+        return self.epoch_end.random if self.epoch_end else rng.capture()
 
     def estimate(self) -> int:
         """Return about how many bytes a checkpoint will have: two moments a weight are assumed."""
@@ -310,10 +338,10 @@ class RunState:
                 f"{where} was saved by a run whose model is sharded (fully_shard); launch it as it was, on any number "
                 "of ranks, or give another --out"
             )
-        if document["sampler"] != self._sampler:
+        if document["sampler"] != self.sampler:
             raise UsageError(
                 f"{where} was made with other data settings: "
-                f"{changes(document['sampler'], self._sampler)}; its position would mean nothing here"
+                f"{changes(document['sampler'], self.sampler)}; its position would mean nothing here"
             )
         _same_names("models", document["models"], self.models)
         _same_names("parts", document["objects"], self.others)
@@ -345,7 +373,7 @@ class RunState:
         grads = loaded.value(document["grads"], TRAINER_FILE, own=True) if document["grads"] else {}
         told, doubts = self.settle(document)
         return Restored(
-            done, document, environment(self.world), self._settings, grads, self.rank, inexact, told, doubts
+            done, document, environment(self.world), self.settings, grads, self.rank, inexact, told, doubts
         )
 
     def give_grads(self, grads: Mapping[str, Tensors]) -> None:

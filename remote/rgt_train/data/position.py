@@ -211,7 +211,7 @@ class Part:
     share: float
 
 
-class Course:
+class DataPosition:
     """The data of a run and the position in them.
 
     Args:

@@ -19,7 +19,7 @@ from rgt_train.checkpoint.state import RunState
 from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError, starts
 from rgt_train.ranks import launch
-from rgt_train.ranks.coordinator import Crew, NotTaken, everywhere
+from rgt_train.ranks.coordinator import Coordinator, NotTaken, everywhere
 from rgt_train.ranks.launch import Alone, Ranks
 from rgt_train.ranks.replicated import Checks, Ordered, Replicated
 
@@ -75,7 +75,7 @@ def persister(
     models: Mapping[str, torch.nn.Module],
     store: Store,
     ranks: Ranks,
-    crew: Crew,
+    coordinator: Coordinator,
     state: RunState,
     checks: Checks,
     inner: Callable[[], Persister],
@@ -88,7 +88,7 @@ def persister(
         models: Name → module.
         store: Where to.
         ranks: Who takes part.
-        crew: Learns what the other ranks do for a save.
+        coordinator: Learns what the other ranks do for a save.
         state: What is saved.
         checks: The desync guard.
         inner: Makes the persister of a state that one process holds.
@@ -113,10 +113,10 @@ def persister(
         return inner()
     else:
         found = Replicated(inner() if ranks.is_writer else None, ranks, checks)
-    crew.orders["begin"] = lambda request: _begin(found, ranks, request, state)
-    crew.orders["again"] = lambda give_up: found.again(give_up=give_up)
-    crew.orders["load"] = lambda directory: found.load(directory, state)
-    return Ordered(found, crew) if ranks.is_writer else found
+    coordinator.orders["begin"] = lambda request: _begin(found, ranks, request, state)
+    coordinator.orders["again"] = lambda give_up: found.again(give_up=give_up)
+    coordinator.orders["load"] = lambda directory: found.load(directory, state)
+    return Ordered(found, coordinator) if ranks.is_writer else found
 
 
 def _begin(persister: Persister, ranks: Ranks, request: Request, state: RunState) -> None:

@@ -1,8 +1,8 @@
 """One rank leads, the others follow: a run whose decisions are all made in one place.
 
 Whatever depends on what only the writer knows (how long a save took, whether the disk took it, which checkpoint is
-whole) is decided by the writer alone. Where that may need all ranks, every rank calls `Crew.do` from the same place.
-The leader runs the work and gives *orders* for its collective parts; the others wait for orders, carry each out, and
+whole) is decided by the writer alone. Where that may need all ranks, every rank calls `Coordinator.do` from the same
+place. The leader runs the work and gives *orders* for its collective parts; the others wait for them, carry each out and
 return what the leader returned, or raise what it raised. So there is no collective that some ranks call and others do
 not, whatever the leader decides.
 
@@ -12,36 +12,37 @@ the others waiting in the next collective. So each rank tells how its part went,
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Optional, Tuple, TypeVar
 
 from rgt_train import exits
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.exits import RanksError
 from rgt_train.ranks.launch import STOP, Ranks
-from rgt_train.tracking.report import Report, Sink
-from rgt_train.tracking.run_log import Past
 
 T = TypeVar("T")
 _RETURN, _RAISE = "return", "raise"
 
 
-class Crew:
+class Coordinator:
     """The ranks of a run at work on something that one of them leads.
 
     Args:
         ranks: The processes; alone, everything is a plain call.
+        heard: Called on a rank that is led, for each order.
+        asked: Says whether this rank was asked to stop.
 
     Attributes:
         orders: Name → what every rank does when the leader orders it.
-        heard: Called on a rank that is led, for each order.
-        asked: Says whether this rank was asked to stop.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
-        self._ranks = ranks
+    def __init__(
+        self,
+        ranks: Ranks,
+        heard: Callable[[], None] = lambda: None,
+        asked: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._ranks, self.heard, self.asked = ranks, heard, asked
         self._leading = False
-        self.heard: Callable[[], None] = lambda: None
-        self.asked: Callable[[], bool] = lambda: False
         self.orders: Dict[str, Callable[..., Any]] = {"alive": self._alive}
 
     def do(self, work: Callable[[], T]) -> T:
@@ -71,7 +72,7 @@ class Crew:
     def order(self, name: str, *values: Any) -> Any:
         """Do `orders[name]` on every rank now; return this rank's result. For the leader, inside of `do`."""
         if self._ranks.world > 1:
-            assert self._leading, f"order {name} outside of Crew.do"
+            assert self._leading, f"order {name} outside of Coordinator.do"
             self._ranks.share((name, values))
         return self.orders[name](*values)
 
@@ -197,80 +198,15 @@ def _error(rank: int, complaint: Complaint, mine: Optional[Exception]) -> BaseEx
     return found if kind in _TOLD else everywhere(found)
 
 
-class NoLock:
-    """The writer holds the lock of the run directory for all ranks."""
-
-    exclusive = True
-    fd = -1
-
-    def __init__(self) -> None:
-        self.fenced: List[int] = []
-
-    def note_helper(self, pid: int) -> None:
-        """There are no helpers here."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class NoLedger:
-    """The writer keeps the diary.
+class StandIn:
+    """What a rank that is led has in place of lock, log and saver: the writer's are there for all, its own do nothing.
 
     Args:
-        attempt: Number of this incarnation, as the writer counted.
+        **values: What it has all the same.
     """
 
-    def __init__(self, attempt: int) -> None:
-        self.attempt = attempt
-        self.past = Past()
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
 
-    def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
-        """Not noted here."""
-
-    def alive(self, step: int) -> None:
-        """Not noted here."""
-
-    def end(self, step: int, cause: str) -> None:
-        """Not noted here."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class NoReport(Report):
-    """The writer speaks for all ranks."""
-
-    def __init__(self) -> None:
-        """Nothing is opened."""
-
-    def add(self, sinks: Iterable[Sink]) -> None:
-        """There are no sinks here."""
-
-    def say(self, line: str) -> None:
-        """Not said here."""
-
-    def point(self, step: int, epoch: float, **values: float) -> None:
-        """Not logged here."""
-
-    def event(self, kind: str, step: int, **fields: Any) -> None:
-        """Not logged here."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class NoSaver:
-    """The writer decides when to save; what the other ranks do for it comes as orders."""
-
-    busy = False
-    only_best = False
-
-    def __init__(self) -> None:
-        self.on_wait: Callable[[], bool] = lambda: False
-
-    def wishes(self, step: int) -> int:
-        """Return no wish."""
-        return 0
-
-    def finish(self) -> None:
-        """Nothing is waited for here."""
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **more: None

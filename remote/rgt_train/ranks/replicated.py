@@ -27,7 +27,7 @@ from rgt_train.checkpoint.async_saver import Outcome, Persister, Request
 from rgt_train.checkpoint.matching import by_name
 from rgt_train.checkpoint.safetensors import Loaded
 from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.ranks.coordinator import Crew, agreed, everywhere
+from rgt_train.ranks.coordinator import Coordinator, agreed, everywhere
 from rgt_train.ranks.launch import Ranks
 
 _HEARD_S = 5.0
@@ -41,11 +41,11 @@ class Ordered:
 
     Args:
         inner: This rank's part.
-        crew: Its orders ``begin``, ``again`` and ``load`` call `inner`.
+        coordinator: Its orders ``begin``, ``again`` and ``load`` call `inner`.
     """
 
-    def __init__(self, inner: Persister, crew: Crew) -> None:
-        self._inner, self._crew = inner, crew
+    def __init__(self, inner: Persister, coordinator: Coordinator) -> None:
+        self._inner, self._coordinator = inner, coordinator
 
     @property
     def busy(self) -> bool:
@@ -58,11 +58,11 @@ class Ordered:
 
     def begin(self, request: Request, state: RunState) -> None:
         """Take the state as it is now, on all ranks, and start to write it."""
-        self._crew.order("begin", request)
+        self._coordinator.order("begin", request)
 
     def again(self, *, give_up: bool) -> None:
         """Write the snapshot of the last `begin` once more."""
-        self._crew.order("again", give_up)
+        self._coordinator.order("again", give_up)
 
     def before_change(self) -> None:
         """Wait until parameters and optimizer state may change."""
@@ -75,12 +75,12 @@ class Ordered:
     def wait(self) -> Optional[Outcome]:
         """Like `poll`, but waits; the other ranks hear now and then that this one does."""
         heard, pause = time.monotonic(), _FIRST_S
-        while self._crew.leading and self._inner.busy:
+        while self._coordinator.leading and self._inner.busy:
             outcome = self._inner.poll()
             if outcome is not None:
                 return outcome
             if time.monotonic() - heard >= _HEARD_S:
-                self._crew.alive()
+                self._coordinator.alive()
                 heard = time.monotonic()
             time.sleep(pause)
             pause = min(2 * pause, _LAST_S)
@@ -88,7 +88,7 @@ class Ordered:
 
     def load(self, directory: str, state: RunState) -> Restored:
         """Put a checkpoint back on all ranks."""
-        found: Any = self._crew.order("load", directory)
+        found: Any = self._coordinator.order("load", directory)
         restored: Restored = found
         return restored
 

@@ -179,7 +179,7 @@ def take(state: RunState) -> Taken:
         UsageError: It holds something that cannot be stored.
     """
     _reshard(state)
-    with state.held_settings():
+    with state.epoch_end_settings():
         tensors, plain = collect(state.models, owners(state))
     for name, buffer in _own_buffers(state, tensors).items():
         tensors[f"rank{state.rank}/{name}"] = buffer

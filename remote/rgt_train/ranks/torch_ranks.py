@@ -113,7 +113,7 @@ LIMIT_S = 1.0
 _TICK_S = 0.01
 
 
-def settle(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
+def let_threads_end(quiet_s: float = QUIET_S, limit_s: float = LIMIT_S) -> None:
     """Wait until no thread that Python does not know has anything to do with it; for the very end of a process.
 
     Args:
@@ -270,7 +270,7 @@ class TorchRanks:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         with suppress(RuntimeError):
             self.close()
-        settle()
+        let_threads_end()
 
     def _join(self) -> None:
         backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from rgt_train.cadence import Failures, Prior
+from rgt_train.cadence import AssumedMtbf, Failures
 from rgt_train.checkpoint.diskio import Appender, StrPath, replace_file
 
 RUN_LOG = "ledger.jsonl"
@@ -64,14 +64,14 @@ class Past:
         range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
         return lost, range_ if most > lost else f"{lost} steps"
 
-    def expect(self, prior: Prior, nodes: int = 1) -> Failures:
+    def expect(self, prior: AssumedMtbf, nodes: int = 1) -> Failures:
         """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""
         node_s = (3600 * prior.hours * prior.failures + self.up_s) / (prior.failures + self.failures)
         seen = f"{self.failures} seen in {self.up_s / 3600:.1f} h here, {prior.why} assumed before"
         return Failures(node_s / max(1, nodes), seen if self.attempts else f"assumed of {prior.why}")
 
 
-class Ledger:
+class RunLog:
     """Reads the past once, then appends the present.
 
     Args:

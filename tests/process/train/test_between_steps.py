@@ -14,7 +14,7 @@ import torch
 from rgt_train import Options, Run, exits
 from rgt_train.boundary import Hooks
 from rgt_train.exits import StopRequest
-from rgt_train.tracking.run_log import Ledger
+from rgt_train.tracking.run_log import RunLog
 
 from tests.process.train.harness import (
     TIMEOUT,
@@ -117,7 +117,7 @@ def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -
     with course.run:
         course.step()
         state = course.run._state
-        state.hold()
+        state.keep_epoch_end()
         random = state.random_here()
         torch.rand(1)
         course.scheduler.step()
@@ -127,7 +127,7 @@ def test_a_sharded_save_has_the_learning_rates_of_the_step_too(tmp_path: Path) -
         assert taken.objects["scheduler"]["last_epoch"] == 0
         assert course.optimizer.param_groups[0]["lr"] == 0.05
         assert state.random_here() == random
-        state.held = None
+        state.epoch_end = None
         assert sharded_state.take(state).objects["scheduler"]["last_epoch"] == 1
 
 
@@ -290,7 +290,7 @@ def test_an_error_in_the_middle_of_a_step_that_follows_from_a_signal_is_none(
     assert stopped.value.code == exits.PREEMPTED
     assert steps_kept(tmp_path) == [], "the weights are those of no step"
     assert "step 3 was not over" in capsys.readouterr().out
-    assert Ledger(tmp_path).past.cause == "SIGTERM"
+    assert RunLog(tmp_path).past.cause == "SIGTERM"
     assert events(tmp_path, "stop")[0]["reason"] == "SIGTERM"
 
 
@@ -299,7 +299,7 @@ def test_an_error_without_a_signal_stays_one(tmp_path: Path, monkeypatch: pytest
     course = Course(tmp_path)
     with pytest.raises(RuntimeError, match="out of memory"), course.run:
         raise RuntimeError("DataLoader worker (pid 7) is out of memory")
-    assert Ledger(tmp_path).past.cause == "RuntimeError: DataLoader worker (pid 7) is out of memory"
+    assert RunLog(tmp_path).past.cause == "RuntimeError: DataLoader worker (pid 7) is out of memory"
 
 
 GROUP = """

@@ -11,7 +11,7 @@ import pytest
 import torch
 from rgt_train import exits, guards, rollback
 from rgt_train.exits import UsageError
-from rgt_train.guards import NEW_LEVEL, Guard, Rules, culprit
+from rgt_train.guards import NEW_LEVEL, Guard, Rules, nonfinite
 from rgt_train.progress import Progress, merged
 from rgt_train.tracking.report import Report
 
@@ -58,14 +58,14 @@ class TestCulprit:
 
     def test_all_is_well(self) -> None:
         model, optimizer = self.model()
-        assert culprit({"model": model}, optimizer) == ""
+        assert nonfinite({"model": model}, optimizer) == ""
 
     def test_the_gradient_nearest_to_the_loss(self) -> None:
         model, optimizer = self.model()
         for parameter in (model[0].weight, model[0].bias):
             assert parameter.grad is not None
             parameter.grad.view(-1)[:2] = math.nan
-        assert culprit({"model": model}, optimizer) == (
+        assert nonfinite({"model": model}, optimizer) == (
             "2 of 4 gradients are not finite, nearest to the loss is 0.bias of parameter group 0 (stem) "
             "(2 NaN and 0 infinite of 4)"
         )
@@ -75,7 +75,7 @@ class TestCulprit:
         for parameter in model.parameters():
             assert parameter.grad is not None
             parameter.grad.fill_(math.inf)
-        assert "all 4 gradients are not finite (from the loss on, or clipped before" in culprit(
+        assert "all 4 gradients are not finite (from the loss on, or clipped before" in nonfinite(
             {"model": model}, optimizer
         )
 
@@ -83,7 +83,7 @@ class TestCulprit:
         model, optimizer = self.model()
         with torch.no_grad():
             model[1].weight[0, 0] = math.nan
-        assert culprit({"a": model, "b": torch.nn.Linear(1, 1)}, optimizer) == (
+        assert nonfinite({"a": model, "b": torch.nn.Linear(1, 1)}, optimizer) == (
             "1 of 6 weights are not finite, the first is a.1.weight of parameter group 1 (1 NaN and 0 infinite of 8)"
         )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.data.position import Course
+from rgt_train.data.position import DataPosition
 from rgt_train.data.sampler import EpochSampler
 from rgt_train.progress import Progress
 
@@ -124,7 +124,7 @@ def test_a_batch_that_is_only_looked_at_changes_no_bit(trainers: Zygote, tmp_pat
 
 
 def test_what_a_batch_counts_is_said_by_the_plan_of_its_own_loader() -> None:
-    course = Course(EpochSampler(10, 4, seed=1), 30, Progress(), None, 2, 3, lambda: None)
+    course = DataPosition(EpochSampler(10, 4, seed=1), 30, Progress(), None, 2, 3, lambda: None)
     padded, _ = course.batches(pad=True), course.batches(pad=False)
     assert [part.real for _, part in course.parts(padded)] == [1, 1, 1]
     assert [part.share for _, part in course.parts(padded)] == [0.75, 0.75, 0.0]
@@ -132,7 +132,7 @@ def test_what_a_batch_counts_is_said_by_the_plan_of_its_own_loader() -> None:
 
 def test_the_length_is_that_of_the_iteration_until_the_next_epoch() -> None:
     progress = Progress()
-    course = Course(EpochSampler(10, 2, seed=1), 50, progress, None, 0, 1, lambda: None)
+    course = DataPosition(EpochSampler(10, 2, seed=1), 50, progress, None, 0, 1, lambda: None)
     plan = course.batches(pad=True)
     course.entered = True
     progress.done_steps = progress.step = 2

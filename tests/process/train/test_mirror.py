@@ -16,12 +16,12 @@ from rgt_train.checkpoint import mirror as client
 from rgt_train.checkpoint.diskio import write_all
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import Folder, bests, check, fetch, open_place
-from rgt_train.checkpoint.mirror_worker import Errands, bring_logs, keep_logs
+from rgt_train.checkpoint.mirror_worker import Errands, download_logs, keep_logs
 from rgt_train.checkpoint.publish import Job, perform
 from rgt_train.checkpoint.store import Policy, Store
 from rgt_train.exits import UsageError
 from rgt_train.tracking.report import Report
-from rgt_train.tracking.run_log import Ledger
+from rgt_train.tracking.run_log import RunLog
 
 from tests.process.train.harness import Zygote, assert_same, events, final_state, losses
 from tests.process.train.test_damage import flip
@@ -343,7 +343,7 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
     third = trainers.launch(out, {"mirror": mirror})
     assert third.wait() == 0, third.text()
     assert "attempt 3, the last one ended by: SIGTERM" in third.text()
-    past = Ledger(out).past
+    past = RunLog(out).past
     assert (past.attempts, past.failures) == (3, 2), "both count for the save interval"
     assert diary(out) == [("start", 1), ("start", 2), ("SIGTERM", 2), ("start", 3), ("done", 3)]
     assert losses(out) == losses(reference), "every step of every launch"
@@ -352,7 +352,7 @@ def test_a_wiped_disk_keeps_its_failure_count_and_its_curves(
 
 def test_the_logs_go_there_and_back(tmp_path: Path) -> None:
     place, out = Folder(str(tmp_path / "mirror")), tmp_path / "run"
-    assert bring_logs(place, str(out)) == []
+    assert download_logs(place, str(out)) == []
     out.mkdir()
     keep_logs(place, str(out))
     (out / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": 2}\n{"st')
@@ -363,10 +363,10 @@ def test_the_logs_go_there_and_back(tmp_path: Path) -> None:
     assert place.names() == []
     place.sweep()
     here = (out / "metrics.jsonl").read_bytes()
-    assert bring_logs(place, str(out)) == []
+    assert download_logs(place, str(out)) == []
     assert (out / "metrics.jsonl").read_bytes() == here, "what is there is never touched"
     (out / "metrics.jsonl").write_bytes(b"")
-    assert bring_logs(place, str(out)) == ["metrics.jsonl"]
+    assert download_logs(place, str(out)) == ["metrics.jsonl"]
     assert (out / "metrics.jsonl").read_bytes() == b'{"step": 1}\n{"step": 2}\n'
 
 

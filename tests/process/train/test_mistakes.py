@@ -13,7 +13,7 @@ import pytest
 import torch
 from rgt_train import Options, Run
 from rgt_train.checkpoint import saver, snapshot
-from rgt_train.checkpoint.async_saver import ArenaPersister
+from rgt_train.checkpoint.async_saver import AsyncSaver
 from rgt_train.checkpoint.publish import Done, Mishap
 
 from tests.process.train.harness import steps_kept
@@ -95,7 +95,7 @@ def test_a_best_that_could_not_be_copied_is_not_taken_for_published(
         run.step(1.0)
         assert run.validated(3.0)
         with monkeypatch.context() as broken:
-            broken.setattr(ArenaPersister, "_arena_for", _no_memory)
+            broken.setattr(AsyncSaver, "_arena_for", _no_memory)
             run.validated(2.0)
         assert (run.progress.best, run.progress.best_step) == (3.0, 1)
         assert run.validated(2.5)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rgt_train import Options, Run
 from rgt_train.exits import NotStarted
-from rgt_train.tracking.run_log import Ledger, Past
+from rgt_train.tracking.run_log import Past, RunLog
 
 from tests.process.train.harness import Zygote, events
 
@@ -259,7 +259,7 @@ def test_lost_work_is_counted_as_far_as_it_is_known(
 def test_a_ledger_of_an_earlier_version_counts_what_it_knows(tmp_path: Path) -> None:
     lines = [{"event": "start", "time": 1.0, "step": 5}, {"event": "alive", "time": 2.0, "step": 40}]
     (tmp_path / "ledger.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert Ledger(tmp_path).past.lost(None, 30) == (
+    assert RunLog(tmp_path).past.lost(None, 30) == (
         10,
         "at least 10 steps (what came after step 40 was not noted)",
     )

@@ -15,7 +15,7 @@ import torch
 from rgt_train import Options, Run
 from rgt_train.boundary import Hooks
 from rgt_train.checkpoint import snapshot
-from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Outcome, Request
+from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Outcome, Request
 from rgt_train.checkpoint.snapshot import PARANOID, Torn
 from rgt_train.checkpoint.state import RunState, counted
 from rgt_train.checkpoint.store import Store
@@ -45,7 +45,7 @@ class Bench:
         self.state.optimizers = {"optimizer"}
         out.mkdir(exist_ok=True)
         self.pids: list[int] = []
-        self.persister = ArenaPersister(Store(out, 1), started=self.pids.append, background=background)
+        self.persister = AsyncSaver(Store(out, 1), started=self.pids.append, background=background)
         if hooked:
             self.hooks = Hooks([self.optimizer], self.persister.before_change)
             assert self.hooks.complete

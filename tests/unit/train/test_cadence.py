@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_train.cadence import CEILING_S, FLOOR_S, PRIORS, Cadence, Failures, daly, prior_of
-from rgt_train.tracking.run_log import Ledger
+from rgt_train.cadence import ASSUMED, CEILING_S, FLOOR_S, Cadence, Failures, assumed_mtbf, daly
+from rgt_train.tracking.run_log import RunLog
 
 RARE = Failures(4 * 3600.0)
 
@@ -88,20 +88,20 @@ def test_floor_and_ceiling(cost: float, mtbf: float, write: float, seconds: floa
 
 class TestLedger:
     def test_tells_the_end_of_the_last(self, tmp_path: Path) -> None:
-        first = Ledger(tmp_path)
+        first = RunLog(tmp_path)
         assert (first.attempt, first.past.cause) == (1, None)
         first.start(0)
         first.alive(10)
-        second = Ledger(tmp_path)
+        second = RunLog(tmp_path)
         assert (second.attempt, second.past.cause) == (2, "killed")
         second.start(10)
         second.end(20, "SIGTERM")
         (tmp_path / "ledger.jsonl").open("a").write("torn {\n[1]\n")
-        assert Ledger(tmp_path).past.cause == "SIGTERM"
+        assert RunLog(tmp_path).past.cause == "SIGTERM"
 
     def test_failures_weigh_against_the_prior(self, tmp_path: Path) -> None:
-        prior = PRIORS["rented"]
-        nothing = Ledger(tmp_path).past.expect(prior)
+        prior = ASSUMED["rented"]
+        nothing = RunLog(tmp_path).past.expect(prior)
         assert nothing.mtbf_s == 3600 * prior.hours
         assert "assumed" in nothing.source
         lines = [
@@ -110,7 +110,7 @@ class TestLedger:
             '{"event": "start", "time": 12000}', '{"event": "end", "time": 15600, "cause": "left early"}',
         ]  # fmt: skip
         (tmp_path / "ledger.jsonl").write_text("\n".join(lines) + "\n")
-        past = Ledger(tmp_path).past
+        past = RunLog(tmp_path).past
         assert (past.up_s, past.failures) == (7200 + 4 * 3600 + 3600, 2)
         expected = (3600 * prior.hours + past.up_s) / 3
         assert past.expect(prior).mtbf_s == pytest.approx(expected)
@@ -119,13 +119,13 @@ class TestLedger:
     def test_a_clock_that_stepped_back_counts_for_nothing(self, tmp_path: Path) -> None:
         lines = ['{"event": "start", "time": 9000000}', '{"event": "end", "time": 7, "cause": "SIGTERM"}']
         (tmp_path / "ledger.jsonl").write_text("\n".join(lines) + "\n")
-        past = Ledger(tmp_path).past
+        past = RunLog(tmp_path).past
         assert (past.up_s, past.failures) == (0.0, 1)
-        assert Cadence(0, past.expect(PRIORS["owned"])).choice().steps > 0
+        assert Cadence(0, past.expect(ASSUMED["owned"])).choice().steps > 0
 
     def test_the_prior_follows_the_platform(self) -> None:
-        assert prior_of("spot") is PRIORS["spot"]
-        assert prior_of("", {"SLURM_JOB_ID": "7"}) is PRIORS["batch"]
-        assert prior_of("", {}) is PRIORS["unknown"]
+        assert assumed_mtbf("spot") is ASSUMED["spot"]
+        assert assumed_mtbf("", {"SLURM_JOB_ID": "7"}) is ASSUMED["batch"]
+        assert assumed_mtbf("", {}) is ASSUMED["unknown"]
         with pytest.raises(ValueError, match="known are spot"):
-            prior_of("moon")
+            assumed_mtbf("moon")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from rgt_train.checkpoint import manifest, matching
-from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
 from rgt_train.checkpoint.state import Restored, RunState
 from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError
@@ -30,7 +30,7 @@ def state_of(model: Any, **others: Any) -> RunState:
 
 
 def save(out: Path, state: RunState) -> str:
-    persister = ArenaPersister(Store(out, 1), background=False)
+    persister = AsyncSaver(Store(out, 1), background=False)
     persister.begin(Request(STEP, 1), state)
     outcome = persister.wait()
     persister.close()
@@ -39,7 +39,7 @@ def save(out: Path, state: RunState) -> str:
 
 
 def load(path: str, state: RunState) -> Restored:
-    return ArenaPersister(Store(Path(path).parents[1], 2)).load(path, state)
+    return AsyncSaver(Store(Path(path).parents[1], 2)).load(path, state)
 
 
 def convolution() -> torch.nn.Module:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from rgt_train.checkpoint import matching
-from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
 from rgt_train.checkpoint.state import RunState
 from rgt_train.checkpoint.store import Store
 from rgt_train.exits import UsageError
@@ -68,7 +68,7 @@ def state_of(model: torch.nn.Module, **others: Any) -> RunState:
 
 def save(out: Path, state: RunState) -> str:
     out.mkdir(exist_ok=True)
-    persister = ArenaPersister(Store(out, 1), background=False)
+    persister = AsyncSaver(Store(out, 1), background=False)
     persister.begin(Request(STEP, 1), state)
     outcome = persister.wait()
     persister.close()
@@ -77,7 +77,7 @@ def save(out: Path, state: RunState) -> str:
 
 
 def load(path: str, state: RunState) -> None:
-    ArenaPersister(Store(Path(path).parents[1], 2)).load(path, state)
+    AsyncSaver(Store(Path(path).parents[1], 2)).load(path, state)
 
 
 @pytest.mark.parametrize("wrap", WRAPS)

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import torch
 from rgt_train.checkpoint import diskio, manifest
-from rgt_train.checkpoint.async_saver import STEP, ArenaPersister, Request
+from rgt_train.checkpoint.async_saver import STEP, AsyncSaver, Request
 from rgt_train.checkpoint.diskio import Unreadable
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.checkpoint.mirror_places import Folder
-from rgt_train.checkpoint.mirror_worker import bring
+from rgt_train.checkpoint.mirror_worker import download
 from rgt_train.checkpoint.resume import load_latest, mend_best
 from rgt_train.checkpoint.state import RunState
 from rgt_train.checkpoint.store import Policy, Store, verified
@@ -76,7 +76,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run directory with two checkpoints and a best one of a tiny model."""
     out = tmp_path_factory.mktemp("whole")
     store = Store(out, 1)
-    persister = ArenaPersister(store, background=False)
+    persister = AsyncSaver(store, background=False)
     for kind, step in ((STEP, 5), ("best", 5), (STEP, 10)):
         about = {"best": {"step": step, "metric": "m", "value": 1.0}} if kind == "best" else {}
         persister.begin(Request(kind, step, about), state_of())
@@ -100,7 +100,7 @@ def state_of() -> RunState:
 def launch(out: Path) -> int | None:
     """Load as a launch does; return the step."""
     store, report = Store(out, 2), Report(out)
-    persister = ArenaPersister(store, background=False)
+    persister = AsyncSaver(store, background=False)
     try:
         loaded, _ = load_latest(store, persister, state_of(), report)
         if loaded is not None:
@@ -161,7 +161,7 @@ def test_a_best_that_cannot_be_read_is_not_damaged(out: Path, disk: Disk) -> Non
     place = Folder(str(out.parent / "mirror"))
     shutil.copytree(out / "best", out.parent / "mirror" / "best-00000005-a1")
     with pytest.raises(Unreadable):
-        bring(place, Store(out, 2), 10)
+        download(place, Store(out, 2), 10)
     disk.mend()
     assert progress.best == 1.0
     assert content(out) == before

@@ -145,7 +145,7 @@ def loop(
     rank: int, die: int, lost: str | None,
 ) -> None:  # fmt: skip
     """Run the steps that are left."""
-    attempt = run._ledger.attempt if not run.finished else 0
+    attempt = run._files.run_log.attempt if not run.finished else 0
     with run, (o.out / f"seen-{rank}.jsonl").open("a") as seen:
         for epoch in run.epochs():
             samples: list[int] = []

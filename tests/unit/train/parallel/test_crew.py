@@ -14,7 +14,7 @@ from rgt_train import exits
 from rgt_train.checkpoint.manifest import Damaged
 from rgt_train.exits import RanksError
 from rgt_train.ranks import choose, replicated
-from rgt_train.ranks.coordinator import Crew, NotTaken, agreed, everywhere, is_everywhere
+from rgt_train.ranks.coordinator import Coordinator, NotTaken, agreed, everywhere, is_everywhere
 from rgt_train.ranks.launch import Alone
 
 
@@ -49,14 +49,14 @@ class Threads:
         return found
 
 
-def together(world: int, work: Callable[[Crew, list[Any]], Any]) -> list[tuple[Any, list[Any]]]:
+def together(world: int, work: Callable[[Coordinator, list[Any]], Any]) -> list[tuple[Any, list[Any]]]:
     """Run `work` on every rank; return by rank what it returned or raised, and the orders it carried out."""
     place: dict[str, Any] = {"barrier": threading.Barrier(world)}
     found: list[Any] = [None] * world
 
     def one(rank: int) -> None:
         ranks: Any = Threads(rank, world, place)
-        crew, orders = Crew(ranks), []
+        crew, orders = Coordinator(ranks), []
         crew.orders["note"] = lambda value: orders.append((rank, value))
         try:
             found[rank] = work(crew, orders), orders
@@ -72,7 +72,7 @@ def together(world: int, work: Callable[[Crew, list[Any]], Any]) -> list[tuple[A
 
 
 def test_orders_reach_every_rank_and_the_result_too() -> None:
-    def lead(crew: Crew) -> str:
+    def lead(crew: Coordinator) -> str:
         for value in ("a", "b"):
             crew.order("note", value)
         return crew.do(lambda: "inside")
@@ -101,7 +101,7 @@ def test_what_the_leader_raises_is_raised_by_all(error: BaseException, kind: typ
 
 
 def test_what_all_raise_by_themselves_is_not_told_again() -> None:
-    def order(crew: Crew) -> None:
+    def order(crew: Coordinator) -> None:
         crew.orders["fail"] = fail
         crew.do(lambda: crew.order("fail"))
 
@@ -112,7 +112,7 @@ def test_what_all_raise_by_themselves_is_not_told_again() -> None:
 
 
 def test_a_leader_that_waits_is_heard_and_hears_of_a_signal_to_another_rank() -> None:
-    def lead(crew: Crew, orders: list[Any]) -> Any:
+    def lead(crew: Coordinator, orders: list[Any]) -> Any:
         crew.heard = lambda: orders.append("heard")
 
         def wait() -> list[bool]:
@@ -146,7 +146,7 @@ class Slow:
 def test_a_long_save_lets_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicated, "_HEARD_S", 0.0)
 
-    def lead(crew: Crew, orders: list[Any]) -> Any:
+    def lead(crew: Coordinator, orders: list[Any]) -> Any:
         crew.heard = lambda: orders.append("heard")
         slow: Any = Slow(4)
         return crew.do(replicated.Ordered(slow, crew).wait)
@@ -154,12 +154,12 @@ def test_a_long_save_lets_the_others_hear(monkeypatch: pytest.MonkeyPatch) -> No
     (result, led), (_, heard) = together(2, lead)
     assert (result, led.count("heard"), heard.count("heard")) == ("saved", 3, 4)
     slow: Any = Slow(4)
-    alone: Any = replicated.Ordered(slow, Crew(Alone())).wait()
+    alone: Any = replicated.Ordered(slow, Coordinator(Alone())).wait()
     assert alone == "waited", "nobody listens"
 
 
 def test_alone_it_is_a_plain_call() -> None:
-    crew = Crew(Alone())
+    crew = Coordinator(Alone())
     assert crew.do(lambda: crew.order("alive")) is False
     assert not crew.alive()
     crew.asked = lambda: True
@@ -228,7 +228,7 @@ def test_what_one_rank_finds_wrong_every_rank_gets_to_know() -> None:
     assert [result for result, _ in together(2, lambda crew, _: agreed(crew._ranks, lambda: 7))] == [7, 7]
 
 
-def in_agreement(error: Exception, crew: Crew, orders: list[Any]) -> None:
+def in_agreement(error: Exception, crew: Coordinator, orders: list[Any]) -> None:
     def fail_on_one() -> None:
         if crew._ranks.rank == 1:
             raise error

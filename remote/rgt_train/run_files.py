@@ -1,0 +1,277 @@
+"""The files of a run: lock, metrics, run log, checkpoints and mirror, held by the one rank that writes."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, Mapping, Optional
+
+import torch
+
+from rgt_train import exits, rollback
+from rgt_train.cadence import Cadence, Failures, Pace, assumed_mtbf
+from rgt_train.checkpoint import resume
+from rgt_train.checkpoint.async_saver import BACKGROUND, AsyncSaver, Persister
+from rgt_train.checkpoint.diskio import make_dirs
+from rgt_train.checkpoint.lock import RunLock
+from rgt_train.checkpoint.manifest import Damaged
+from rgt_train.checkpoint.mirror import Mirror
+from rgt_train.checkpoint.saver import Limits, Saver
+from rgt_train.checkpoint.state import Restored, RunState
+from rgt_train.checkpoint.store import Checkpoint, Policy, Store
+from rgt_train.data.sampler import EpochSampler
+from rgt_train.options import Options
+from rgt_train.progress import merged
+from rgt_train.ranks import choose, launch
+from rgt_train.ranks.coordinator import Coordinator, StandIn
+from rgt_train.ranks.launch import Ranks
+from rgt_train.ranks.replicated import Checks
+from rgt_train.tracking import run_log
+from rgt_train.tracking.report import Launch, Report, last_seen, open_sinks, say
+from rgt_train.tracking.run_log import Past, RunLog
+
+
+class RunFiles:
+    """What a run keeps in its directory; on a rank that does not write, stand-ins that do nothing.
+
+    Args:
+        out: The run directory.
+        options: How to save and log.
+        state: What is saved.
+        sampler: Seed and sizes of the data order.
+        total_steps: Optimizer steps in all.
+        ranks: The processes of the run.
+        coordinator: Lets the writer lead.
+        stop: Its `StopRequest`.
+
+    Attributes:
+        report: Lines and events.
+        run_log: When each attempt began and ended.
+        persister: Puts the state onto the disk.
+        saver: Decides when.
+        pace: The clock of the run.
+        mirror: The second copy, if there is one.
+        restored: What was put back from the checkpoint; None for a fresh start.
+    """
+
+    def __init__(
+        self,
+        out: str,
+        options: Options,
+        state: RunState,
+        sampler: EpochSampler,
+        total_steps: int,
+        ranks: Ranks,
+        coordinator: Coordinator,
+        stop: Any,
+    ) -> None:
+        self.out, self._options, self._state, self._sampler = out, options, state, sampler
+        self._total, self._ranks, self._coordinator, self._stop = total_steps, ranks, coordinator, stop
+        self._lock: Any = StandIn(fd=-1)
+        self.report: Report = StandIn()  # type: ignore[assignment]
+        self.run_log: Any = StandIn(attempt=0, past=Past())
+        self.saver: Any = StandIn(busy=False, wishes=lambda step: 0)
+        self.persister: Persister = StandIn()  # type: ignore[assignment]
+        self.mirror: Optional[Mirror] = None
+        self.restored: Optional[Restored] = None
+
+    def open(self, overrides: Mapping[str, Any]) -> None:
+        """Take the directory and go on from its newest good checkpoint. On every rank.
+
+        Args:
+            overrides: The settings that the person gave, for ``run.json``.
+
+        Raises:
+            UsageError: Another trainer runs here, it cannot be used, or its checkpoint belongs to something else.
+        """
+        if not self._ranks.is_writer:
+            self._follow()
+        told = self._coordinator.do(lambda: self._start(overrides))
+        if not self._ranks.is_writer:
+            self.run_log.attempt = told["attempt"]
+            self._state.progress.load(told["progress"])
+            self._begin_clock(Cadence(1, Failures(1.0)))
+
+    def show_finished(self, result: Mapping[str, Any]) -> None:
+        """Load what the run has ended with: there is nothing to do, but the code behind the loop wants its weights."""
+        store = Store(self.out, 0)
+        self.persister = self._persisting(store)
+        if not self._ranks.is_writer:
+            self._follow()
+
+        def load() -> None:
+            say("already finished: step {step}, loss {loss}, best {best}; nothing to do".format_map(result))
+            self.restored = resume.load_finished(store, self.persister, self._state, int(result["step"]))
+
+        try:
+            self._coordinator.do(load)
+        finally:
+            self.persister.close()
+
+    def boundary(self, step: int, agreed: int) -> None:
+        """Let the writer save at a step boundary, if any of this needs the other ranks or there are none."""
+        if self._ranks.world == 1 or agreed & (launch.SAVE | launch.HOLD):
+            self._coordinator.do(lambda: self.saver.boundary(step, agreed))
+        elif self._ranks.is_writer:
+            self.saver.prepare()
+
+    def leave_out(self, first: int, last: int) -> bool:
+        """Note that a rollback leaves out the steps from `first` to `last`; False where there is no way back."""
+
+        def decide() -> bool:
+            return rollback.decide(self.out, self._store.steps(), first, last, self.report.say)
+
+        return bool(self._coordinator.do(decide))
+
+    def epoch(self) -> float:
+        """Return the epoch, with a fraction."""
+        p = self._state.progress
+        return p.epoch + p.done_steps / self._sampler.steps_per_epoch
+
+    def close(self) -> None:
+        """Release the directory without saving."""
+        try:
+            self.saver.finish()
+        finally:
+            self.persister.close()
+        if self.mirror is not None:
+            self.mirror.close()
+        self.report.close()
+        self.run_log.close()
+        self._lock.close()
+
+    def abandon(self) -> None:
+        """Release the directory of a run that could not be opened."""
+        self.persister.close()
+        self._lock.close()
+
+    def _follow(self) -> None:
+        """Get ready, on a rank that is not the writer, for what the writer will order."""
+        self.persister = self._persisting(Store(self.out, 0))
+        self._coordinator.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+        self._coordinator.orders["load"] = self._load_as_told
+
+    def _load_as_told(self, directory: str) -> None:
+        self.restored = None
+        try:
+            self.restored = self.persister.load(directory, self._state)
+        except Damaged:
+            return  # the writer knows it too, and looks for an older one
+
+    def _start(self, overrides: Mapping[str, Any]) -> Dict[str, Any]:
+        """Take the directory and find where to go on; for the writer. Returns what the other ranks must know."""
+        self._take()
+        o, p = self._options, self._state.progress
+        self.report = Report(self.out)
+        logged, at = last_seen(self.out)
+        self.run_log = RunLog(self.out, at)
+        try:
+            assumed = assumed_mtbf(o.platform)
+        except ValueError as error:
+            raise exits.UsageError(str(error)) from error
+        for pid in self._lock.fenced:
+            self.report.say(f"ended the writer of a killed incarnation (pid {pid})")
+        store = self._store = Store(self.out, self.run_log.attempt, Policy(o.keep, o.keep_hours))
+        self.persister = self._persisting(store)
+        self._open_mirror(store)
+        loaded, self.restored = resume.load_latest(
+            store, self.persister, self._state, self.report, self.mirror
+        )
+        if (
+            self.mirror is not None and self.mirror.logs
+        ):  # a wiped disk: what the run has been is known only now
+            self.report.reopen()
+            self.run_log.close()
+            logged, at = last_seen(self.out)
+            self.run_log = RunLog(self.out, at)
+            store.attempt = max(store.attempt, self.run_log.attempt)
+        if loaded is not None:
+            store.after(loaded)
+            self.run_log.attempt = store.attempt
+        p.left_out = merged(p.left_out, rollback.read(self.out).steps)
+        resume.announce(self.report, self.run_log, p, loaded, self.restored, logged, self._total)
+        resume.mend_best(store, p, self.report)
+        cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
+        self._begin_clock(cadence)
+        self._note_launch(overrides)
+        self.saver = Saver(
+            self.persister, self._state, store, self._about, self.report, cadence, self._stop,
+            Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
+            only_best=loaded is not None and loaded.path == store.best, on_saved=self._saved,
+            on_wait=self._coordinator.alive,
+        )  # fmt: skip
+        if self.mirror is not None:
+            self.mirror.offer_all(loaded)
+        self._stop.tell = lambda name: self.report.say(f"{name}: stopping as soon as the step is over")
+        self.run_log.start(p.step, self._ranks.nodes, o.log_every)
+        if not self._lock.exclusive:
+            self.report.say(
+                f"warning: {self.out} is on a file system without locks; never start a second trainer here"
+            )
+        return {"attempt": self.run_log.attempt, "progress": p.state()}
+
+    def _take(self) -> None:
+        """Take the run directory; the other ranks must see it."""
+        try:
+            make_dirs(self.out)
+            self._lock = RunLock(self.out)
+        except OSError as error:
+            raise exits.UsageError(f"cannot use {self.out}: {type(error).__name__}: {error}") from error
+        if self._ranks.world > 1:
+            with open(self._lock.path, "rb") as file:
+                content = file.read()
+            self._coordinator.orders["see"] = lambda path, content: choose.see(self._ranks, path, content)
+            self._coordinator.order("see", self._lock.path, content)
+
+    def _open_mirror(self, store: Store) -> None:
+        """Open the mirror, if there is one, and carry out a rollback that was decided: here and there."""
+        if self._options.mirror:
+            self.mirror = Mirror(
+                self._options.mirror, store, self.report, self._lock.note_helper, self._coordinator.alive
+            )
+            before = rollback.read(self.out).before
+            if before:
+                self.mirror.forget(before)
+        gone = rollback.give_up(self.out, store.root, store.places())
+        if gone:
+            self.report.say(f"going back: checkpoints of the steps {gone} are given up")
+
+    def _note_launch(self, overrides: Mapping[str, Any]) -> None:
+        """Open the further logs, and write what was launched."""
+        o, step, settings = self._options, self._state.progress.step, self._state.settings
+        self.report.add(open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say))
+        facts = run_log.facts(
+            seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
+            world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings, overrides=overrides,
+        )  # fmt: skip
+        complaint = run_log.write(self.out, facts)
+        if complaint:
+            self.report.say(complaint)
+
+    def _begin_clock(self, cadence: Cadence) -> None:
+        samples, steps = self._sampler.batch_size * self._sampler.accumulate, self._sampler.steps_per_epoch
+        saving = lambda: bool(self.saver.busy)  # noqa: E731
+        self.pace = Pace(self.report, self._stop, cadence, self._options, samples, steps, saving)
+
+    def _persisting(self, store: Store) -> Persister:
+        background = self._options.background and os.environ.get(BACKGROUND) != "0"
+        return choose.persister(
+            self._state.models, store, self._ranks, self._coordinator, self._state,
+            Checks(self._ranks, self._options.desync_every, self.report.say),
+            lambda: AsyncSaver(store, [self._lock.fd], self._lock.note_helper, background=background),
+            background=background,
+        )  # fmt: skip
+
+    def _saved(self, saved: Checkpoint) -> None:
+        self.run_log.alive(saved.step)
+        if self.mirror is not None:
+            self.mirror.offer(saved)
+
+    def _about(self) -> Dict[str, Any]:
+        return {
+            "epoch": self.epoch(),
+            "total_steps": self._total,
+            "attempt": self.run_log.attempt,
+            "torch": str(torch.__version__),
+            "time": time.time(),
+        }
