@@ -2,9 +2,9 @@
 
 Whatever depends on what only the writer knows (how long a save took, whether the disk took it, which checkpoint is
 whole) is decided by the writer alone. Where that may need all ranks, every rank calls `Coordinator.do` from the same
-place. The leader runs the work and gives *orders* for its collective parts; the others wait for them, carry each out and
-return what the leader returned, or raise what it raised. So there is no collective that some ranks call and others do
-not, whatever the leader decides.
+place. The leader runs the work and gives *orders* for its collective parts; the others wait for them, carry each out
+and return what the leader returned, or raise what it raised. So there is no collective that some ranks call and
+others do not, whatever the leader decides.
 
 What one rank alone finds wrong (a damaged byte, a state that cannot be stored, a file it cannot read) must not leave
 the others waiting in the next collective. So each rank tells how its part went, and all of them go on, or raise, alike.
