@@ -9,7 +9,7 @@ from tests.process.train.parallel.launching import ROOT
 
 SCRIPT = """
 import ctypes, threading
-from rgt_train.ranks.torch_ranks import settle, strangers
+from rgt_train.ranks.torch_ranks import let_threads_end, strangers
 
 api = ctypes.PyDLL(None)
 api.PyInterpreterState_Main.restype = api.PyThreadState_New.restype = ctypes.c_void_p
@@ -31,10 +31,10 @@ known.start()
 assert strangers() == 1, "a thread of Python's is none"
 go.set()
 known.join()
-settle(0.0, 0.05)
+let_threads_end(0.0, 0.05)
 assert strangers() == 1, "given up"
 ended = threading.Event()
-waiting = threading.Thread(target=lambda: (settle(0.0, 600.0), ended.set()))
+waiting = threading.Thread(target=lambda: (let_threads_end(0.0, 600.0), ended.set()))
 waiting.start()
 assert not ended.wait(0.2), "it is still there"
 leave(state)
