@@ -71,7 +71,7 @@ class RunFiles:
         self.report: Report = StandIn()  # type: ignore[assignment]
         self.run_log: Any = StandIn(attempt=0, past=Past())
         self.saver: Any = StandIn(busy=False, wishes=lambda step: 0)
-        self.persister: Persister = StandIn()  # type: ignore[assignment]
+        self.persister: Persister = StandIn()
         self.mirror: Optional[Mirror] = None
         self.restored: Optional[Restored] = None
 

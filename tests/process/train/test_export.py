@@ -117,7 +117,7 @@ import sys, json
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from rgt_train import safetensors
+from rgt_train.checkpoint import safetensors
 made = {
     "wide": torch.arange(6, dtype=torch.float64).view(2, 3), "half": torch.randn(5).bfloat16(),
     "odd": torch.tensor([1, 2, 3], dtype=torch.uint8),

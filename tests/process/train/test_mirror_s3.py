@@ -110,9 +110,9 @@ def test_a_wiped_disk_comes_back_from_s3(s3: dict[str, str], tmp_path: Path) -> 
 BY_HAND = """
 import sys
 from pathlib import Path
-from rgt_train import manifest
+from rgt_train.checkpoint import manifest
 from rgt_train.checkpoint.manifest import Damaged
-from rgt_train.mirror import worker
+from rgt_train.checkpoint import mirror_worker as worker
 from rgt_train.checkpoint.mirror_places import open_place
 from rgt_train.checkpoint.mirror_places import MANIFEST, check, fetch
 from rgt_train.checkpoint.store import Policy

@@ -28,14 +28,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
-from rgt_train import Options, Run, copying
+from rgt_train import Options, Run
+from rgt_train.checkpoint import snapshot
 
-copy_all = copying.copy_all
+copy_all = snapshot.copy_all
 def slowly(pairs):
     if threading.current_thread() is not threading.main_thread():
         time.sleep(0.004)
     copy_all(pairs)
-copying.copy_all = slowly
+snapshot.copy_all = slowly
 
 torch.manual_seed(1)
 data = TensorDataset(torch.randn(48, 6))
@@ -267,8 +268,8 @@ def test_bits_survive_kills_at_random_instants(trainers: Zygote, tmp_path: Path,
 
 RANKS = (
     HEAD.replace(
-        "from rgt_train import Options, Run, copying",
-        "from rgt_train import Options, Run, copying, distributed",
+        "from rgt_train import Options, Run\n",
+        "from rgt_train import Options, Run, distributed\n",
     )
     + """
 import os, sys
