@@ -103,6 +103,4 @@ async def _one(settings: SinkSettings) -> str | None:
             await sink.send(event)
     except Exception as error:  # whatever it is, the others are tried, and this one is named
         return reason(error)
-    finally:
-        await sink.close()
     return None

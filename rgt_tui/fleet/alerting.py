@@ -141,8 +141,6 @@ class Alerting:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for one in self._deliveries:
-            await one.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(OPEN_S):
                 await self._file.close()

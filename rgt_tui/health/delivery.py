@@ -290,10 +290,6 @@ class Delivery:
         async with asyncio.timeout(self.settings.timeout_s + MARGIN_S):
             await self._sink.send(event)
 
-    async def close(self) -> None:
-        """Let go of the sink."""
-        await self._sink.close()
-
 
 def reason(error: Exception) -> str:
     """Say why, in words that hold no address: those of our own errors alone are known to."""

@@ -108,9 +108,6 @@ class Ear:
         self.spoken.set()
         self.spoken.clear()
 
-    async def close(self) -> None:
-        """Nothing is held."""
-
 
 class World:
     """One rgt's alerting with a clock of its own."""

@@ -124,7 +124,7 @@ KINDS = ["ntfy", "webhook", "apprise"]
 
 @pytest.mark.parametrize(
     ("kind", "status"),
-    [(kind, status) for kind in KINDS for status in (401, 404, 500)] + [("ntfy", 302), ("webhook", 302)],
+    [(kind, status) for kind in KINDS for status in (302, 307, 401, 404, 500)],
 )
 async def test_any_other_answer_is_a_failure(receiver: Receiver, kind: str, status: int) -> None:
     receiver.status = status
@@ -132,8 +132,7 @@ async def test_any_other_answer_is_a_failure(receiver: Receiver, kind: str, stat
         await made(kind, receiver).send(EVENT)
     if kind != "apprise":
         assert f"127.0.0.1 answered {status}" in str(caught.value)
-        assert [request.path for request in receiver.requests] != ["/elsewhere"]
-        assert len(receiver.requests) == 1, "nothing is sent twice, no redirect is followed"
+    assert len(receiver.requests) == 1, "nothing is sent twice, no redirect is followed"
 
 
 def closed_port() -> int:
@@ -218,14 +217,6 @@ def test_an_address_is_read_at_each_use(tmp_path: Path) -> None:
     for text in ("https://one/", "https://two/"):
         path.write_text(text + "\n")
         assert address(settings, {}).reveal() == text
-
-
-async def test_without_apprise_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "apprise", None)
-    with pytest.raises(SinkError, match=r'pip install "rgt-tui\[apprise\]"'):
-        await Apprise(SinkSettings("apprise", url_env="URL"), {"URL": "json://x"}).send(EVENT)
 
 
 async def test_apprise_names_the_place_of_an_address_it_does_not_know() -> None:
