@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 from rgt_box.metrics import confined, snapshot
-from rgt_box.metrics.discover import open_source
-from rgt_box.metrics.discover_kinds import DATABASES, identify
+from rgt_box.metrics.formats import DATABASES, identify, open_source
 from rgt_box.metrics.segments import read_all
 
 from tests.process.box.harness import Agent, pythons, until

@@ -17,9 +17,7 @@ from typing import Any
 import pytest
 from rgt_box import files, lock
 from rgt_box.__main__ import VERBS
-from rgt_box.metrics.discover import open_source
-from rgt_box.metrics.discover_kinds import RANKS
-from rgt_box.metrics.kinds import KINDS
+from rgt_box.metrics.formats import BY_KIND, open_source
 from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.scalars import ScalarFollower
 from rgt_box.verbs import exact, hashing
@@ -105,12 +103,8 @@ def at_once(what: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_every_reader_is_in_the_matrix() -> None:
-    assert set(RANKS) == set(KINDS) | {"console"}
-
-
 @odd
-@pytest.mark.parametrize("kind", RANKS)
+@pytest.mark.parametrize("kind", BY_KIND)
 def test_every_reader_of_metrics(tmp_path: Path, kind: str, make: Callable[[Path], None]) -> None:
     path = tmp_path / "metrics"
     make(path)

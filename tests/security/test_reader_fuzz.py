@@ -21,9 +21,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics.console.table import FORMATS
-from rgt_box.metrics.discover import open_source
-from rgt_box.metrics.discover_kinds import DATABASES, RANKS, identify
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import BY_KIND, DATABASES, identify, open_reader, open_source
 from rgt_box.metrics.merge import Offer, in_order, merge
 from rgt_box.metrics.segments import Store
 from rgt_box.streams.follow import LogFollower
@@ -255,13 +253,15 @@ def read(kind: str, path: Path) -> None:
             break
     else:
         raise AssertionError("it does not come to an end")
-    curves = merge([Offer(str(path), kind, "", RANKS[kind], store.series, "")])
+    curves = merge([Offer(str(path), kind, "", BY_KIND[kind].rank, store.series, "")])
     for _, curve in in_order(curves):
         curve.points()
     identify(
         str(path),
         tuple(
-            each for each in RANKS if each in FAMILIES and each not in DATABASES and each != "tensorboard_dir"
+            each
+            for each in BY_KIND
+            if each in FAMILIES and each not in DATABASES and each != "tensorboard_dir"
         ),
     )
 
@@ -321,7 +321,7 @@ def in_child(kind: str, seed: int, folder: Path) -> str:
 
 
 def test_every_kind_is_in_the_fuzz() -> None:
-    assert set(FAMILIES) == set(RANKS)
+    assert set(FAMILIES) == set(BY_KIND)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 
-from rgt_box.metrics.discover_kinds import candidates
+from rgt_box.metrics.formats import candidates
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

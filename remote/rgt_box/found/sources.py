@@ -8,8 +8,8 @@ import stat
 import time
 
 from rgt_box.found.claims import is_below
-from rgt_box.metrics.discover import GENTLE, Finder, Source, preference, run_name
-from rgt_box.metrics.discover_kinds import candidates, identify
+from rgt_box.metrics.discover import GENTLE, Finder, Source, run_name
+from rgt_box.metrics.formats import candidates, identify, preference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -121,6 +121,10 @@ class Reader:
 
     source = ""
     """Kind name, such as ``tensorboard``."""
+    reads_several = False
+    """It reads several kinds, and is told which."""
+    ended = False
+    """The program that writes the file has ended: what waits for a later line is given out, too."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -145,3 +149,19 @@ class Reader:
 
     def _read(self, batch: Batch, limit: int) -> None:
         raise NotImplementedError
+
+
+def reader_of(dotted: str, path: str, kind: str) -> Reader:
+    """Return a reader of one file.
+
+    Args:
+        dotted: Its module and class; imported now, so that an agent loads the readers that it needs.
+        path: The file.
+        kind: What it is, for a reader of several kinds.
+    """
+    from importlib import import_module
+
+    module, _, name = dotted.rpartition(".")
+    made = getattr(import_module("rgt_box.metrics." + module), name)
+    reader: Reader = made(path, kind) if made.reads_several else made(path)
+    return reader

@@ -9,8 +9,8 @@ import sys
 from rgt_box import options
 from rgt_box.metrics import confined
 from rgt_box.metrics.canonical import choose
-from rgt_box.metrics.discover import Finder, Source, open_source, preference
-from rgt_box.metrics.discover_kinds import identify
+from rgt_box.metrics.discover import Finder, Source
+from rgt_box.metrics.formats import identify, open_source, preference
 from rgt_box.metrics.merge import Offer, merge
 from rgt_box.metrics.numbers import spelled
 from rgt_box.metrics.segments import read_all

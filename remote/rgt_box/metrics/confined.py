@@ -14,7 +14,7 @@ import sys
 import time
 
 from rgt_box import files, place, procstat
-from rgt_box.metrics.base import Batch, Point, Problem, Reader, Start
+from rgt_box.metrics.base import Batch, Point, Problem, Reader, Start, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -168,13 +168,14 @@ class Confined(Reader):
     """One database, read by the child.
 
     Args:
-        kind: One of `discover_kinds.DATABASES`.
+        kind: What it is.
         path: The file.
+        reader: What reads it in the child, see `reader_of`.
     """
 
-    def __init__(self, kind: str, path: str) -> None:
+    def __init__(self, kind: str, path: str, reader: str) -> None:
         super().__init__(path)
-        self.source = kind
+        self.source, self._reader = kind, reader
         self._rest, self._until = REST, 0.0
 
     def _read(self, batch: Batch, limit: int) -> None:
@@ -183,7 +184,7 @@ class Confined(Reader):
         os.close(files.open_regular(self.path))
         if is_unchanged(self.path, batch.cursor) or time.monotonic() < self._until:
             return
-        request = {"kind": self.source, "path": self.path, "cursor": batch.cursor, "limit": limit}
+        request = {"reader": self._reader, "path": self.path, "cursor": batch.cursor, "limit": limit}
         try:
             answer = child.ask(request)
         except Later:
@@ -258,15 +259,13 @@ def serve(folder: str) -> None:
 
 
 def _answer(request: dict[str, Any], readers: dict[tuple[str, str], Reader]) -> dict[str, Any]:
-    if "kind" not in request:
+    if "reader" not in request:
         from rgt_box.metrics.snapshot import schema
 
         return {"tables": schema(request["path"])}
-    from rgt_box.metrics.kinds import open_reader
-
-    key = request["kind"], request["path"]
+    key = request["reader"], request["path"]
     if key not in readers:
         while len(readers) >= KEPT:
             del readers[next(iter(readers))]
-        readers[key] = open_reader(*key)
+        readers[key] = reader_of(*key, "")
     return pack(readers[key].read(request["cursor"], request["limit"]))

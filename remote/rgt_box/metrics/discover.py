@@ -8,20 +8,18 @@ import stat
 import time
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.discover_kinds import DATABASES, RANKS, candidates, identify
+from rgt_box.metrics.formats import candidates, identify
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Callable, NamedTuple
-
-    from rgt_box.metrics.base import Reader
 
     class Source(NamedTuple):
         """One file (or directory of event files) that holds scalars."""
 
         path: str
         kind: str
-        """A key of `discover_kinds.RANKS`."""
+        """A key of `formats.BY_KIND`."""
         run: str
         """Which run below the directory it belongs to."""
         mtime: float
@@ -290,29 +288,3 @@ def _newest(sources: list[Source]) -> list[Source]:
         same = sorted((s for s in sources if s.kind == kind), key=lambda s: (s.mtime, s.path))
         kept += same[-(PER_METRIC if kind in ("mlflow_files", "deepspeed") else PER_KIND) :]
     return kept
-
-
-def open_source(kind: str, path: str, ended: bool = False) -> Reader:
-    """Return the reader of a source.
-
-    Args:
-        kind: A key of `discover_kinds.RANKS`.
-        path: The file, or the directory of a ``tensorboard_dir``.
-        ended: See `ConsoleReader`.
-    """
-    if kind == "console":
-        from rgt_box.metrics.console.reader import ConsoleReader
-
-        return ConsoleReader(path, ended)
-    if kind in DATABASES:
-        from rgt_box.metrics.confined import Confined
-
-        return Confined(kind, path)
-    from rgt_box.metrics.kinds import open_reader
-
-    return open_reader(kind, path)
-
-
-def preference(kind: str) -> int:
-    """Return how much a kind is preferred, 0 the most; ``console:FORMAT`` counts as a console."""
-    return RANKS.get(kind.partition(":")[0], max(RANKS.values()))

@@ -39,6 +39,8 @@ LAYOUTS = {
 class JsonLines(Lines):
     """One row a line. `source` is a key of `LAYOUTS`."""
 
+    reads_several = True
+
     def __init__(self, path: str, source: str = "jsonl") -> None:
         super().__init__(path)
         self.source = source
@@ -73,6 +75,7 @@ EVENTS = {"checkpoint-failed": "error", "checkpoint-recovered": "info", "done": 
 class RunMetrics(JsonLines):
     """The ``metrics.jsonl`` of a run, which is sent row by row: a read ends after `limit` rows, and before a resume."""
 
+    reads_several = False
     budget = WINDOW
     mark = b'"resume"'
 

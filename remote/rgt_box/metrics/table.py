@@ -40,6 +40,8 @@ DELIMITERS = ",\t;"
 class Table(Lines):
     """One row a line. `source` is a key of `LAYOUTS`."""
 
+    reads_several = True
+
     def __init__(self, path: str, source: str = "csv") -> None:
         super().__init__(path)
         self.source = source

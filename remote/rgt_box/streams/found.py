@@ -14,8 +14,8 @@ from itertools import islice
 
 from rgt_box.metrics.canonical import may_be_one
 from rgt_box.metrics.command import directory
-from rgt_box.metrics.discover import Finder, Source, open_source, preference
-from rgt_box.metrics.discover_kinds import candidates, identify
+from rgt_box.metrics.discover import Finder, Source
+from rgt_box.metrics.formats import candidates, identify, open_source, preference
 from rgt_box.metrics.merge import Curve, News, Offer, merge
 from rgt_box.metrics.numbers import spelled
 from rgt_box.metrics.segments import Store

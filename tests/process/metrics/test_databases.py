@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics import snapshot
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 
 from tests.unit.metrics.makers import Follower, listing, summary
 

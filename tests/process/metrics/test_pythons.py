@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 from rgt_box.metrics.segments import read_all
 
 from tests.process.box.harness import pythons
@@ -18,7 +18,7 @@ REMOTE = Path(__file__).parents[3] / "remote"
 DUMP = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 from rgt_box.metrics.segments import read_all
 found = []
 for kind, path in json.load(sys.stdin):
@@ -57,7 +57,7 @@ def test_every_sample(python: str, samples: list[tuple[str, str]]) -> None:
 def test_modules_are_imported_when_they_are_needed() -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from rgt_box.metrics.kinds import open_reader\n"
+        "from rgt_box.metrics.formats import open_reader\n"
         "open_reader('rgt', '/nowhere').read(); open_reader('tensorboard', '/nowhere').read()\n"
         "print(sorted({'sqlite3', 'csv', 'typing', 'tempfile', 'datetime'} & set(sys.modules)))"
     )

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from rgt_box.metrics import discover
 from rgt_box.metrics.crc32c import masked
-from rgt_box.metrics.discover import Finder, open_source, preference, run_name
-from rgt_box.metrics.discover_kinds import NAMES, ORDER, RANKS, candidates, identify
-from rgt_box.metrics.kinds import KINDS
+from rgt_box.metrics.discover import Finder, run_name
+from rgt_box.metrics.formats import BY_KIND, FORMATS, candidates, identify, open_source, preference
 
 LINE = "iter 1: loss 2.5, time 1.0ms\n"
 EVENTS = struct.pack("<Q", 0) + struct.pack("<I", masked(struct.pack("<Q", 0))) + b"\0\0\0\0"
@@ -70,16 +69,15 @@ def kinds(root: Path) -> dict[str, str]:
 
 
 def test_every_kind_has_a_rank_a_reader_and_a_way_to_be_known() -> None:
-    assert set(RANKS) == {*KINDS, "console"}
-    assert set(ORDER) == set(RANKS) - {"tensorboard_dir"}
-    assert {kind for _, asked in NAMES for kind in asked} <= set(ORDER)
+    assert len(BY_KIND) == len(FORMATS)
+    assert [each.kind for each in FORMATS if each.sniff is None or not each.names] == ["tensorboard_dir"]
     assert (
         preference("rgt")
         < preference("tensorboard")
         < preference("console:nanogpt")
         < preference("hf_trainer")
     )
-    assert all(open_source(kind, "/nowhere").read().problems or kind == "hf_trainer" for kind in RANKS)
+    assert all(open_source(kind, "/nowhere").read().problems or kind == "hf_trainer" for kind in BY_KIND)
 
 
 @pytest.mark.parametrize("kind", sorted(ROWS))

@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics.base import MAX_TAGS, PROBLEMS
-from rgt_box.metrics.kinds import KINDS, open_reader
+from rgt_box.metrics.formats import BY_KIND, open_reader
 
 from tests.unit.metrics.makers import Follower
 
 MIB = 1 << 20
 GOOD = b'{"step": 1, "loss": 1.0}\n'
-LINES = [kind for kind, (module, _) in KINDS.items() if module in ("jsonl", "table", "torchtune", "mlruns")]
+LINES = [
+    each.kind
+    for each in BY_KIND.values()
+    if each.reader.split(".")[-1] in ("JsonLines", "Table", "TorchtuneLog", "MetricFile")
+]
 
 
 def poll(kind: str, path: Path) -> tuple[Follower, float]:
@@ -48,7 +52,7 @@ def test_a_line_of_one_megabyte_is_read(tmp_path: Path) -> None:
     assert (len(each.points), each.problems, peak < 12) == (3, [], True)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "tensorboard_dir"])
+@pytest.mark.parametrize("kind", [kind for kind in BY_KIND if kind not in ("tensorboard_dir", "console")])
 @pytest.mark.parametrize("junk", ["zeros", "ones", "text", "brackets"])
 def test_junk_of_any_kind(kind: str, junk: str, tmp_path: Path) -> None:
     path = tmp_path / "file"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics import crc32c, events, tensorboard, wire
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import Follower, blob, event, number, simple, tensor, tfrecord

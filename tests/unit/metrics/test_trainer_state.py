@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rgt_box.metrics import json_rows, trainer_state
 from rgt_box.metrics.base import TOTAL
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 
 from tests.unit.metrics.makers import FIXTURES, Follower
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics import wandb
-from rgt_box.metrics.kinds import open_reader
+from rgt_box.metrics.formats import open_reader
 
 from tests.unit.metrics import makers
 from tests.unit.metrics.makers import FIXTURES, Follower, blob, history, number, summary

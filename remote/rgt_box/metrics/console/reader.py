@@ -37,7 +37,7 @@ class ConsoleReader(Appended):
 
     def __init__(self, path: str, ended: bool = False) -> None:
         super().__init__(path)
-        self._ended = ended
+        self.ended = ended
 
     def _consume(self, window: Window, state: dict[str, Any], batch: Batch, limit: int) -> None:
         chooser = Chooser(state.get("console"))
@@ -57,7 +57,7 @@ class ConsoleReader(Appended):
                 state["skip"] = True
                 offset += len(data)
         if not batch.more:
-            _add(batch, chooser.flush() if self._ended else chooser.settle(), state)
+            _add(batch, chooser.flush() if self.ended else chooser.settle(), state)
         state["offset"] = offset
         state["console"] = chooser.pack()
         self.source = "console:" + chooser.format if chooser.format else "console"

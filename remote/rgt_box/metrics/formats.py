@@ -1,0 +1,288 @@
+"""Every format that is read: how its files are called, how they begin, what reads them, how much it is preferred."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from fnmatch import fnmatchcase
+
+from rgt_box.metrics.base import Reader, reader_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, NamedTuple, Optional
+
+    Sniff = Callable[[str, str, bytes], bool]
+
+    class Format(NamedTuple):
+        """One format."""
+
+        kind: str
+        names: tuple[str, ...]
+        """Lower-case file names, ``*`` for anything, with the directory where that matters."""
+        rank: int
+        """Preference where several files tell one metric, 0 the best."""
+        sniff: Optional[Sniff]
+        """(path, lower-case name, first `SNIFF` bytes) → whether a file is one; None = never asked of a file."""
+        reader: str
+        """Module of this package and class in it that reads it; imported when it is first needed."""
+        is_database: bool = False
+        """It is read in a process of its own, see `confined`."""
+else:
+    from collections import namedtuple
+
+    Format = namedtuple("Format", "kind names rank sniff reader is_database", defaults=(False,))
+
+SNIFF = 64 << 10
+"""Bytes by which a file is known: a first row with hundreds of metrics fits in."""
+SQLITE = b"SQLite format 3\0"
+_STEPS = ("step", "global_step", "iteration", "iter", "current_steps", "_step", "train/global_step")
+_MLFLOW = re.compile(rb"\d{10,16} \S{1,40}(?: -?\d{1,18}\b.*)?\s*(?:\n|$)")
+_TORCHTUNE = re.compile(rb"Step \d{1,15} \| \S")
+
+
+def _tensorboard(path: str, name: str, head: bytes) -> bool:
+    from rgt_box.metrics.tensorboard import length_of
+
+    return len(head) >= 12 and length_of(head[:12]) is not None
+
+
+def _hf_trainer(path: str, name: str, head: bytes) -> bool:
+    return head.lstrip()[:1] == b"{" and (b'"log_history"' in head or name == "trainer_state.json")
+
+
+def _wandb(path: str, name: str, head: bytes) -> bool:
+    return head[:4] == b":W&B"
+
+
+def _console(path: str, name: str, head: bytes) -> bool:
+    return b"\0\0\0\0" not in head and head[:16] != SQLITE
+
+
+def _torchtune(path: str, name: str, head: bytes) -> bool:
+    return _TORCHTUNE.match(head) is not None and name.startswith("log_")
+
+
+def _mlflow_files(path: str, name: str, head: bytes) -> bool:
+    return _MLFLOW.match(head) is not None
+
+
+def _row(head: bytes) -> dict[str, Any]:
+    """Return the keys of the first JSON lines together; {} when they are none."""
+    found: dict[str, Any] = {}
+    for line in head.split(b"\n")[:12]:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(row, dict):
+            return {}
+        found.update(row)
+    return found
+
+
+def _row_with(*keys: str) -> Sniff:
+    return lambda path, name, head: all(key in row for row in [_row(head)] for key in keys)
+
+
+def _rgt(path: str, name: str, head: bytes) -> bool:
+    row = _row(head)
+    return "step" in row and ("event" in row or (name == "metrics.jsonl" and "time" in row))
+
+
+def _verl(path: str, name: str, head: bytes) -> bool:
+    row = _row(head)
+    return "step" in row and isinstance(row.get("data"), dict)
+
+
+def _jsonl(path: str, name: str, head: bytes) -> bool:
+    row = _row(head)
+    return any(key in row for key in _STEPS) and any(type(value) in (int, float) for value in row.values())
+
+
+def _header(head: bytes) -> list[str]:
+    line, newline, _ = head.partition(b"\n")
+    if not newline or b"\0" in line:
+        return []
+    text = line.decode("utf-8-sig", "replace").lower()
+    delimiter = next((each for each in ",\t;" if each in text), ",")
+    return [cell.strip().strip('"') for cell in text.split(delimiter)]
+
+
+def _deepspeed(path: str, name: str, head: bytes) -> bool:
+    names = _header(head)
+    return len(names) == 2 and names[0] == "step" and name.endswith("samples_%s.csv" % names[1])
+
+
+def _ultralytics(path: str, name: str, head: bytes) -> bool:
+    names = _header(head)
+    return "epoch" in names and any(each.startswith("train/") and each.endswith("_loss") for each in names)
+
+
+def _lightning(path: str, name: str, head: bytes) -> bool:
+    names = _header(head)
+    return "step" in names and ("epoch" in names or (name == "metrics.csv" and len(names) > 1))
+
+
+def _keras(path: str, name: str, head: bytes) -> bool:
+    names = _header(head)
+    return names[:1] == ["epoch"] and "step" not in names and any("loss" in each for each in names)
+
+
+def _csv(path: str, name: str, head: bytes) -> bool:
+    names = _header(head)
+    place = any(each in names for each in (*_STEPS, "epoch"))
+    return place and any("loss" in each or "reward" in each for each in names)
+
+
+def _tables_with(*words: str) -> Sniff:
+    def sniff(path: str, name: str, head: bytes) -> bool:
+        if head[:16] != SQLITE:
+            return False
+        tables = schema(path, head)
+        return all(word in tables for word in words)
+
+    return sniff
+
+
+def schema(path: str, head: bytes) -> str:
+    """Return the statements that made a database, from its first page if they are there."""
+    if b"CREATE TABLE" in head and b"metrics" in head and head[100:101] == b"\x0d":
+        return head.decode("latin-1")
+    from rgt_box.metrics.confined import tables
+
+    return tables(path)
+
+
+_LINES = "jsonl.JsonLines"
+_TABLE = "table.Table"
+_DB = ("*.db", "*.sqlite")
+_LOGS = (
+    "log_*.txt",
+    "*.log",
+    "*.out",
+    "*.err",
+    "log*.txt",
+    "*log.txt",
+    "*output*.txt",
+    "std*.txt",
+    "stdout",
+    "stderr",
+)
+
+FORMATS = (
+    Format("tensorboard", ("*tfevents*",), 2, _tensorboard, "tensorboard.EventFile"),
+    Format("tensorboard_dir", (), 2, None, "event_dir.EventDirectory"),
+    Format("wandb", ("*.wandb",), 4, _wandb, "wandb.WandbFile"),
+    Format("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "mlflow_db.MlflowDatabase", True),
+    Format("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackio.TrackioDatabase", True),
+    Format("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "aitoolkit.AiToolkitDatabase", True),
+    Format("rgt", ("*.jsonl",), 0, _rgt, _LINES),
+    Format("llamafactory", ("*.jsonl",), 1, _row_with("current_steps"), _LINES),
+    Format("verl", ("*.jsonl",), 1, _verl, _LINES),
+    Format("mmengine", ("*.jsonl", "*.json"), 1, _row_with("iter", "step", "time"), _LINES),
+    Format("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
+    Format("jsonl", ("*.jsonl", "metrics.json"), 1, _jsonl, _LINES),
+    Format("hf_trainer", ("trainer_state.json",), 6, _hf_trainer, "trainer_state.TrainerState"),
+    Format("deepspeed", ("*.csv",), 1, _deepspeed, _TABLE),
+    Format("ultralytics", ("*.csv",), 1, _ultralytics, _TABLE),
+    Format("lightning", ("*.csv",), 1, _lightning, _TABLE),
+    Format("keras", ("*.csv",), 1, _keras, _TABLE),
+    Format("csv", ("*.csv",), 1, _csv, _TABLE),
+    Format("mlflow_files", ("metrics/*",), 3, _mlflow_files, "mlruns.MetricFile"),
+    Format("torchtune", ("log_*.txt",), 1, _torchtune, "torchtune.TorchtuneLog"),
+    Format("console", _LOGS, 5, _console, "console.reader.ConsoleReader"),
+)  # fmt: skip
+"""Those with the surest marks first: the first that knows a file has it.
+
+By preference: exact and small (0, 1), exact (2), late (3, 4), rounded (5), and stale between two saves (6).
+"""
+BY_KIND = {each.kind: each for each in FORMATS}
+DATABASES = tuple(each.kind for each in FORMATS if each.is_database)
+_BY_NAME = {
+    pattern: [each.kind for each in FORMATS if pattern in each.names]
+    for pattern in dict.fromkeys(pattern for each in FORMATS for pattern in each.names)
+}
+
+
+def candidates(path: str) -> tuple[str, ...]:
+    """Return the kinds that a file may be by its name; () for one that is not looked at."""
+    folder, name = os.path.split(path)
+    name = name.lower()
+    inside = os.path.basename(folder).lower() + "/" + name
+    if name == "scalars.json":
+        return ()
+    found = {
+        kind
+        for pattern, kinds in _BY_NAME.items()
+        if fnmatchcase(inside if "/" in pattern else name, pattern)
+        for kind in kinds
+    }
+    if not found:
+        return ("mlflow_files",) if "/metrics/" in folder + "/" else ()
+    return tuple(each for each in BY_KIND if each in found)
+
+
+def identify(path: str, kinds: tuple[str, ...] | None = None) -> str | None:
+    """Return the kind of a file.
+
+    Args:
+        path: The file.
+        kinds: Kinds to ask for; None asks for all of them, and takes what nothing else is as a console.
+
+    Returns:
+        The kind; None for a file that is empty, or none of these.
+
+    Raises:
+        OSError: when the file cannot be read.
+    """
+    from rgt_box.files import open_regular
+
+    fd = open_regular(path)
+    try:
+        head = os.read(fd, SNIFF)
+    finally:
+        os.close(fd)
+    if not head:
+        return None
+    name = os.path.basename(path).lower()
+    for each in FORMATS if kinds is None else [BY_KIND[kind] for kind in kinds]:
+        if each.sniff is not None and each.sniff(path, name, head):
+            return each.kind
+    return None
+
+
+def preference(kind: str) -> int:
+    """Return how much a kind is preferred, 0 the most; ``console:FORMAT`` counts as a console."""
+    found = BY_KIND.get(kind.partition(":")[0])
+    return max(each.rank for each in FORMATS) if found is None else found.rank
+
+
+def open_reader(kind: str, path: str) -> Reader:
+    """Return the reader of one file, to be used in this very process.
+
+    Args:
+        kind: A key of `BY_KIND`.
+        path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one event file of it.
+    """
+    return reader_of(BY_KIND[kind].reader, path, kind)
+
+
+def open_source(kind: str, path: str, ended: bool = False) -> Reader:
+    """Return the reader of a source: a database's asks a process of its own.
+
+    Args:
+        kind: A key of `BY_KIND`.
+        path: The file, or the directory of a ``tensorboard_dir``.
+        ended: Of a console, the program that writes it has ended: also give out what waits for a later line.
+    """
+    if BY_KIND[kind].is_database:
+        from rgt_box.metrics.confined import Confined
+
+        return Confined(kind, path, BY_KIND[kind].reader)
+    reader = open_reader(kind, path)
+    reader.ended = ended
+    return reader
