@@ -19,7 +19,7 @@ VERBS = {
     "mirror": ("rgt_box.verbs.mirror", "copy a directory to durable storage, read back and compared"),
     "cat": ("rgt_box.verbs.cat", "print the exact bytes of a file, from any byte on"),
     "grep": ("rgt_box.verbs.grep", "search logs, newest lines first"),
-    "scalars": ("rgt_box.metrics.command", "print the metrics that a run has written"),
+    "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
     "reap": ("rgt_box.verbs.reap", "list who holds GPU memory without working; end one by pid and start"),
     "gpu-health": ("rgt_box.verbs.gpu_health", "check the GPUs before a run"),
     "remove": ("rgt_box.verbs.remove", "take rgt off this box, or only its older agents"),

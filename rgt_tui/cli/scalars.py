@@ -9,7 +9,7 @@ import sys
 from rgt_tui.cli.arguments import command, json_option
 from rgt_tui.cli.commands import FAILED, Subparsers
 
-MODULE = "rgt_box.metrics.command"
+MODULE = "rgt_box.metrics.scalars_command"
 
 
 def add_scalars(subparsers: Subparsers) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import confined, snapshot
+from rgt_box.metrics import sqlite_child, sqlite_files
 from rgt_box.metrics.formats import DATABASES, identify, open_source
-from rgt_box.metrics.segments import read_all
+from rgt_box.metrics.merging import read_all
 
 from tests.process.box.harness import Agent, pythons, until
 
@@ -76,10 +76,10 @@ def _with_column(path: Path, kind: str, column: str, expression: str, size: str)
 
 
 @pytest.fixture(autouse=True)
-def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[confined.Child]:
-    child = confined.Child()
+def a_child_of_its_own(monkeypatch: pytest.MonkeyPatch) -> Iterator[sqlite_child.Child]:
+    child = sqlite_child.Child()
     child.patience = 30.0
-    monkeypatch.setattr(confined, "child", child)
+    monkeypatch.setattr(sqlite_child, "child", child)
     yield child
     child.close()
 
@@ -134,7 +134,7 @@ def test_a_schema_that_is_not_on_the_first_page_is_read_by_the_child_too(kind: s
 
 
 def test_one_instruction_without_an_end_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined.Child
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
 ) -> None:
     path = slow(tmp_path / "x.db")
     reader = open_source("trackio", str(path))
@@ -148,10 +148,10 @@ def test_one_instruction_without_an_end_ends(
     assert good(tmp_path / "good.db") and open_source("trackio", str(tmp_path / "good.db")).read().points
 
 
-def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: confined.Child) -> None:
+def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: sqlite_child.Child) -> None:
     """The answer comes later, and what others ask meanwhile is not lost."""
     hostile, honest = slow(tmp_path / "x.db"), good(tmp_path / "good.db")
-    a_child_of_its_own.patience = confined.PATIENCE
+    a_child_of_its_own.patience = sqlite_child.PATIENCE
     one, other = open_source("trackio", str(hostile)), open_source("trackio", str(honest))
     began = time.monotonic()
     first = one.read()
@@ -165,12 +165,12 @@ def test_who_waits_for_it_waits_a_moment(tmp_path: Path, a_child_of_its_own: con
 
 
 def test_the_rest_doubles_and_an_answer_ends_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: confined.Child
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, a_child_of_its_own: sqlite_child.Child
 ) -> None:
     path = good(tmp_path / "x.db")
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    answers: list[Any] = [confined.Ended("x"), confined.Ended("x"), None, confined.Ended("x")]
+    answers: list[Any] = [sqlite_child.Ended("x"), sqlite_child.Ended("x"), None, sqlite_child.Ended("x")]
     real = a_child_of_its_own.ask
 
     def ask(request: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def test_the_rest_doubles_and_an_answer_ends_it(
 
 
 def test_an_unchanged_database_is_not_asked_for(
-    tmp_path: Path, a_child_of_its_own: confined.Child, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, a_child_of_its_own: sqlite_child.Child, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = good(tmp_path / "x.db")
     os.utime(path, (1.79e9, 1.79e9))
@@ -209,7 +209,7 @@ def test_an_unchanged_database_is_not_asked_for(
 
 
 def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
-    tmp_path: Path, a_child_of_its_own: confined.Child
+    tmp_path: Path, a_child_of_its_own: sqlite_child.Child
 ) -> None:
     path = good(tmp_path / "x.db")
     assert open_source("trackio", str(path)).read().points
@@ -224,7 +224,7 @@ def test_a_child_that_was_killed_is_replaced_and_leaves_no_copies(
 
 def test_only_what_our_statements_need_is_allowed(tmp_path: Path) -> None:
     path = good(tmp_path / "x.db")
-    db = snapshot.connect(str(path), "mode=ro")
+    db = sqlite_files.connect(str(path), "mode=ro")
     assert db.execute(
         "SELECT count(*), max(length(metrics)) FROM metrics WHERE run_name NOT LIKE 'x/%'"
     ).fetchone()
@@ -268,7 +268,7 @@ def test_a_watch_goes_on_beside_hostile_databases(tmp_path: Path, agent: Agent) 
 
 def test_the_child_takes_requests_as_lines(tmp_path: Path) -> None:
     """What is sent between agent and child is what `pack` and `unpack` agree on, NaN included."""
-    from rgt_box.metrics.base import Batch, Point
+    from rgt_box.metrics.reader_base import Batch, Point
 
     batch = Batch("x", {"id": 3})
     batch.points = [Point("loss", "step", 1.0, float("nan"), None, "g")]
@@ -276,5 +276,5 @@ def test_the_child_takes_requests_as_lines(tmp_path: Path) -> None:
     batch.problem(5, "why")
     batch.more = batch.reset = True
     other = Batch("x", None)
-    confined.unpack(json.loads(json.dumps(confined.pack(batch))), other)
-    assert repr(confined.pack(other)) == repr(confined.pack(batch))
+    sqlite_child.unpack(json.loads(json.dumps(sqlite_child.pack(batch))), other)
+    assert repr(sqlite_child.pack(other)) == repr(sqlite_child.pack(batch))

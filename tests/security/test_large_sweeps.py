@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from rgt_box import jsonline
 from rgt_box.cells import states
-from rgt_box.metrics.base import Batch, Point
-from rgt_box.metrics.segments import MAX_STARTS, Store
+from rgt_box.metrics.merging import MAX_STARTS, Store
+from rgt_box.metrics.reader_base import Batch, Point
 from rgt_box.streams import config as configs
 from rgt_box.streams import found
 from rgt_box.streams.follow import LogFollower

@@ -20,10 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.console.table import FORMATS
+from rgt_box.metrics.console_formats import FORMATS
 from rgt_box.metrics.formats import BY_KIND, DATABASES, identify, open_reader, open_source
-from rgt_box.metrics.merge import Offer, in_order, merge
-from rgt_box.metrics.segments import Store
+from rgt_box.metrics.merging import Offer, Store, in_order, merge
 from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.found import FoundScalars
 from rgt_box.streams.scalars import ScalarFollower

@@ -7,7 +7,7 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.base import Reader, reader_of
+from rgt_box.metrics.reader_base import Reader, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         reader: str
         """Module of this package and class in it that reads it; imported when it is first needed."""
         is_database: bool = False
-        """It is read in a process of its own, see `confined`."""
+        """It is read in a process of its own, see `sqlite_child`."""
 else:
     from collections import namedtuple
 
@@ -152,13 +152,13 @@ def schema(path: str, head: bytes) -> str:
     """Return the statements that made a database, from its first page if they are there."""
     if b"CREATE TABLE" in head and b"metrics" in head and head[100:101] == b"\x0d":
         return head.decode("latin-1")
-    from rgt_box.metrics.confined import tables
+    from rgt_box.metrics.sqlite_child import tables
 
     return tables(path)
 
 
 _LINES = "jsonl.JsonLines"
-_TABLE = "table.Table"
+_TABLE = "tables.Table"
 _DB = ("*.db", "*.sqlite")
 _LOGS = (
     "log_*.txt",
@@ -175,26 +175,26 @@ _LOGS = (
 
 FORMATS = (
     Format("tensorboard", ("*tfevents*",), 2, _tensorboard, "tensorboard.EventFile"),
-    Format("tensorboard_dir", (), 2, None, "event_dir.EventDirectory"),
+    Format("tensorboard_dir", (), 2, None, "tensorboard.EventDirectory"),
     Format("wandb", ("*.wandb",), 4, _wandb, "wandb.WandbFile"),
-    Format("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "mlflow_db.MlflowDatabase", True),
-    Format("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackio.TrackioDatabase", True),
-    Format("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "aitoolkit.AiToolkitDatabase", True),
+    Format("mlflow", _DB, 3, _tables_with("metrics", "run_uuid", "is_nan"), "trackers.MlflowDatabase", True),
+    Format("trackio", _DB, 3, _tables_with("metrics", "run_name"), "trackers.TrackioDatabase", True),
+    Format("aitoolkit", _DB, 3, _tables_with("metrics", "value_real"), "trackers.AiToolkitDatabase", True),
     Format("rgt", ("*.jsonl",), 0, _rgt, _LINES),
     Format("llamafactory", ("*.jsonl",), 1, _row_with("current_steps"), _LINES),
     Format("verl", ("*.jsonl",), 1, _verl, _LINES),
     Format("mmengine", ("*.jsonl", "*.json"), 1, _row_with("iter", "step", "time"), _LINES),
     Format("detectron2", ("*.jsonl", "*.json"), 1, _row_with("iteration"), _LINES),
     Format("jsonl", ("*.jsonl", "metrics.json"), 1, _jsonl, _LINES),
-    Format("hf_trainer", ("trainer_state.json",), 6, _hf_trainer, "trainer_state.TrainerState"),
+    Format("hf_trainer", ("trainer_state.json",), 6, _hf_trainer, "jsonl.TrainerState"),
     Format("deepspeed", ("*.csv",), 1, _deepspeed, _TABLE),
     Format("ultralytics", ("*.csv",), 1, _ultralytics, _TABLE),
     Format("lightning", ("*.csv",), 1, _lightning, _TABLE),
     Format("keras", ("*.csv",), 1, _keras, _TABLE),
     Format("csv", ("*.csv",), 1, _csv, _TABLE),
-    Format("mlflow_files", ("metrics/*",), 3, _mlflow_files, "mlruns.MetricFile"),
-    Format("torchtune", ("log_*.txt",), 1, _torchtune, "torchtune.TorchtuneLog"),
-    Format("console", _LOGS, 5, _console, "console.reader.ConsoleReader"),
+    Format("mlflow_files", ("metrics/*",), 3, _mlflow_files, "trackers.MetricFile"),
+    Format("torchtune", ("log_*.txt",), 1, _torchtune, "tables.TorchtuneLog"),
+    Format("console", _LOGS, 5, _console, "console.ConsoleReader"),
 )  # fmt: skip
 """Those with the surest marks first: the first that knows a file has it.
 
@@ -280,7 +280,7 @@ def open_source(kind: str, path: str, ended: bool = False) -> Reader:
         ended: Of a console, the program that writes it has ended: also give out what waits for a later line.
     """
     if BY_KIND[kind].is_database:
-        from rgt_box.metrics.confined import Confined
+        from rgt_box.metrics.sqlite_child import Confined
 
         return Confined(kind, path, BY_KIND[kind].reader)
     reader = open_reader(kind, path)

@@ -1,16 +1,97 @@
-"""A row of named values → points: where it stands on the x axis, and what in it is a metric."""
+"""Rows of named values → points.
+
+A row of named values → points: where it stands on the x axis, and what in it is a metric.
+
+Numbers as training programs spell them, and rows of them.
+
+The NaN that transformers hides as a zero loss, where loss and gradient norm come as separate records.
+
+`logging_nan_inf_filter` (transformers 5.23, on by default) adds zero for a NaN loss, but logs the NaN of the
+gradient norm, right after the loss and for the same step. A zero is held until its step is over.
+"""
 
 from __future__ import annotations
 
-from rgt_box.metrics.base import EPOCH, MAX_TAG, MAX_TAGS, STEP, Point
-from rgt_box.metrics.canonical import STEP_KEYS
-from rgt_box.metrics.numbers import CLOCK_KEYS, clock, number, position
+import math
+
+from rgt_box.metrics.metric_names import STEP_KEYS
+from rgt_box.metrics.reader_base import EPOCH, MAX_TAG, MAX_TAGS, STEP, Point
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.metrics.base import Batch
+    from rgt_box.metrics.reader_base import Batch
+
+CLOCK_KEYS = ("time", "timestamp", "_timestamp", "wall_time", "ts")
+CLOCK_FLOOR = 1e9
+"""A smaller ``time`` is a duration (mmengine, detectron2, Ultralytics), no clock."""
+MAX_DIGITS = 400
+"""No spelling of a float is longer."""
+DEPTH = 4
+"""Levels of nested objects that are joined with ``/``."""
+
+
+def number(value: Any) -> float | None:
+    """Return a number as a float, NaN and infinities kept; None for what is no number (null, '', true)."""
+    kind = type(value)
+    if kind is float:
+        return value  # type: ignore[no-any-return]
+    if kind is int:
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    if kind is str and value and len(value) <= MAX_DIGITS and "_" not in value:
+        try:
+            return float(value.replace(",", ""))
+        except ValueError:
+            return None
+    return None
+
+
+def spelled(value: float) -> float | str:
+    """Return a number as JSON can hold it: NaN and infinities as words."""
+    if math.isfinite(value):
+        return value
+    return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
+
+
+def whole(text: str) -> int | float:
+    """Decode a JSON integer in bounded time: what exceeds 64 bits is a float anyway."""
+    return int(text) if len(text) < 20 else float(text[:MAX_DIGITS])
+
+
+def position(value: Any) -> float | None:
+    """Return a finite x; None otherwise."""
+    found = number(value)
+    return found if found is not None and abs(found) < 2.0**63 else None
+
+
+def clock(value: Any) -> float | None:
+    """Return epoch seconds from seconds or milliseconds; None for what is no time of day."""
+    found = number(value)
+    if found is None or not CLOCK_FLOOR < found < 1e15:
+        return None
+    return found / 1000.0 if found > 1e11 else found
+
+
+def flatten(row: dict[str, Any], limit: int, joint: str = "/") -> dict[str, Any]:
+    """Return `row` with nested objects as joined keys, at most `limit` values."""
+    found: dict[str, Any] = {}
+    stack = [("", row, DEPTH)]
+    while stack:
+        prefix, part, depth = stack.pop()
+        for key, value in part.items():
+            if len(found) >= limit:
+                return found
+            if type(value) is dict:
+                if depth > 1:
+                    stack.append((prefix + key + joint, value, depth - 1))
+            else:
+                found[prefix + key] = value
+    return found
+
 
 EPOCH_KEYS = ("epoch", "train/epoch")
 FIRM = ("train/global_step", "trainer/global_step", "global_step")
@@ -144,3 +225,56 @@ def hides_nan(row: dict[str, Any]) -> bool:
             if found is not None and found != found:
                 return True
     return False
+
+
+NORMS = {norm: loss for loss, norm in HIDING.items()}
+
+
+class Held:
+    """Watches the points of one file go by.
+
+    ``state["norms"]`` of the cursor is 1 in a file with gradient norms and 0 in one whose losses come without:
+    there a zero is a zero and is not held.
+
+    Args:
+        state: The cursor in the making.
+        batch: Where the points go.
+    """
+
+    def __init__(self, state: dict[str, Any], batch: Batch) -> None:
+        self._state, self._batch = state, batch
+        self._tag = ""
+        self._x = 0.0
+        self._index = self._offset = 0
+
+    @property
+    def waiting(self) -> bool:
+        """A zero stands at the end of the batch whose meaning is not known yet."""
+        return bool(self._tag)
+
+    def see(self, tag: str, x: float, y: float, offset: int) -> float:
+        """Return the value of the next point, which is read from the record at `offset`."""
+        if self._tag and (x != self._x or tag == self._tag):
+            self._tag = ""
+            self._state.setdefault("norms", 0)
+        if tag in NORMS:
+            self._state["norms"] = 1
+            if self._tag == NORMS[tag]:
+                if y != y:
+                    point = self._batch.points[self._index]
+                    self._batch.points[self._index] = point._replace(y=NAN)
+                self._tag = ""
+        elif tag in HIDING:
+            if y == 0.0 and self._state.get("norms", 1):
+                self._tag, self._x, self._offset = tag, x, offset
+                self._index = len(self._batch.points)
+            elif "norms" not in self._state:
+                self._state["norms"] = 0
+        return y
+
+    def settle(self, offset: int) -> int:
+        """Return where the next read goes on: `offset`, or before the zero that is still held."""
+        if not self._tag:
+            return offset
+        del self._batch.points[self._index :]
+        return self._offset

@@ -1,26 +1,281 @@
-"""TensorBoard event files ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, run with tensorboard 2.21).
+"""TensorBoard event files, one by one and by directory.
+
+TensorBoard event files ``events.out.tfevents.<unix>.<host>…`` (TFRecord framing, run with tensorboard 2.21).
 
 A record is ``u64 length, u32 masked CRC of these 8 bytes, data, u32 masked CRC of the data``, little endian. A writer
 may stop anywhere inside (tensorboardX cuts at 4 KiB): a short tail is not there yet.
+
+TensorBoard's Event message → scalars. Pure.
+
+Fields by event.proto, summary.proto and tensor.proto of TensorFlow; the three ways to write a scalar were run:
+``simple_value`` (torch, tensorboardX), a tensor with ``float_val`` or ``double_val`` (torch ``new_style``), a tensor
+with ``tensor_content`` (TF2, Keras).
+
+The protobuf wire format, as far as reading needs it (https://protobuf.dev/programming-guides/encoding/).
+
+CRC-32C (Castagnoli), reflected polynomial 0x82F63B78, and the masked form of TensorFlow's record files.
 """
 
 from __future__ import annotations
 
 import os
-from struct import unpack_from
+from struct import calcsize, unpack_from
 
-from rgt_box.metrics import events
-from rgt_box.metrics.appended import BUDGET, Appended
-from rgt_box.metrics.base import MAX_TAGS, Point
-from rgt_box.metrics.crc32c import masked
-from rgt_box.metrics.hidden import Held
+from rgt_box.metrics.reader_base import (
+    BUDGET,
+    EPOCH,
+    MAX_TAG,
+    MAX_TAGS,
+    SAMPLES,
+    STEP,
+    Appended,
+    Point,
+    Reader,
+)
+from rgt_box.metrics.rows import Held
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator, NamedTuple
 
-    from rgt_box.metrics.appended import Window
-    from rgt_box.metrics.base import Batch
+    from rgt_box.metrics.reader_base import Batch, Cursor, Window
+
+    class Event(NamedTuple):
+        """One record.
+
+        Attributes:
+            wall: Wall time.
+            step: Its step.
+            start: The session was started again here.
+            values: Tag and value of each scalar.
+        """
+
+        wall: float
+        step: int
+        start: bool
+        values: list[tuple[str, float]]
+else:
+    from collections import namedtuple
+
+    Event = namedtuple("Event", "wall step start values")
+
+
+def _table() -> tuple[int, ...]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ 0x82F63B78 if value & 1 else value >> 1
+        table.append(value)
+    return tuple(table)
+
+
+TABLE = _table()
+
+
+def crc32c(data: bytes) -> int:
+    """Return the checksum of `data`."""
+    table, value = TABLE, 0xFFFFFFFF
+    for byte in data:
+        value = table[(value ^ byte) & 0xFF] ^ (value >> 8)
+    return value ^ 0xFFFFFFFF
+
+
+def masked(data: bytes) -> int:
+    """Return the checksum as it is stored beside the data it covers: turned right by 15 bits, plus a constant."""
+    value = crc32c(data)
+    return (((value >> 15) | (value << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return an unsigned number and the place behind it.
+
+    Raises:
+        ValueError: when it is longer than 64 bits can be.
+        IndexError: when the data ends inside.
+    """
+    value = data[at]
+    if value < 0x80:
+        return value, at + 1
+    value &= 0x7F
+    for shift in range(7, 70, 7):
+        at += 1
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, at + 1
+    raise ValueError("varint too long")
+
+
+def fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the fields of the message in ``data[at:end]``.
+
+    Yields:
+        Number, wire type, and where the value lies: ``start, stop`` in `data`. Of a varint, `start` is the value.
+
+    Raises:
+        ValueError: when this is no message.
+        IndexError: when the data ends inside a field.
+    """
+    while at < end:
+        key = data[at]
+        if key < 0x80:
+            at += 1
+        else:
+            key, at = varint(data, at)
+        kind = key & 7
+        if kind == VARINT:
+            value, at = varint(data, at)
+            yield key >> 3, kind, value, at
+            continue
+        if kind == BYTES:
+            length, at = varint(data, at)
+        elif kind == FIXED32:
+            length = 4
+        elif kind == FIXED64:
+            length = 8
+        else:
+            raise ValueError("wire type %d" % kind)
+        stop = at + length
+        if stop > end:
+            raise ValueError("field beyond its message")
+        yield key >> 3, kind, at, stop
+        at = stop
+    if at > end:
+        raise ValueError("field beyond its message")
+
+
+def signed(value: int) -> int:
+    """Return an int32 or int64 from its varint."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+NOTHING = Event(0.0, 0, False, [])
+_FORMATS = "1:<f 2:<d 3:<i 4:<B 5:<h 6:<b 9:<q 10:<? 17:<H 19:<e 22:<I 23:<Q"
+CONTENT = {int(dtype): form for dtype, _, form in (each.partition(":") for each in _FORMATS.split())}
+"""dtype → one element of ``tensor_content``."""
+BFLOAT16, HALF = 14, 19
+FLOATS, DOUBLES, HALVES = 5, 6, 13
+VALUES = {FLOATS: "<f", DOUBLES: "<d", 7: "", 10: "", 11: "", HALVES: "", 16: "", 17: ""}
+"""Field of TensorProto → its fixed format, or empty for varints."""
+PLUGIN = b"scalars"
+
+AXES = (
+    ("* vs samples", SAMPLES),
+    ("Train/Samples/*", SAMPLES),
+    ("epoch_*", EPOCH),
+    ("loss/epoch_average*", EPOCH),
+)
+"""Tags whose x is no step: Megatron, DeepSpeed, Keras, kohya."""
+
+
+def axis(tag: str) -> str:
+    """Return what the step of a tag counts."""
+    for pattern, kind in AXES:
+        if tag.startswith(pattern[:-1]) if pattern[-1] == "*" else tag.endswith(pattern[1:]):
+            return kind
+    return STEP
+
+
+def decode(data: bytes) -> Event:
+    """Decode an Event.
+
+    Raises:
+        ValueError, IndexError: when this is no Event.
+    """
+    wall, step, start = 0.0, 0, False
+    values: list[tuple[str, float]] = []
+    for number, kind, at, stop in fields(data, 0, len(data)):
+        if number == 5 and kind == BYTES:
+            for inner, inner_kind, first, last in fields(data, at, stop):
+                if inner == 1 and inner_kind == BYTES:
+                    found = scalar(data, first, last)
+                    if found is not None:
+                        values.append(found)
+        elif number == 1 and kind == FIXED64:
+            wall = unpack_from("<d", data, at)[0]
+        elif number == 2 and kind == VARINT:
+            step = signed(at)
+        elif number == 7 and kind == BYTES:
+            start = any(each[:3] == (1, VARINT, 1) for each in fields(data, at, stop))
+    return Event(wall, step, start, values)
+
+
+def scalar(data: bytes, at: int, end: int) -> tuple[str, float] | None:
+    """Return tag and value of one Summary.Value; None when it is no scalar."""
+    tag, value, tensor = "", None, None
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == BYTES:
+            if stop - start > MAX_TAG:
+                return None
+            tag = data[start:stop].decode("utf-8", "replace")
+        elif number == 2 and kind == FIXED32:
+            value = unpack_from("<f", data, start)[0]
+        elif number == 8 and kind == BYTES:
+            tensor = start, stop
+        elif number == 9 and kind == BYTES and plugin(data, start, stop) not in (b"", PLUGIN):
+            return None
+    if value is None and tensor is not None:
+        value = element(data, tensor[0], tensor[1])
+    return None if value is None else (tag, value)
+
+
+def plugin(data: bytes, at: int, end: int) -> bytes:
+    """Return the plugin name of a SummaryMetadata."""
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == BYTES:
+            for inner, inner_kind, first, last in fields(data, start, stop):
+                if inner == 1 and inner_kind == BYTES:
+                    return data[first:last]
+    return b""
+
+
+def element(data: bytes, at: int, end: int) -> float | None:
+    """Return the one number of a TensorProto; None when it holds something else."""
+    dtype, content = 0, b""
+    found: list[float] = []
+    for number, kind, start, stop in fields(data, at, end):
+        if number == 1 and kind == VARINT:
+            dtype = start
+        elif number == 4 and kind == BYTES:
+            if stop - start > 8:
+                return None
+            content = data[start:stop]
+        elif number in VALUES:
+            found.extend(numbers(data, VALUES[number], kind, start, stop))
+            if len(found) > 1:
+                return None
+    if dtype == BFLOAT16:
+        bits = content if len(content) == 2 else b"".join(int(each).to_bytes(2, "little") for each in found)
+        return float(unpack_from("<f", b"\0\0" + bits)[0]) if bits else None
+    if dtype not in CONTENT:
+        return None
+    if content:
+        form = CONTENT[dtype]
+        return float(unpack_from(form, content)[0]) if len(content) == calcsize(form) else None
+    if not found:
+        return None
+    if dtype == HALF:
+        return float(unpack_from("<e", int(found[0]).to_bytes(2, "little"))[0])
+    return float(found[0])
+
+
+def numbers(data: bytes, form: str, kind: int, at: int, end: int) -> list[float]:
+    """Return the first two values of a repeated field, packed or not."""
+    if kind == VARINT:
+        return [signed(at)]
+    if form:
+        size = calcsize(form)
+        return [unpack_from(form, data, place)[0] for place in range(at, min(end, at + 2 * size), size)]
+    found: list[float] = []
+    while at < end and len(found) < 2:
+        value, at = varint(data, at)
+        found.append(signed(value))
+    return found
+
 
 WINDOW = 256 << 10
 LARGE = 64 << 10
@@ -102,9 +357,9 @@ class EventFile(Appended):
     def _record(self, record: bytes, crc: int, offset: int, batch: Batch, held: Held) -> None:
         """Take the scalars of one record; the checksum is only worth its time for a record that has some."""
         try:
-            event, wrong = events.decode(record), ""
+            event, wrong = decode(record), ""
         except (ValueError, IndexError) as error:
-            event, wrong = events.NOTHING, "no event: %s" % error
+            event, wrong = NOTHING, "no event: %s" % error
         if not (event.values or event.start or wrong):
             return
         if masked(record) != crc:
@@ -118,7 +373,7 @@ class EventFile(Appended):
         for tag, y in event.values[:MAX_TAGS]:
             kind = self._axes.get(tag)
             if kind is None:
-                kind = events.axis(tag)
+                kind = axis(tag)
                 if len(self._axes) < MAX_TAGS:
                     self._axes[tag] = kind
             batch.points.append(Point(tag, kind, x, held.see(tag, x, y, offset), event.wall or None))
@@ -149,3 +404,51 @@ def order(path: str) -> tuple[int, str]:
     name = os.path.basename(path)
     stamp = name.partition("tfevents.")[2].partition(".")[0]
     return (int(stamp) if stamp.isdigit() and len(stamp) < 20 else 0), name
+
+
+MARK = "tfevents"
+MAX_FILES = 100
+"""Files of one directory that are read, the newest."""
+
+
+class EventDirectory(Reader):
+    """The event files of one directory, oldest first. The cursor is ``{"files": {name: cursor}}``."""
+
+    source = "tensorboard"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self._readers: dict[str, EventFile] = {}
+
+    def _read(self, batch: Batch, limit: int) -> None:
+        names = sorted((name for name in os.listdir(self.path) if MARK in name), key=order)
+        if len(names) > MAX_FILES:
+            batch.problem(0, "%d event files: the %d newest are read" % (len(names), MAX_FILES))
+            del names[:-MAX_FILES]
+        cursors: dict[str, Cursor] = dict((batch.cursor or {}).get("files", {}))
+        if set(cursors) - set(names) or not self._files(names, cursors, batch, limit):
+            # A file is gone or another one: what it gave cannot be told from the rest.
+            batch.forget()
+            batch.reset, cursors = True, {}
+            self._files(names, cursors, batch, limit)
+        batch.cursor = {"files": cursors}
+
+    def _files(self, names: list[str], cursors: dict[str, Cursor], batch: Batch, limit: int) -> bool:
+        """Read on in each file; False when one has to be read anew."""
+        for name in names:
+            reader = self._readers.get(name)
+            if reader is None:
+                reader = self._readers[name] = EventFile(os.path.join(self.path, name))
+            part = reader.read(cursors.get(name), limit - len(batch.points))
+            if part.reset:
+                return False
+            shift = len(batch.points)
+            batch.points += part.points
+            batch.starts += [start._replace(before=start.before + shift) for start in part.starts]
+            batch.take_problems(part)
+            if part.cursor is not None:
+                cursors[name] = part.cursor
+            if part.more or len(batch.points) >= limit:
+                batch.more = True
+                return True
+        return True

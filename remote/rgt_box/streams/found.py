@@ -12,13 +12,12 @@ import zlib
 from array import array
 from itertools import islice
 
-from rgt_box.metrics.canonical import may_be_one
-from rgt_box.metrics.command import directory
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import candidates, identify, open_source, preference
-from rgt_box.metrics.merge import Curve, News, Offer, merge
-from rgt_box.metrics.numbers import spelled
-from rgt_box.metrics.segments import Store
+from rgt_box.metrics.merging import Curve, News, Offer, Store, merge
+from rgt_box.metrics.metric_names import may_be_one
+from rgt_box.metrics.rows import spelled
+from rgt_box.metrics.scalars_command import directory
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import time
 
-from rgt_box.metrics.base import TOTAL
 from rgt_box.metrics.jsonl import RunMetrics
-from rgt_box.metrics.numbers import spelled
+from rgt_box.metrics.reader_base import TOTAL
+from rgt_box.metrics.rows import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.metrics.base import Batch, Point
+    from rgt_box.metrics.reader_base import Batch, Point
 
 ROWS = 500
 QUIET = 30.0

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics.command import main
+from rgt_box.metrics.scalars_command import main
 
 from rgt_tui.cli import scalars
 
@@ -145,7 +145,7 @@ def test_help(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    words = shlex.join([sys.executable, "-m", "rgt_box.metrics.command", str(FIXTURES), "--json"])
+    words = shlex.join([sys.executable, "-m", "rgt_box.metrics.scalars_command", str(FIXTURES), "--json"])
     command = f"{words} | head -c 100 >/dev/null"
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
     done = subprocess.run(
@@ -182,7 +182,7 @@ def test_every_python_of_a_box_says_the_same(version: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
 
     def said(python: str) -> str:
-        words = [python, "-m", "rgt_box.metrics.command", str(FIXTURES), "--json"]
+        words = [python, "-m", "rgt_box.metrics.scalars_command", str(FIXTURES), "--json"]
         return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
 
     assert said(interpreter) == said(sys.executable)

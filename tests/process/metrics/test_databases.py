@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rgt_box.metrics import snapshot
+from rgt_box.metrics import sqlite_files
 from rgt_box.metrics.formats import open_reader
 
 from tests.unit.metrics.makers import Follower, listing, summary
@@ -37,7 +37,7 @@ def nothing_stays_in_the_temporary_directory(
     private = tmp_path / "temporary"
     private.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(private))
-    monkeypatch.setattr(snapshot, "STEPS", 200)
+    monkeypatch.setattr(sqlite_files, "STEPS", 200)
     yield
     assert os.listdir(private) == []
 
@@ -275,13 +275,13 @@ def test_an_unchanged_database_is_not_opened(tmp_path: Path, monkeypatch: pytest
     log(db, 0, loss=1.0)
     db.close()
     opened: list[str] = []
-    real = snapshot.connect
+    real = sqlite_files.connect
 
     def connect(path: str, options: str) -> sqlite3.Connection:
         opened.append(options)
         return real(path, options)
 
-    monkeypatch.setattr(snapshot, "connect", connect)
+    monkeypatch.setattr(sqlite_files, "connect", connect)
     each = follower("trackio", path)
     each.poll()
     each.poll()  # fresh: a change of the same moment could have been missed
@@ -296,12 +296,12 @@ def test_copies_of_a_large_database_are_rare(tmp_path: Path, monkeypatch: pytest
     db = make(path, TRACKIO)
     log(db, 0, loss=1.0)
     reader = open_reader("trackio", str(path))
-    monkeypatch.setattr("rgt_box.metrics.databases.REST", 1e9)
+    monkeypatch.setattr("rgt_box.metrics.sqlite_files.REST", 1e9)
     first = reader.read()
     log(db, 1, loss=1.0)
     second = reader.read(first.cursor)
     assert (len(first.points), second.points, second.cursor) == (1, [], first.cursor)
-    monkeypatch.setattr(snapshot, "MAX_COPY", 100)
+    monkeypatch.setattr(sqlite_files, "MAX_COPY", 100)
     assert [each.reason for each in open_reader("trackio", str(path)).read().problems] == [
         "being written, and too large to copy"
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics.formats import open_reader
-from rgt_box.metrics.segments import read_all
+from rgt_box.metrics.merging import read_all
 
 from tests.process.box.harness import pythons
 from tests.unit.metrics.test_samples import SAMPLES, ready
@@ -19,7 +19,7 @@ DUMP = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from rgt_box.metrics.formats import open_reader
-from rgt_box.metrics.segments import read_all
+from rgt_box.metrics.merging import read_all
 found = []
 for kind, path in json.load(sys.stdin):
     store, problems = read_all(open_reader(kind, path), 7)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from rgt_box.metrics.merge import Curve, Part
+from rgt_box.metrics.merging import Curve, Part
 from rgt_box.streams.found import BEHIND, SentCurve
 
 Points = list[tuple[float, float]]

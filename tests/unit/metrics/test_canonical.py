@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from rgt_box.metrics.canonical import canonical, choose
+from rgt_box.metrics.metric_names import canonical, choose
 
 NAMES = {
     "loss": "loss train/loss train_loss train_loss_step lm\u00a0loss loss_metrics/global_avg_loss total_loss "

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics.console.choose import Chooser
-from rgt_box.metrics.console.row import Row
-from rgt_box.metrics.console.table import BY_NAME, FORMATS
-from rgt_box.metrics.console.text import clean
+from rgt_box.metrics.console import Chooser
+from rgt_box.metrics.console_formats import BY_NAME, FORMATS
+from rgt_box.metrics.console_lines import Row, clean
 
 STATEFUL = ("keras", "lightning-rich", "ultralytics")
 NAN = float("nan")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from rgt_box.metrics.formats import preference
-from rgt_box.metrics.merge import Curve, News, Offer, in_order, merge
-from rgt_box.metrics.segments import Series
+from rgt_box.metrics.merging import Curve, News, Offer, Series, in_order, merge
 
 
 def series(*points: tuple[float, float]) -> Series:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.metrics import json_rows, trainer_state
-from rgt_box.metrics.base import TOTAL
+from rgt_box.metrics import jsonl
 from rgt_box.metrics.formats import open_reader
+from rgt_box.metrics.reader_base import TOTAL
 
 from tests.unit.metrics.makers import FIXTURES, Follower
 
@@ -123,13 +123,13 @@ def test_reading_goes_on_inside_a_long_history(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "trainer_state.json"
     write(path, [row(step) for step in range(300)])
     decoded: list[int] = []
-    real = json_rows._decode
+    real = jsonl._decode
 
     def decode(text: str, at: int) -> tuple[Any, int]:
         decoded.append(at)
         return real(text, at)
 
-    monkeypatch.setattr(json_rows, "_decode", decode)
+    monkeypatch.setattr(jsonl, "_decode", decode)
     cursor, points = None, 0
     for _ in range(1000):
         batch = open_reader("hf_trainer", str(path)).read(cursor, 9)
@@ -182,6 +182,6 @@ def test_hostile_text_is_bounded(tmp_path: Path, text: str) -> None:
 def test_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "trainer_state.json"
     write(path, [row(1)])
-    monkeypatch.setattr(trainer_state, "MAX_BYTES", 10)
+    monkeypatch.setattr(jsonl, "MAX_BYTES", 10)
     batch = open_reader("hf_trainer", str(path)).read()
     assert (batch.points, batch.problems[0].reason) == ([], "larger than 0 MiB")

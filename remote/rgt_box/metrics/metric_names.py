@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.base import TOTAL
+from rgt_box.metrics.reader_base import TOTAL
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

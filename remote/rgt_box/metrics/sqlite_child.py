@@ -14,7 +14,7 @@ import sys
 import time
 
 from rgt_box import files, place, procstat
-from rgt_box.metrics.base import Batch, Point, Problem, Reader, Start, reader_of
+from rgt_box.metrics.reader_base import Batch, Point, Problem, Reader, Start, reader_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ KEPT = 64
 """Answers kept for who asked first and comes back for them."""
 NICE = 10
 
-CODE = "import sys; sys.path.insert(0, sys.argv[1]); from rgt_box.metrics import confined; confined.serve(sys.argv[2])"
+CODE = "import sys; sys.path.insert(0, sys.argv[1]); from rgt_box.metrics.sqlite_child import serve; serve(sys.argv[2])"
 
 
 class Later(Exception):
@@ -179,7 +179,7 @@ class Confined(Reader):
         self._rest, self._until = REST, 0.0
 
     def _read(self, batch: Batch, limit: int) -> None:
-        from rgt_box.metrics.snapshot import is_unchanged
+        from rgt_box.metrics.sqlite_files import is_unchanged
 
         os.close(files.open_regular(self.path))
         if is_unchanged(self.path, batch.cursor) or time.monotonic() < self._until:
@@ -260,7 +260,7 @@ def serve(folder: str) -> None:
 
 def _answer(request: dict[str, Any], readers: dict[tuple[str, str], Reader]) -> dict[str, Any]:
     if "reader" not in request:
-        from rgt_box.metrics.snapshot import schema
+        from rgt_box.metrics.sqlite_files import schema
 
         return {"tables": schema(request["path"])}
     key = request["reader"], request["path"]

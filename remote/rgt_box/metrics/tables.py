@@ -1,8 +1,12 @@
-"""CSV tables with a header: Lightning, Fabric, Ultralytics, Keras, DeepSpeed, and anything with a step or epoch.
+"""Text tables: CSV with a header, and torchtune's log.
+
+CSV tables with a header: Lightning, Fabric, Ultralytics, Keras, DeepSpeed, and anything with a step or epoch.
 
 Run: lightning 2.6.6 (sparse rows; a new metric rewrites the file under another header), ultralytics 8.4 (older
 versions pad names and cells with blanks), keras 3.15. Read in source: DeepSpeed's csv_monitor (repeats its header
 at every restart; its step counts samples).
+
+torchtune's ``log_<unix>.txt``: ``Step 1 | loss:2.34 lr:2e-05`` (read in source).
 """
 
 from __future__ import annotations
@@ -10,17 +14,14 @@ from __future__ import annotations
 import math
 
 from rgt_box.metrics import rows
-from rgt_box.metrics.appended import Lines
-from rgt_box.metrics.base import SAMPLES
-from rgt_box.metrics.numbers import number
-from rgt_box.metrics.rows import Layout
+from rgt_box.metrics.reader_base import SAMPLES, STEP, Lines
+from rgt_box.metrics.rows import Layout, number, position
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.metrics.appended import Window
-    from rgt_box.metrics.base import Batch
+    from rgt_box.metrics.reader_base import Batch, Window
 
 LAYOUTS = {
     "csv": Layout(),
@@ -99,3 +100,27 @@ def add_sum(row: dict[str, Any], name: str, prefix: str) -> None:
     known = [part for part in parts if part is not None]
     if known and len(known) == len(parts) and name not in row:
         row[name] = math.fsum(known)
+
+
+LAYOUT = Layout(())
+
+
+class TorchtuneLog(Lines):
+    """One step a line; other lines are left out."""
+
+    source = "torchtune"
+
+    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        head, bar, rest = raw.decode("utf-8", "replace").partition(" | ")
+        if not bar or not head.startswith("Step "):
+            return
+        step = position(head[5:])
+        if step is None:
+            batch.problem(offset, "no step")
+            return
+        row: dict[str, Any] = {}
+        for item in rest.split():
+            name, colon, value = item.rpartition(":")
+            if colon:
+                row[name] = value
+        rows.add(row, (STEP, step), LAYOUT, batch, offset)

@@ -7,21 +7,19 @@ import os
 import sys
 
 from rgt_box import options
-from rgt_box.metrics import confined
-from rgt_box.metrics.canonical import choose
+from rgt_box.metrics import sqlite_child
 from rgt_box.metrics.discover import Finder, Source
 from rgt_box.metrics.formats import identify, open_source, preference
-from rgt_box.metrics.merge import Offer, merge
-from rgt_box.metrics.numbers import spelled
-from rgt_box.metrics.segments import read_all
+from rgt_box.metrics.merging import Offer, merge, read_all
+from rgt_box.metrics.metric_names import choose
+from rgt_box.metrics.rows import spelled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
 
-    from rgt_box.metrics.base import Problem
-    from rgt_box.metrics.merge import Key
-    from rgt_box.metrics.segments import Series, Store
+    from rgt_box.metrics.merging import Key, Series, Store
+    from rgt_box.metrics.reader_base import Problem
 
 HELP = """
 usage: scalars PATH [--json]
@@ -174,14 +172,14 @@ def main(argv: list[str]) -> int:
         _tell("one PATH is needed (--help tells more)")
         return WRONG
     path = paths[0]
-    confined.child.patience = confined.SECONDS + 1.0  # nobody reads once more
+    sqlite_child.child.patience = sqlite_child.SECONDS + 1.0  # nobody reads once more
     try:
         found, cut = sources(path)
     except OSError as error:
         _tell("%s: %s" % (path, error.strerror or error))
         return WRONG
     readings = [Reading(source) for source in found]
-    confined.child.close()
+    sqlite_child.child.close()
     _complain(path, readings, cut)
     readings = [reading for reading in readings if any(series.xs for series in reading.store.series.values())]
     if not readings:

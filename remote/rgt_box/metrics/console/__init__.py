@@ -1,1 +1,0 @@
-"""Scalars that training programs print: named line formats, the choice among them, and the incremental reader."""

@@ -1,0 +1,566 @@
+"""Every line format, in the order in which a line is offered to them.
+
+The fallback for a loop of one's own: a step (or an epoch) and a loss on one line.
+
+It is only believed after three lines whose places rise, so that prose with both words does not make a curve.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from rgt_box.metrics.console_bars import HF, LIGHTNING, LLAMAFACTORY, TQDM
+from rgt_box.metrics.console_lines import (
+    GENERIC,
+    NUM,
+    LineFormat,
+    Row,
+    Shape,
+    any_of,
+    colons,
+    dashes,
+    decimal,
+    dictionary,
+    equals,
+    pipes,
+    whole,
+)
+from rgt_box.metrics.rows import number
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional
+
+NANOGPT = LineFormat(
+    "nanogpt",
+    "nanoGPT train.py, 2025",
+    ("iter ", "step "),
+    "iter 10: loss 9.4102, time 135.12ms, mfu 41.22%",
+    any_of(
+        Shape(r"^iter (?P<step>\d{1,15}): loss (?P<loss>{N}), time [\d.]{1,20}ms(?:, mfu (?P<mfu>{N})%)?"),
+        # Both are means over some batches, so the first is not the curve of the training loss.
+        Shape(
+            r"^step (?P<step>\d{1,15}): train loss (?P<train>{N}), val loss (?P<val_loss>{N})",
+            names={"train": "train loss"},
+        ),
+    ),
+)
+
+NANOCHAT = LineFormat(
+    "nanochat",
+    "nanochat scripts/base_train.py, 2026",
+    ("loss: ", "validation bpb", "core metric", "chatcore"),
+    "step 00120/21400 (0.56%) | loss: 5.123456 | lrm: 1.00 | dt: 512.34ms | tok/sec: 1,023,456 | epoch: 1",
+    any_of(
+        Shape(
+            r"^step (?P<step>\d{1,15})(?:/\d{1,15})? \([\d.]{1,20}%\) (?P<rest>\| loss: {N} \|.*)",
+            pipes,
+        ),
+        Shape(
+            r"^Step (?P<step>\d{1,15}) \| (?P<name>Validation bpb|CORE metric|ChatCORE): (?P<value>{N})",
+            names={"Validation bpb": "val/bpb"},
+        ),
+    ),
+)
+
+TITAN = LineFormat(
+    "torchtitan",
+    "torchtitan, 2026",
+    ("step:",),
+    "[titan] 2026-08-21 21:30:21,123 - root - INFO - step:  1  loss: 12.25380  grad_norm:  4.1234  tps: 12,345",
+    any_of(
+        Shape(
+            r"\bvalidate step:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)",
+            colons,
+            prefix="validation_metrics/",
+        ),
+        Shape(r"\bstep:\s{0,20}(?P<step>\d{1,15})\s{2,20}(?P<rest>loss:\s{0,20}{N}.*)", colons),
+    ),
+)
+
+TORCHTUNE = LineFormat(
+    "torchtune",
+    "torchtune DiskLogger and StdoutLogger, 0.6",
+    ("step ",),
+    "Step 1 | loss:2.3456 lr:2e-05 tokens_per_second_per_gpu:1234.5 grad_norm:1.1 ",
+    any_of(Shape(r"^Step (?P<step>\d{1,15}) \| (?P<rest>[\w/.\-]{1,80}:.*)", colons)),
+)
+
+DETECTRON2 = LineFormat(
+    "detectron2",
+    "detectron2 CommonMetricPrinter, 0.6",
+    ("total_loss: ",),
+    "[11/21 09:00:00] d2.utils.events INFO:  eta: 0:12:34  iter: 19  total_loss: 1.234  loss_cls: 0.52  "
+    "time: 0.3456   lr: 0.00039962  max_mem: 5432M",
+    any_of(
+        Shape(
+            r"\biter: (?P<step>\d{1,15})  (?P<rest>(?:.{0,400}?\b)?total_loss: .*)",
+            colons,
+            names={"eta": None},
+        )
+    ),
+)
+
+_MEGATRON_NAN = "number of nan iterations"
+
+
+def _megatron(line: str, _: Dict[str, Any]) -> List[Row]:
+    """Megatron-LM leaves the loss out when it is NaN, and only counts such iterations."""
+    row = _ITERATION.read(line)
+    if row is None:
+        row = _VALIDATION.read(line)
+        return [] if row is None else [row]
+    if row.values.get(_MEGATRON_NAN, 0.0) > 0.0 and "lm loss" not in row.values:
+        row.values["lm loss"] = float("nan")
+    return [row]
+
+
+_ITERATION = Shape(
+    r"\biteration\s{1,20}(?P<step>\d{1,15})\s{0,20}/\s{0,20}\d{1,15}\s{0,20}(?P<rest>\|.*)",
+    pipes,
+    names={"learning rate": "learning-rate"},  # as in its TensorBoard files
+)
+_VALIDATION = Shape(
+    r"\bvalidation.{0,40}? loss at iteration (?P<step>\d{1,15})(?: on \w{1,40} set)?\s{0,20}(?P<rest>\|.*)",
+    pipes,
+    names={"lm loss value": "lm loss validation", "lm loss PPL": "lm loss validation ppl"},
+)
+
+MEGATRON = LineFormat(
+    "megatron",
+    "Megatron-LM core 0.14",
+    ("iteration",),
+    " [2026-08-22 10:11:12.123456] iteration      100/  500000 | consumed samples:        25600 | "
+    "learning rate: 1.500000E-04 | lm loss: 6.543210E+00 | loss scale: 1.0 | grad norm: 1.234 |",
+    _megatron,
+)
+
+
+_HEAD = r"\| epoch (?P<epoch>\d{1,9})(?: \| valid on '[^']{0,80}' subset)?"
+_INNER = Shape(
+    r"\| train_inner " + _HEAD + r":\s{1,20}\d{1,15} / \d{1,15} (?P<rest>.*)", equals, step_key="num_updates"
+)
+_FAIRSEQ_EPOCH = Shape(r"\| train " + _HEAD + r" (?P<rest>\| .*)", equals, step_key="num_updates")
+_VALID = Shape(
+    r"\| valid\w{0,40} " + _HEAD + r"(?::\s{1,20}\d{1,15} / \d{1,15})? (?P<rest>\| .*)",
+    equals,
+    prefix="valid_",
+    step_key="num_updates",
+)
+_JSON = re.compile(r"\| (train_inner|train|valid)\w{0,40} \| (\{.*\})\s*$")
+
+
+def _fairseq(line: str, _: Dict[str, Any]) -> List[Row]:
+    row = _INNER.read(line) or _VALID.read(line)
+    if row is None:
+        row = _means(_FAIRSEQ_EPOCH.read(line)) or _fairseq_json(line)
+    return [] if row is None else [row]
+
+
+def _means(row: Optional[Row]) -> Optional[Row]:
+    """Name the means over an epoch so that they are not taken for the curve of the steps."""
+    if row is not None:
+        row.values = {tag + "_epoch": y for tag, y in row.values.items()}
+    return row
+
+
+def _fairseq_json(line: str) -> Optional[Row]:
+    """Read ``--log-format json``: every value is a string, the keys may carry the split."""
+    found = _JSON.search(line)
+    if found is None:
+        return None
+    try:
+        raw = json.loads(found.group(2))
+    except (ValueError, RecursionError):
+        return None
+    split = found.group(1)
+    values: Dict[str, float] = {}
+    for key, text in raw.items():
+        value = number(text)
+        if value is not None:
+            values[key.partition("_")[2] if key.startswith(("train_", "valid_")) else key] = value
+    updates, epoch = values.pop("num_updates", None), values.pop("epoch", None)
+    if split == "valid":
+        values = {"valid_" + tag: y for tag, y in values.items()}
+    row = Row(values, None if updates is None else whole(repr(updates)), epoch)
+    if not values or not row.place():
+        return None
+    return _means(row) if split == "train" else row
+
+
+FAIRSEQ = LineFormat(
+    "fairseq",
+    "fairseq 0.12, --log-format simple and json",
+    ("| train", "| valid"),
+    "2026-01-01 10:00:00 | INFO | train_inner | epoch 001:    100 / 4212 loss=5.1, ppl=34.3, wps=9000, "
+    "num_updates=100, lr=1.25e-05, gnorm=1.2, loss_scale=128",
+    _fairseq,
+)
+
+VERL = LineFormat(
+    "verl",
+    "verl LocalLogger, 0.5 (numpy 1 and 2)",
+    ("step:",),
+    "step:3 - actor/pg_loss:-0.0123 - critic/score/mean:np.float64(0.41) - perf/throughput:1234.5",
+    any_of(Shape(r"\bstep:(?P<step>\d{1,15}) - (?P<rest>[\w/@.\-]{1,100}:.*)", dashes)),
+)
+
+OPENRLHF = LineFormat(
+    "openrlhf",
+    "OpenRLHF PPO trainer, 0.8",
+    ("global step ",),
+    "2026-08-13 19:25:45 INFO ✨ Global step 5: {'policy_loss': 0.0123, 'reward': 0.5, 'actor_lr': 5e-07}",
+    any_of(
+        Shape(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)\}", dictionary, names={"actor_lr": "actor/lr"})
+    ),
+)
+
+_ds_pairs = re.compile(r"([a-z][\w/]{0,40}(?: [a-z]\w{0,40})?(?: \([a-z]{1,3}\))?): (%s)" % NUM, re.I).findall
+
+DEEPSPEED = LineFormat(
+    "deepspeed",
+    "DeepSpeed 0.17 (pipeline engine, log_dist, throughput timer)",
+    ("steps: ", "[rank ", "global_step="),
+    "steps: 10 loss: 2.1234 iter time (s): 0.512 samples/sec: 15.625",
+    any_of(
+        Shape(r"\bsteps: (?P<step>\d{1,15}) (?P<rest>loss: {N}.*)", _ds_pairs),
+        # The engine prints these below any trainer.
+        Shape(r"\[Rank \d{1,6}\] step=(?P<step>\d{1,15}), skipped=\d{1,15}, lr=\[(?P<lr>{N})", weak=True),
+        Shape(
+            r"/global_step=(?P<step>\d{1,15}), RunningAvgSamplesPerSec={N}, CurrSamplesPerSec=(?P<rate>{N})",
+            names={"rate": "samples/sec"},
+            weak=True,
+        ),
+    ),
+)
+
+_RGT = re.compile(
+    r"^step (\d{1,15})  epoch (\d{1,9})  (loss %s(?:  [a-z_]\w{0,40} %s)*)(?:  ([\d.]{1,20})([kM]?) (\w{1,20})/s)?\s*$"
+    % (NUM, NUM),
+    re.I,
+)
+_RGT_PAIR = re.compile(r"([A-Za-z_]\w{0,40}) (%s)" % NUM, re.I)
+_UNITS = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "m": 1e6}
+
+
+def _rgt(line: str, _: Dict[str, Any]) -> List[Row]:
+    found = _RGT.match(line)
+    if found is None:
+        return []
+    step, epoch, pairs, rate, scale, unit = found.groups()
+    values = {tag: float(text.replace(",", "")) for tag, text in _RGT_PAIR.findall(pairs)}
+    speed = number(rate) if rate else None
+    if speed is not None:
+        values[unit.lower() + "_s"] = speed * _UNITS[scale]
+    return [Row(values, int(step), float(epoch))]
+
+
+RGT = LineFormat(
+    "rgt",
+    "rgt_train 0.1",
+    ("step ",),
+    "step 652  epoch 2  loss 1.7102  lr 2.9e-04  gnorm 0.81  41.2k tok/s",
+    _rgt,
+)
+
+
+_MM = re.compile(
+    r"\b(Epoch|Iter)(?:\((train|val|test)\))?\s{0,4}\[\s{0,12}(\d{1,12})(?:/(\d{1,12}))?\]"
+    r"(?:\[\s{0,12}(\d{1,12})/(\d{1,12})\])?\s{1,8}(.*)"
+)
+_MM_DROP = ("eta", "memory")
+_MM_IDLE = ("time", "data_time")
+
+
+def _mmengine(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read one line; a validation stands at the last training iteration, as its own count is of its batches."""
+    found = _MM.search(line)
+    if found is None:
+        return []
+    unit, split, a, _, c, d, rest = found.groups()
+    values = {tag: decimal(text) for tag, text in colons(rest) if tag not in _MM_DROP}
+    if split in ("val", "test"):
+        values = {("%s/%s" % (split, tag) if "loss" in tag else tag): y for tag, y in values.items()}
+        if all(tag in _MM_IDLE for tag in values):
+            return []
+        epoch = float(a) if unit == "Epoch" else None
+        rows = [Row(values, state.get("step"), epoch)]
+        return [row for row in rows if row.place()]
+    if not any("loss" in tag for tag in values):
+        return []
+    if unit == "Epoch" and d is None:
+        return []
+    step = int(a) if unit == "Iter" else max(0, int(a) - 1) * int(d) + int(c)
+    if step >= 10**15:
+        return []
+    state["step"] = step
+    return [Row(values, step, float(a) if unit == "Epoch" else None)]
+
+
+MMENGINE = LineFormat(
+    "mmengine",
+    "mmengine 0.10 LoggerHook; mmcv 1 TextLoggerHook",
+    ("epoch", "iter"),
+    "11/21 09:42:55 - mmengine - INFO - Epoch(train) [1][ 5/15]  lr: 1.0000e-02  eta: 0:00:00  time: 0.0025  "
+    "grad_norm: 0.9749  loss: 0.1230",
+    _mmengine,
+)
+
+_YOLO = re.compile(
+    r"^\s{1,20}(\d{1,9})/(\d{1,9})\s{1,20}[\d.]{1,20}G?((?:\s{1,20}%s){3,20})\s{0,9}:?" % NUM, re.I
+)
+_YOLO_HEADER = re.compile(r"^\s{1,20}Epoch\s{1,20}GPU_mem\s{1,20}(.{1,300})$")
+_YOLO_NUMBER = re.compile(NUM, re.I)
+
+
+def _ultralytics(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read a frame of the epoch's bar (running means, the last one stays); the header above names the columns."""
+    header = _YOLO_HEADER.match(line)
+    if header is not None:
+        state["names"] = header.group(1).split()[:40]
+        return []
+    names: list[str] = state.get("names", [])
+    found = _YOLO.match(line) if names else None
+    if found is None:
+        return []
+    losses = {
+        "train/" + name: decimal(text)
+        for name, text in zip(names, _YOLO_NUMBER.findall(found.group(3)))  # noqa: B905 (3.10)
+        if name.endswith("loss")
+    }
+    if not losses:
+        return []
+    return [Row(dict(losses, **{"train/loss": round(sum(losses.values()), 8)}), epoch=float(found.group(1)))]
+
+
+ULTRALYTICS = LineFormat(
+    "ultralytics",
+    "Ultralytics 8.4",
+    ("gpu_mem", "g "),
+    "        1/3         0G    0.03306      13.44          0          4         64: 100% ━━━━━━━━━━━━ 2/2 5.3it/s",
+    _ultralytics,
+)
+
+_MNIST = re.compile(
+    r"^Train Epoch: (\d{1,9}) \[\s{0,9}(\d{1,12})/(\d{1,12}) \(\s{0,3}\d{1,3}%%\)\]\s{1,8}Loss: (%s)" % NUM,
+    re.I,
+)
+
+
+def _mnist(line: str, _: Dict[str, Any]) -> List[Row]:
+    found = _MNIST.match(line)
+    if found is None:
+        return []
+    epoch, seen, total, loss = found.groups()
+    return [Row({"Loss": decimal(loss)}, samples=max(0, int(epoch) - 1) * int(total) + int(seen))]
+
+
+MNIST = LineFormat(
+    "pytorch-mnist",
+    "pytorch/examples mnist",
+    ("train epoch: ",),
+    "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.297",
+    _mnist,
+)
+
+_METERS = re.compile(
+    r"^(?:Epoch: \[(\d{1,9})\]|Train: (\d{1,9}) )\s{0,4}\[\s{0,12}(\d{1,12})/(\d{1,12})"
+    r"(?: \(\s{0,3}\d{1,3}%\))?\]\s(.*)"
+)
+_METER = re.compile(r"(?:^|\s)(Loss|Acc@[15]|LR|Time|Data):?\s{1,4}(%s)" % NUM, re.I)
+
+
+def _meters(line: str, _: Dict[str, Any]) -> List[Row]:
+    """Read the value of each meter, not the running mean that follows in brackets."""
+    found = _METERS.match(line)
+    if found is None:
+        return []
+    epoch = int(found.group(1) or found.group(2))
+    values = {
+        tag.lower() if tag.lower() in ("loss", "lr") else tag: decimal(y)
+        for tag, y in _METER.findall(found.group(5))
+    }
+    step = epoch * int(found.group(4)) + int(found.group(3))
+    return [Row(values, step, float(epoch))] if "loss" in values and step < 10**15 else []
+
+
+METERS = LineFormat(
+    "pytorch-imagenet",
+    "pytorch/examples imagenet; timm 1.0",
+    ("epoch: [", "train: "),
+    "Epoch: [0][  10/5005]\tTime  0.512 ( 0.600)\tData  0.001 ( 0.020)\tLoss 6.9078e+00 (6.9500e+00)",
+    _meters,
+)
+
+
+_HEADLINE = re.compile(r"^Epoch (\d{1,9})/\d{1,9}\s*$")
+_FRAME = re.compile(r"^\s{0,9}(\d{1,12})/(\d{1,12}) (?:[━╸\[=>.\]]{1,100} |- )(.*)")
+
+
+def _keras(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read the epoch's last frame; the others are running means.
+
+    What follows it without validation results is no part of the epoch (``evaluate`` draws the same bar).
+    """
+    headline = _HEADLINE.match(line)
+    if headline is not None:
+        state.update(epoch=int(headline.group(1)), done=False)
+        return []
+    found = _FRAME.match(line)
+    if found is None or "epoch" not in state:
+        return []
+    place = found.group(3).find("loss: ")
+    if place < 0 or found.group(1) != found.group(2):
+        return []
+    values = {tag: decimal(text) for tag, text in colons(found.group(3)[place:])}
+    validated = any(tag.startswith("val_") for tag in values)
+    if not values or (state["done"] and not validated):
+        return []
+    state["done"] = True
+    return [Row(values, epoch=float(state["epoch"]))]
+
+
+KERAS = LineFormat(
+    "keras",
+    "Keras 3.15 verbose 1 and 2; Keras 2",
+    ("epoch ", "loss: "),
+    "8/8 - 1s - 126ms/step - loss: nan - mae: nan - val_loss: nan - val_mae: nan",
+    _keras,
+)
+
+_RICH = re.compile(r"^Epoch (\d{1,9})/\d{1,9} {1,4}[━╸╺]{1,200} (\d{1,12})/(\d{1,12}) ")
+_RICH_VALUE = re.compile(r"^ {20,400}([A-Za-z_][\w/.\-]{0,80}): (%s)\s*$" % NUM, re.I)
+
+
+def _rich(line: str, state: Dict[str, Any]) -> List[Row]:
+    """Read the last state of the rich bar and the values in the lines below it; its epochs count from 0."""
+    frame = _RICH.match(line)
+    if frame is not None:
+        epoch, n, total = (int(group) for group in frame.groups())
+        state["step"] = epoch * total + n
+        return []
+    found = _RICH_VALUE.match(line) if "step" in state else None
+    if found is None:
+        state.pop("step", None)
+        return []
+    if state["step"] >= 10**15:
+        return []
+    return [Row({found.group(1): decimal(found.group(2))}, state["step"])]
+
+
+RICH = LineFormat(
+    "lightning-rich",
+    "lightning 2.6 RichProgressBar (drawn once, at the end, into a file)",
+    ("━", ": "),
+    "                                                               train_loss: 0.288",
+    _rich,
+)
+
+
+_COUNT = r"(\d{1,3}(?:,\d{3}){1,4}|\d{1,15})(?:\s{0,2}/\s{0,2}(\d{1,15}))?(?![\d.]{0,20}%|[\w.])"
+_STEP = re.compile(
+    r"(?<![\w/])(?:(?:global|train|training)[ _]?)?(?:steps?|iter(?:ation)?s?|updates?|batch(?:es)?)\b"
+    r"\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}" + _COUNT,
+    re.I,
+)
+_EPOCH = re.compile(
+    r"(?<![\w/])epochs?\b\s{0,4}[:=#]?\s{0,4}[\[(]?\s{0,8}(\d{1,9}(?:\.\d{1,9})?)(?:\s{0,2}/\s{0,2}\d{1,9})?(?![\w.%])",
+    re.I,
+)
+_LOSS = re.compile(
+    r"(?<![\w/.\-])((?:(?:train(?:ing)?|val(?:id(?:ation)?)?|eval|test|lm|ce|total|avg|mean)[ _/.-]?)?"
+    r"(?:loss|nll|perplexity|ppl|bpb))\b\s{0,4}(?:[:=]|is\b)?\s{0,4}(%s)(?!\s{0,2}%%)" % NUM,
+    re.I,
+)
+_OTHER = re.compile(
+    r"(?<![\w/.\-])(lr|learning[ _]rate|grad[ _]?norm|gnorm|tok(?:ens)?/s(?:ec)?|samples/s(?:ec)?)\b"
+    r"\s{0,4}[:=]?\s{0,4}(%s)" % NUM,
+    re.I,
+)
+_NAMES = {
+    "learning rate": "learning_rate",
+    "grad norm": "grad_norm",
+    "gradnorm": "grad_norm",
+    "tok/s": "tok/sec",
+    "tokens/s": "tok/sec",
+    "tokens/sec": "tok/sec",
+    "samples/s": "samples/sec",
+    "training loss": "train_loss",
+    "train loss": "train_loss",
+    "val loss": "val_loss",
+    "valid loss": "valid_loss",
+    "validation loss": "val_loss",
+    "eval loss": "eval_loss",
+    "total loss": "total_loss",
+}
+_SPAN = 160
+"""Characters around a step in which its loss must stand."""
+
+
+def _generic(line: str, _: Dict[str, Any]) -> List[Row]:
+    values = {}
+    first, last = len(line), 0
+    for found in _LOSS.finditer(line):
+        values[_name(found.group(1))] = decimal(found.group(2))
+        first, last = min(first, found.start()), max(last, found.end())
+    if not values:
+        return []
+    step, epoch = _STEP.search(line), _EPOCH.search(line)
+    place = step or epoch
+    if place is None or place.end() < first - _SPAN or place.start() > last + _SPAN:
+        return []
+    for found in _OTHER.finditer(line):
+        values.setdefault(_name(found.group(1)), decimal(found.group(2)))
+    if step is None:
+        return [Row(values, epoch=float(epoch.group(1)))] if epoch else []
+    at = int(step.group(1).replace(",", ""))
+    total = int(step.group(2) or 0)
+    if epoch and total and at <= total and epoch.group(1).isdigit():
+        at += (
+            max(0, int(epoch.group(1)) - 1) * total
+        )  # "Epoch [2/5], Step [100/600]": counted within the epoch
+    return [Row(values, at)] if at < 10**15 else []
+
+
+def _name(text: str) -> str:
+    tag = text.strip().lower()
+    return _NAMES.get(tag, tag)
+
+
+GENERIC_LINE = LineFormat(
+    "generic",
+    "loops of one's own",
+    ("loss", "nll", "perplexity", "ppl", "bpb"),
+    "iter 100: train loss 1.234, lr 3e-4",
+    _generic,
+    tier=GENERIC,
+)
+
+
+FORMATS = (
+    RGT,
+    NANOGPT,
+    NANOCHAT,
+    MEGATRON,
+    TITAN,
+    TORCHTUNE,
+    DETECTRON2,
+    FAIRSEQ,
+    VERL,
+    OPENRLHF,
+    DEEPSPEED,
+    MMENGINE,
+    ULTRALYTICS,
+    MNIST,
+    METERS,
+    KERAS,
+    RICH,
+    LLAMAFACTORY,
+    HF,
+    LIGHTNING,
+    TQDM,
+    GENERIC_LINE,
+)
+
+BY_NAME = {each.name: each for each in FORMATS}

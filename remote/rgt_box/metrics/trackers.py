@@ -1,0 +1,199 @@
+"""Experiment trackers: MLflow, trackio, ai-toolkit.
+
+MLflow's ``mlflow.db`` (run, 3.17; the default since 3.7): one row a value, a NaN as zero with a flag.
+
+Infinities are stored as the largest double. A caller that gives no step leaves them all zero: the order counts then.
+
+MLflow's file store: ``mlruns/<experiment>/<run>/metrics/<key>``, one appended file per metric (run, 3.17).
+
+A line is ``<ms> <value> <step>``; older and newer versions write two or five fields.
+
+trackio's ``<project>.db`` (run, 0.43): one row a log call, its metrics as JSON, non-finite values as words.
+
+The column ``step`` counts calls; where the trainer logs its own step, that one is the axis. The time is the batch's.
+
+ai-toolkit's ``loss_log.db`` (read in source): a row a step and metric; a resume deletes the later steps.
+
+SQLite stores a NaN as NULL.
+"""
+
+from __future__ import annotations
+
+from rgt_box.metrics import rows
+from rgt_box.metrics.jsonl import decode_row
+from rgt_box.metrics.reader_base import MAX_TAG, MAX_TAGS, STEP, Lines, Point
+from rgt_box.metrics.rows import NAN, Held, Layout, Upgrade, clock, flatten, number, position
+from rgt_box.metrics.sqlite_files import MAX_JSON, Database
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import sqlite3
+    from typing import Any
+
+    from rgt_box.metrics.reader_base import Batch
+
+MLFLOW_ROWS = """
+    SELECT rowid, key, value, timestamp, run_uuid, step, is_nan FROM metrics
+    WHERE rowid > ? AND key NOT LIKE 'system/%' ORDER BY rowid LIMIT ?
+"""
+EARLIER = "SELECT count(*), max(step) FROM metrics WHERE key = ? AND run_uuid = ? AND rowid < ?"
+LARGEST = 1.797e308
+LEAST = 100
+
+
+class MlflowDatabase(Database):
+    """All runs of one tracking store; the group of a point is the run's id."""
+
+    source = "mlflow"
+
+    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        limit = max(limit, LEAST)
+        held = Held(state, batch)
+        counts: dict[tuple[str, str], int] = {}
+        last, found = state["id"], 0
+        for rowid, key, value, stamp, run, step, is_nan in db.execute(MLFLOW_ROWS, (last, limit)):
+            found += 1
+            before, last = last, rowid
+            y = NAN if is_nan else number(value)
+            if y is None or not isinstance(key, str) or len(key) > MAX_TAG:
+                continue
+            if abs(y) >= LARGEST:
+                y = float("inf") if y > 0 else float("-inf")
+            x = float(step or 0)
+            run = str(run)[:500]
+            series = (str(key), run)
+            if not step:
+                if series not in counts:
+                    count, highest = db.execute(EARLIER, (key, run, rowid)).fetchone()
+                    counts[series] = -1 if highest else count
+                if counts[series] >= 0:
+                    x = float(counts[series])
+                    counts[series] += 1
+            else:
+                counts[series] = -1
+            y = held.see(key, x, y, before)
+            batch.points.append(Point(key, STEP, x, y, clock(stamp), run))
+        batch.more = found >= limit
+        state["id"] = held.settle(last)
+
+
+class MetricFile(Lines):
+    """The history of one metric."""
+
+    source = "mlflow_files"
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.tag = tag_of(path)
+
+    def _line(self, raw: bytes, offset: int, state: dict[str, Any], batch: Batch) -> None:
+        fields = raw[:500].decode("utf-8", "replace").split()
+        y = number(fields[1]) if len(fields) >= 2 else None
+        if y is None:
+            batch.problem(offset, "no metric line")
+            return
+        step = position(fields[2]) if len(fields) > 2 else 0.0
+        count = state["n"] = state.get("n", 0) + 1
+        if step:
+            state["stepped"] = True
+        x = step or (0.0 if state.get("stepped") else count - 1.0)
+        batch.points.append(Point(self.tag, STEP, x, y, clock(fields[0])))
+
+
+def tag_of(path: str) -> str:
+    """Return the metric that a file is named after: what follows the run's ``metrics`` directory."""
+    parts = path.split("/")
+    directories = [place for place, part in enumerate(parts[:-1]) if part == "metrics"]
+    if not directories:
+        return parts[-1]
+    if "mlruns" in parts:
+        inside = [place for place in directories if place > parts.index("mlruns")]
+        return "/".join(parts[(inside or directories)[0] + 1 :])
+    return "/".join(parts[directories[-1] + 1 :])
+
+
+LAYOUT = Layout(carry=True, call_counter="_step")
+TRACKIO_ROWS = """
+    SELECT id, timestamp, run_name, step, CASE WHEN length(metrics) <= ? THEN metrics END FROM metrics
+    WHERE id > ? ORDER BY id
+"""
+MAX_RUNS = 200
+"""Runs of one project whose axis is remembered."""
+
+
+class TrackioDatabase(Database):
+    """All runs of one project; the group of a point is the run's name."""
+
+    source = "trackio"
+
+    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        runs: dict[str, dict[str, Any]] = {name: dict(each) for name, each in state.get("runs", {}).items()}
+        state["runs"] = runs
+        for key, stamp, run, step, metrics in db.execute(TRACKIO_ROWS, (MAX_JSON, state["id"])):
+            if len(batch.points) >= limit:
+                batch.more = True
+                return
+            state["id"] = key
+            data = metrics.encode("utf-8", "replace") if isinstance(metrics, str) else metrics
+            row = decode_row(data) if isinstance(data, bytes) else None
+            if row is None:
+                batch.problem(key, "row %d holds no JSON object" % key)
+                continue
+            row = flatten(row, MAX_TAGS)
+            row["_step"] = step
+            row["timestamp"] = seconds(stamp)
+            group = str(run)[:500]
+            axis = runs.setdefault(group, {}) if len(runs) < MAX_RUNS else runs.get(group, {})
+            try:
+                where = rows.place(row, LAYOUT, axis)
+            except Upgrade as upgrade:
+                axis["key"] = upgrade.key
+                raise
+            if where is not None:
+                rows.add(row, where, LAYOUT, batch, key, group)
+
+    def _anew(self, upgrade: Upgrade, state: dict[str, Any]) -> None:
+        runs = state["runs"]
+        state.clear()
+        state.update(id=0, runs={name: {"key": each["key"]} for name, each in runs.items() if "key" in each})
+
+
+def seconds(stamp: Any) -> float | None:
+    """Return epoch seconds of an ISO time."""
+    from datetime import datetime, timezone
+
+    try:
+        found = datetime.fromisoformat(str(stamp))
+        return (found if found.tzinfo else found.replace(tzinfo=timezone.utc)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+AITOOLKIT_ROWS = """
+    SELECT m.step, m.key, m.value_real, m.value_text, s.wall_time
+    FROM metrics m JOIN steps s ON s.step = m.step WHERE m.step > ? ORDER BY m.step, m.key
+"""
+
+
+class AiToolkitDatabase(Database):
+    """One job. The cursor's ``id`` is a step, ``wall`` its time: a resumed step has another one."""
+
+    source = "aitoolkit"
+
+    def _goes_on(self, db: sqlite3.Connection, state: dict[str, Any]) -> bool:
+        if not state.get("wall"):
+            return True
+        found = db.execute("SELECT wall_time FROM steps WHERE step = ?", (state.get("id"),)).fetchone()
+        return found is not None and found[0] == state["wall"]
+
+    def _query(self, db: sqlite3.Connection, state: dict[str, Any], batch: Batch, limit: int) -> None:
+        last = state["id"] = state.get("id", -1) if state.get("wall") else -1
+        for step, key, real, text, wall in db.execute(AITOOLKIT_ROWS, (last,)):
+            if step != last and len(batch.points) >= limit:
+                batch.more = True
+                return
+            last = state["id"] = step
+            state["wall"] = wall
+            y = NAN if real is None and text is None else number(text if real is None else real)
+            if y is not None and isinstance(key, str) and len(key) <= MAX_TAG:
+                batch.points.append(Point(key, STEP, float(step), y, clock(wall)))
