@@ -13,13 +13,13 @@ from rgt_box.streams.checkpoints import CheckpointWatch
 from rgt_box.streams.follow import LogFollower
 from rgt_box.streams.frozen import FrozenLogs
 from rgt_box.streams.jobs import JobWatch
-from rgt_box.streams.scalars import ScalarFollower
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
     from rgt_box.streams.found import FoundScalars
+    from rgt_box.streams.scalars import ScalarFollower
     from rgt_box.streams.trainings import Trainings
 
 SLOW = 1.0
@@ -204,6 +204,8 @@ class Follows:
         if os.path.isfile(source):
             self._found.pop(out, None)
             if source not in self._scalars:
+                from rgt_box.streams.scalars import ScalarFollower  # here: the first frames need no readers
+
                 cursor = self._scalar_cursors.pop(source, None)
                 self._scalars[source] = ScalarFollower(name, source, cursor)
         elif source not in self._scalars and out not in self._found and _exists(out, console):
