@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files.own import LOCK_S
+from rgt_tui.files import LOCK_S
 from rgt_tui.health.alert_sinks import Aside
 from rgt_tui.health.mutes import Mute, Notes, Stored, Told, put, silences, stamp, update
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files import lock
+from rgt_tui import files
 from rgt_tui.model.evidence import Verb
 
 ROOM = 64 * 1024
@@ -87,7 +87,7 @@ class AuditLog:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(self.path, flags, 0o600)
         try:
-            lock.take(fd)
+            files.take(fd)
             os.fchmod(fd, 0o600)
             end = os.fstat(fd).st_size
             stat = os.fstatvfs(fd)

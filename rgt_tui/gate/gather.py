@@ -4,15 +4,206 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rgt_tui.gate.durable import durable
 from rgt_tui.gate.evaluate import AHEAD_S, MAX_AGE_S, NAME
-from rgt_tui.gate.quiet import quiet
-from rgt_tui.gate.storage import action_for
-from rgt_tui.gate.words import ago, listed, quoted
-from rgt_tui.model.box import BoxState
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, computing, trainers, unseen
+from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Cell, Proc
+from rgt_tui.model.run import RunState
+from rgt_tui.profiles.survival import action_for, path_survives, tiers_of
+
+
+def ago(then: float | None, now: float) -> str:
+    """Return e.g. ``3 s ago``."""
+    if then is None:
+        return "at an unknown time"
+    seconds = max(0.0, now - then)
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+
+
+def size(count: int | None) -> str:
+    """Return bytes in decimal units, e.g. ``38.2 GB``."""
+    if count is None:
+        return "size unknown"
+    value = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if value < 1000:
+            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} TB"
+
+
+def quoted(text: str, limit: int = 120) -> str:
+    """Return a name or path from a box without characters that do something on a terminal."""
+    shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
+    return shown if len(shown) <= limit else shown[:limit] + "…"
+
+
+def listed(names: list[str], limit: int = 4) -> str:
+    """Return e.g. ``gpt-a, gpt-b and 3 more``."""
+    shown = [quoted(name, 60) for name in names[:limit]]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")
+
+
+def durable(state: BoxState, profile: Profile | None, verb: Verb, known: Mapping[str, str]) -> EvidenceItem:
+    """Say whether every result outlives the verb.
+
+    For a destroy: every done cell has a copy that the runner verified, on a tier that survives a destroy. For
+    a park: what is not safe in that way must at least lie on a tier that survives a stop.
+    """
+
+    def item(ok: bool, text: str) -> EvidenceItem:
+        return EvidenceItem(key="durable", ok=ok, text=text, at=state.sample_at)
+
+    if profile is None:
+        return item(False, "the platform's profile is unknown, so nothing says what would be lost")
+    cells = [cell for queue in state.queues for cell in queue.cells]
+    copied = {
+        cell.name for cell in cells if cell.state == "done" and _copy_survives(cell, profile, known, verb)
+    }
+    problems: list[str] = []
+    if verb is Verb.DESTROY:
+        problems += [
+            _why(cell, profile, known) for cell in cells if cell.state == "done" and cell.name not in copied
+        ]
+    problems += _left_behind(state, cells, copied, profile, known, verb)
+    if problems:
+        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
+        return item(False, "; ".join(problems[:3]) + more)
+    if copied:
+        return item(
+            True,
+            f"{len(copied)} results verified on storage that outlives the action ({listed(sorted(copied))})",
+        )
+    return item(True, "no result on the box is at stake")
+
+
+def _copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool:
+    if cell.durable != "verified" or not cell.durable_path:
+        return False
+    return path_survives(cell.durable_path, profile, known, verb) is True
+
+
+def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
+    """Return why a done cell's result would not outlive a destroy."""
+    name = quoted(cell.name)
+    if cell.durable != "verified" or not cell.durable_path:
+        return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"
+    tiers = tiers_of(cell.durable_path, profile, known)
+    where = (
+        f"{quoted(cell.durable_path)} ({' or '.join(tier.name for tier in tiers) or 'no known storage tier'})"
+    )
+    if path_survives(cell.durable_path, profile, known, Verb.DESTROY) is False:
+        return f"the copy of {name} at {where} is erased with the box"
+    return f"nothing says that the copy of {name} at {where} outlives the box"
+
+
+def _left_behind(
+    state: BoxState,
+    cells: list[Cell],
+    copied: set[str],
+    profile: Profile,
+    known: Mapping[str, str],
+    verb: Verb,
+) -> list[str]:
+    """Return what the verb would take although nobody has a copy: checkpoints and outputs without one."""
+    handled = copied | (
+        {cell.name for cell in cells if cell.state == "done"} if verb is Verb.DESTROY else set()
+    )
+    paths: dict[str, str] = {}
+    for cell in cells:
+        if cell.name not in handled and cell.out and cell.state != "waiting":
+            paths[cell.name] = cell.out
+    for group in state.checkpoints:
+        if group.run not in handled and group.items:
+            paths[group.run] = group.items[-1].path
+    problems = []
+    if state.left_out.checkpoints:
+        lists = f"{state.left_out.checkpoints} lists of checkpoints of this box"
+        problems.append(f"{lists} were not kept: whether a copy of them is anywhere is unknown")
+    for name, path in paths.items():
+        answer = path_survives(path, profile, known, verb)
+        if answer is not True:
+            fate = "is erased by it" if answer is False else "may be erased by it (the profile does not say)"
+            problems.append(f"what {quoted(name)} has at {quoted(path)} {fate}")
+    return problems
+
+
+FINISHED = frozenset({"done", "failed", "interrupted"})
+
+
+def quiet(state: BoxState, now: float) -> EvidenceItem:
+    """Say whether the box is quiet: a fresh sample, no training, no queue runner, nothing computing."""
+    blind = _blind(state, now)
+    reasons = [blind] if blind else _busy(state, now)
+    if reasons:
+        return EvidenceItem(key="quiet", ok=False, text="; ".join(reasons), at=state.sample_at)
+    text = f"no training process, no queue runner; read {ago(state.sample_at, now)}"
+    return EvidenceItem(key="quiet", ok=True, text=text, at=state.sample_at)
+
+
+def _blind(state: BoxState, now: float) -> str | None:
+    """Return why the box cannot be judged; None = it can."""
+    if state.sample is None or state.sample_at is None:
+        return f"no reading of the box ({quoted(state.reason)}): what runs on it is unknown"
+    if state.link is not Link.LIVE:
+        return f"the box is {state.link.value} ({quoted(state.reason)}): what runs on it now is unknown"
+    age = now - state.sample_at
+    if not -AHEAD_S <= age <= MAX_AGE_S["quiet"]:
+        return f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
+    if (why := unseen(state.sample)) is not None:
+        return f"the box cannot be asked for its processes: {quoted(why)}"
+    if state.hello is not None:
+        lacking = [text for text in state.hello.limited if "process" in text.lower()]
+        if lacking:
+            return f"the box cannot be asked for its processes: {quoted(lacking[0])}"
+    return None
+
+
+def _busy(state: BoxState, now: float) -> list[str]:
+    cells = {cell.name: cell.state for queue in state.queues for cell in queue.cells}
+    running = [name for name, cell in cells.items() if cell == "running"]
+    live = trainers(state.sample)
+    reasons = []
+    if live:
+        reasons.append(_training(live, running, state.runs, now))
+    for queue in state.queues:
+        if queue.runner_alive:
+            pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
+            waiting = sum(cell.state == "waiting" for cell in queue.cells)
+            reasons.append(f"the queue runner is alive ({pid}), {waiting} cells waiting")
+    if not live:
+        reasons += [
+            _advanced(run, now)
+            for run in state.runs
+            if cells.get(run.name) not in FINISHED
+            and run.progressed_at is not None
+            and now - run.progressed_at < MOVING_S
+        ]
+        if busy := computing(state.sample):
+            which = listed([f"GPU {gpu.index} {gpu.util:.0f} %" for gpu in busy])
+            reasons.append(f"no training process is known, but something computes: {which}")
+    return reasons
+
+
+def _training(live: tuple[Proc, ...], running: list[str], runs: tuple[RunState, ...], now: float) -> str:
+    pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
+    names = running or [
+        run.name for run in runs if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
+    ]
+    who = f"{listed(names)} is training" if names else "a training process is alive"
+    text = f"{who}: pid {pids}"
+    run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
+    if run is None or run.step is None:
+        return f"{text}, {quoted(live[0].cmd, 60)}" if not names else text
+    return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
+
+
+def _advanced(run: RunState, now: float) -> str:
+    return f"{quoted(run.name)} advanced to step {run.step} {ago(run.progressed_at, now)}"
 
 
 def gather(

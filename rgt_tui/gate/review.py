@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rgt_tui.gate.evaluate import NAME, objections
-from rgt_tui.gate.storage import action_for, survives
-from rgt_tui.gate.words import quoted, size
+from rgt_tui.gate.gather import quoted, size
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Evidence, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
+from rgt_tui.profiles.survival import action_for, survives
 
 
 def review(

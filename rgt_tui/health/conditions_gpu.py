@@ -16,8 +16,7 @@ from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Gpu
-from rgt_tui.profiles.pace import stall_after, step_time
-from rgt_tui.profiles.readings import age, pct, size
+from rgt_tui.profiles.readings import age, pct, size, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""

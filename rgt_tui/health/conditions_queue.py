@@ -14,8 +14,7 @@ from rgt_tui.health.facts import (
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.pace import stall_after, step_time
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, stall_after, step_time
 
 SHORT_OF_PLAN = 0.5
 """Part of the planned steps below which a cell that is done has ended much too soon."""

@@ -18,8 +18,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.pace import stall_after
-from rgt_tui.profiles.readings import age, how_ended, size
+from rgt_tui.profiles.readings import age, how_ended, size, stall_after
 
 LOOK_BACK = 49
 """Points that say what is usual."""

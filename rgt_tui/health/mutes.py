@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files.own import alone, publish, state_directory
+from rgt_tui.files import alone, publish, state_directory
 from rgt_tui.health.remembered import Past
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec

@@ -1,15 +1,12 @@
-"""A sample put into plain figures and words: percentages, ages, sizes.
-
-It lives in this package because triage, alerts and lifecycle all read it, and may import nothing above it.
-Nothing here turns an unknown into a number: what the box could not read stays None, or ``?`` in words.
-"""
+"""A sample put into plain figures and words: percentages, ages, sizes, and how fast a run usually goes."""
 
 from __future__ import annotations
 
 import math
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.protocol import Disk, FoundRun, Memory
+from rgt_tui.model.protocol import Cell, Disk, FoundRun, Memory
+from rgt_tui.model.run import RunState
 
 STALE_INTERVALS = 3
 """A sample older than this many intervals is stale."""
@@ -109,3 +106,26 @@ def money(amount: float | None, currency: str) -> str:
     """Return an amount with its currency, e.g. ``$0.42`` or ``¥1.98``; ``?`` when unknown."""
     sign = {"USD": "$", "CNY": "¥", "EUR": "€"}.get(currency, f"{currency} ")
     return f"{sign}{'?' if amount is None else f'{amount:.2f}'}"
+
+
+STALL_MIN_S = 30.0
+STALL_STEPS = 10.0
+
+
+def step_time(cell: Cell, run: RunState) -> float | None:
+    """Return the usual seconds per logged point of `run` in the cell's present attempt; None when not known.
+
+    The curve carries no times, so this is the mean over the attempt, its start-up included: too long rather than
+    too short, which makes an alarm late rather than wrong.
+    """
+    loss = run.series.get("loss")
+    if loss is None or run.last_at is None or cell.started is None:
+        return None
+    points = len(loss) - (run.resumes[-1].index if run.resumes else 0)
+    span = run.last_at - cell.started
+    return span / points if points > 0 and span > 0 else None
+
+
+def stall_after(cell: Cell, run: RunState) -> float:
+    """Return the seconds without progress from which `run` counts as stalled: 30, or ten usual steps."""
+    return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))

@@ -1,50 +1,85 @@
-"""Which storage tier a path belongs to, and thus what outlives a stop or a destroy."""
+"""Which storage tier a path of a box lies on, by the profile, and what outlives a stop or a destroy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
-from rgt_tui.model.profile import Profile, Tier
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.profile import BillingAction, Profile, Tier
 
 _WORTH = {False: 0, None: 1, True: 2}
 
 
-def tier_named(profile: Profile, name: str) -> Tier | None:
-    """Return the tier of `profile` called `name`."""
-    return next((tier for tier in profile.tiers if tier.name == name), None)
+def survival(profile: Profile, path: str, known: Mapping[str, str] | None = None) -> Tier | None:
+    """Return the tier that an absolute path on the box belongs to; None = not known.
 
-
-def survival(
-    profile: Profile, mount: str, *, tier: str | None = None, known: Mapping[str, str] | None = None
-) -> Tier | None:
-    """Return the tier that `mount` (a mount point, or any absolute path) belongs to; None = not known.
-
-    The longest matching mount wins. Where two tiers share it (RunPod's ``/workspace`` is the volume disk
-    or a network volume), the one that survives less is assumed; who knows better names the `tier`.
+    Where two tiers share the longest mount point (RunPod's ``/workspace`` is the volume disk or a network volume),
+    the one that survives less is assumed.
 
     Args:
         profile: The platform.
-        mount: Absolute path on the box.
-        tier: Name of the tier to prefer among those that share the longest mount.
-        known: Mount point → tier name, where the fleet file says which one it is; it beats the profile's guess.
+        path: A mount point, or any path below one.
+        known: Mount point → tier name, where the fleet file says which one it is.
     """
-    path = mount.rstrip("/") + "/"
+    return min(
+        tiers_of(path, profile, known or {}),
+        key=lambda tier: (_WORTH[tier.survives_destroy], _WORTH[tier.survives_stop]),
+        default=None,
+    )
 
-    def under(root: str) -> str | None:
-        own = root.rstrip("/") + "/"
-        return own if path.startswith(own) else None
 
-    found = [
-        (len(root), candidate)
-        for candidate in profile.tiers
-        for root in map(under, candidate.mounts)
-        if root is not None
-    ]
-    longest = max((length for length, _ in found), default=0)
-    said = [(len(root), name) for mounted, name in (known or {}).items() if (root := under(mounted))]
-    if said and max(said)[0] >= longest:
-        return tier_named(profile, max(said)[1])
-    best = [candidate for length, candidate in found if length == longest]
-    if tier is not None:
-        best = [candidate for candidate in best if candidate.name == tier] or best
-    return min(best, key=lambda t: (_WORTH[t.survives_destroy], _WORTH[t.survives_stop]), default=None)
+def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tier, ...]:
+    """Return the tiers that may hold `path`: those of the longest mount point that contains it.
+
+    Args:
+        path: Absolute path on the box.
+        profile: The platform; several of its tiers may share a mount point.
+        known: Mount point → tier name, where something else (the provider) says which one it is.
+
+    Returns:
+        One tier normally; several where it cannot be told which it is; none for a path that is not absolute
+        and plain, or lies nowhere that the profile knows.
+    """
+    wanted = PurePosixPath(path)
+    if not wanted.is_absolute() or ".." in wanted.parts or path.startswith("//"):
+        return ()
+    found: dict[PurePosixPath, list[Tier]] = {}
+    for tier in profile.tiers:
+        for mount in tier.mounts:
+            if mount.startswith("/"):
+                found.setdefault(PurePosixPath(mount), []).append(tier)
+    by_name = {tier.name: tier for tier in profile.tiers}
+    for mount, name in known.items():
+        if mount.startswith("/"):
+            found[PurePosixPath(mount)] = [by_name[name]] if name in by_name else []
+    holding = [mount for mount in found if mount == wanted or mount in wanted.parents]
+    return tuple(found[max(holding, key=lambda mount: len(mount.parts))]) if holding else ()
+
+
+def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> bool | None:
+    """Tell whether the tier outlives the verb; None = the profile does not say.
+
+    Where the action and the tier contradict each other, the worse one counts.
+    """
+    says = tier.survives_stop if verb is Verb.PARK else tier.survives_destroy
+    if action is not None and tier.name in action.loses:
+        return False
+    if says is None and action is not None and tier.name in action.keeps:
+        return True
+    return says
+
+
+def path_survives(path: str, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool | None:
+    """Tell whether a path outlives the verb: only if every tier it may lie on does."""
+    action = action_for(profile, verb)
+    answers = {survives(tier, verb, action) for tier in tiers_of(path, profile, known)}
+    if False in answers:
+        return False
+    return True if answers == {True} else None
+
+
+def action_for(profile: Profile, verb: Verb) -> BillingAction | None:
+    """Return the profile's billing action for the verb: of several, the one that stops the GPU meter."""
+    fitting = [action for action in profile.billing if action.kind == verb.value]
+    return next((action for action in fitting if action.stops_gpu_meter), fitting[0] if fitting else None)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files.lock import take
+from rgt_tui.files import take
 from rgt_tui.ssh.errors import HostKeyRefused
 from rgt_tui.ssh.resolve import Host
 

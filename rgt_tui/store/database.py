@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from rgt_tui.files.lock import take
+from rgt_tui.files import take
 from rgt_tui.store import older_versions
 
 APPLICATION_ID = 0x72677468

@@ -20,7 +20,7 @@ from textual.events import Compose, Mount, ScreenResume
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-from rgt_tui.files.own import state_directory
+from rgt_tui.files import state_directory
 from rgt_tui.ui.format import clean
 
 LONGEST_WORDS = 200

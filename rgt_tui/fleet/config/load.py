@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
-from rgt_tui.files import own
+from rgt_tui import files
 from rgt_tui.fleet.config import checks, secrets
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.positions import KeyPath, Positions
@@ -81,7 +81,7 @@ def read_source(path: Path) -> Source:
     try:
         real = path.resolve()
         with path.open("rb") as file:
-            wrong = own.fault(path, os.fstat(file.fileno()), file.fileno())
+            wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
             if wrong is not None:
                 raise FleetFileError(
                     f"{wrong.words}, and a fleet file says which programs run and where keys go: {wrong.cure}"

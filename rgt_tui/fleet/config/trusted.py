@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.files.own import alone, fault, open_regular, publish, state_directory
+from rgt_tui.files import alone, fault, open_regular, publish, state_directory
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
 from rgt_tui.model.alert import AlertSettings, SinkSettings

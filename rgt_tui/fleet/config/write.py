@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.files import lock
+from rgt_tui import files
 from rgt_tui.fleet.config.checks import NAME
 from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet, read_source
@@ -189,7 +189,7 @@ def _alone(path: Path) -> Iterator[None]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            lock.take(handle, lock.SECONDS)
+            files.take(handle, files.SECONDS)
         except TimeoutError:
             raise
         except OSError:

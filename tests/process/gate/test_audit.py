@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.files import lock
+from rgt_tui import files
 from rgt_tui.gate.audit import ROOM, AuditEntry, AuditEvent, AuditFailed, AuditLog, default_path, who
 from rgt_tui.model.evidence import Verb
 
@@ -125,7 +125,7 @@ def test_a_line_is_on_the_disk_before_the_call_goes_out(
 
         monkeypatch.setattr(module, name, call)
 
-    watched(lock, "take", lambda fd: "lock")
+    watched(files, "take", lambda fd: "lock")
     watched(os, "write", lambda fd, data: "write")
     watched(os, "fsync", lambda fd: "sync " + ("folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "file"))
     log = AuditLog(tmp_path / "audit.jsonl")
@@ -171,7 +171,7 @@ def test_two_rgt_write_one_after_the_other(tmp_path: Path) -> None:
 def test_a_lock_that_nobody_lets_go_of_refuses_the_action(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock.take, "__defaults__", (0.1,))
+    monkeypatch.setattr(files.take, "__defaults__", (0.1,))
     log = AuditLog(tmp_path / "audit.jsonl")
     log.record(entry())
     with log.path.open("rb") as other:

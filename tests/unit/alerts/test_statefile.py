@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.files import own
+from rgt_tui import files
 from rgt_tui.health.mutes import KEEP_S, Notes, Stored, Told, default_path, load, put, update
 from rgt_tui.health.remembered import Past
 from rgt_tui.model.alert import Alert
@@ -61,7 +61,7 @@ def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
 def test_a_lock_that_is_not_let_go_of_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own, "LOCK_S", 0.0)
+    monkeypatch.setattr(files, "LOCK_S", 0.0)
     path = tmp_path / "alerts.json"
     with path.with_name("alerts.json.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

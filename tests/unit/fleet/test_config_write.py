@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.files import lock
+from rgt_tui import files
 from rgt_tui.fleet.config.write import add_boxes, remove_box, with_boxes, without_box, write_atomically
 from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
 
@@ -120,7 +120,7 @@ def test_many_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_nobody_lets_go_of_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock, "SECONDS", 0.0)
+    monkeypatch.setattr(files, "SECONDS", 0.0)
     path = tmp_path / "rgt.toml"
     path.write_text(BEFORE[2])
     handle = os.open(tmp_path, os.O_RDONLY)

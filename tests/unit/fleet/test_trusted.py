@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.files import own
+from rgt_tui import files
 from rgt_tui.fleet.config import trusted
 from rgt_tui.fleet.config.load import MAX_BYTES, FleetConfig, Source, parse_fleet, read_source
 from rgt_tui.fleet.config.trusted import Book, Entry, Seen
@@ -308,7 +308,7 @@ def status(uid: int, gid: int, mode: int) -> os.stat_result:
     ],
 )
 def test_who_else_may_write_a_file(found: os.stat_result, cure: str | None) -> None:
-    wrong = own.fault(Path("/a b"), found)
+    wrong = files.fault(Path("/a b"), found)
     assert (wrong is None) == (cure is None)
     if wrong is not None and cure is not None:
         assert wrong.cure.startswith(cure)
@@ -328,11 +328,11 @@ def test_a_group_of_one_s_own_is_nobody_else(
     user = pwd.struct_passwd(("me", "x", ME, primary, "", "/", "/bin/sh"))
     monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
     monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group((name, "x", 7, members)))
-    assert (own.fault(Path("x"), status(ME, 7, 0o664)) is None) == private
+    assert (files.fault(Path("x"), status(ME, 7, 0o664)) is None) == private
 
 
 def test_a_group_that_has_no_name_is_somebody_else() -> None:
-    wrong = own.fault(Path("x"), status(ME, 4_000_001, 0o664))
+    wrong = files.fault(Path("x"), status(ME, 4_000_001, 0o664))
     assert wrong is not None
     assert wrong.words == "x can be written by others (mode 664)"
 
@@ -352,21 +352,21 @@ def test_an_access_list_makes_the_group_s_bits_say_more(tmp_path: Path) -> None:
     except OSError:
         pytest.skip("this file system has no access lists")
     with path.open("rb") as file:
-        wrong = own.fault(path, os.fstat(file.fileno()), file.fileno())
+        wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
     assert wrong is not None
     assert wrong.cure.startswith("chmod g-w ")
 
 
 def test_what_is_published_is_private_and_whole_or_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "state"
-    own.publish(path, b"one")
+    files.publish(path, b"one")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"one", 0o600)
     with pytest.raises(OSError, match="Not a directory"):
-        own.publish(path / "below", b"two")
+        files.publish(path / "below", b"two")
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
 
 
 def test_where_the_state_lies(tmp_path: Path) -> None:
-    assert own.state_directory({"HOME": "/h"}) == Path("/h/.local/state/rgt")
-    assert own.state_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == Path("/s/rgt")
-    assert own.state_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == Path("/h/.local/state/rgt")
+    assert files.state_directory({"HOME": "/h"}) == Path("/h/.local/state/rgt")
+    assert files.state_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == Path("/s/rgt")
+    assert files.state_directory({"HOME": "/h", "XDG_STATE_HOME": "s"}) == Path("/h/.local/state/rgt")

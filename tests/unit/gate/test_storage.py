@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.gate.storage import action_for, path_survives, survives, tiers_of
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.profile import BillingAction, Profile, Tier
+from rgt_tui.profiles.survival import action_for, path_survives, survives, tiers_of
 from tests.unit.gate.builders import PROFILE
 
 

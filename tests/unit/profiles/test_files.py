@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.profiles import ProfileError, all_profiles, load_profile, tier_named
+from rgt_tui.profiles import ProfileError, all_profiles, load_profile
 
 DAY = 86400.0
 
@@ -60,7 +60,7 @@ def test_the_verbs_carry_the_platforms_own_words(id_: str, park: str, destroy: s
 def test_what_survives_and_what_bills(
     id_: str, tier: str, stop: bool | None, destroy: bool | None, bills: bool | None
 ) -> None:
-    found = tier_named(load_profile(id_), tier)
+    found = next((one for one in load_profile(id_).tiers if one.name == tier), None)
     assert found is not None
     assert (found.survives_stop, found.survives_destroy, found.bills_while_stopped) == (stop, destroy, bills)
 

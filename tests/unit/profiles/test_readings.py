@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.model.protocol import Disk, Memory
-from rgt_tui.profiles.pace import stall_after, step_time
 from rgt_tui.profiles.readings import (
     age,
     byte_pct,
@@ -21,6 +20,8 @@ from rgt_tui.profiles.readings import (
     percent,
     size,
     stale_after,
+    stall_after,
+    step_time,
 )
 from tests.unit.triage.builders import NOW, box, cell, run
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.profiles import all_profiles, load_profile, survival
+from rgt_tui.profiles import all_profiles, load_profile, survival, tiers_of
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,6 @@ def test_longest_mount_wins(id_: str, path: str, tier: str) -> None:
     assert found.name == tier
 
 
-def test_who_knows_better_may_say_so() -> None:
-    found = survival(load_profile("runpod"), "/workspace/x", tier="network-volume")
-    assert found is not None
-    assert found.survives_destroy is True
-
-
-def test_a_preference_does_not_reach_beyond_its_mounts() -> None:
-    found = survival(load_profile("runpod"), "/root", tier="network-volume")
-    assert found is not None
-    assert found.name == "container-disk"
-
-
 @given(st.sampled_from(sorted(all_profiles())), st.text(alphabet="/abrotuldf-sw.k", max_size=40))
 def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: str) -> None:
     profile = load_profile(id_)
@@ -51,9 +39,9 @@ def test_no_choice_survives_more_than_another_on_the_same_mount(id_: str, rest: 
     if found is None:
         return
     worth = {False: 0, None: 1, True: 2}
-    for other in profile.tiers:
-        if set(other.mounts) & set(found.mounts) and survival(profile, "/" + rest, tier=other.name) == other:
-            assert worth[found.survives_destroy] <= worth[other.survives_destroy]
+    candidates = tiers_of("/" + rest, profile, {})
+    assert found in candidates
+    assert all(worth[found.survives_destroy] <= worth[other.survives_destroy] for other in candidates)
 
 
 def test_what_the_fleet_file_says_beats_the_guess_of_the_profile() -> None:

@@ -1,1 +1,0 @@
-"""What several rgt on one machine need of the files that they share."""
