@@ -46,7 +46,7 @@ def run_import(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.write import box_table
     from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.ssh.errors import ConfigError
+    from rgt_tui.ssh.ssh_errors import ConfigError
 
     try:
         taken = _taken(arguments)
@@ -87,9 +87,9 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
     from rgt_tui.cli.adding import guess_profile
     from rgt_tui.cli.printing import complain
     from rgt_tui.fleet.config.checks import BOX, NAME
-    from rgt_tui.ssh.errors import ConfigError
     from rgt_tui.ssh.resolve import Wanted, resolve
     from rgt_tui.ssh.ssh_config import scan, surroundings
+    from rgt_tui.ssh.ssh_errors import ConfigError
 
     config = str(Path(arguments.config).expanduser().absolute()) if arguments.config else None
     around = surroundings(config)

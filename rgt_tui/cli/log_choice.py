@@ -18,7 +18,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.cat import CatFailed, FileListed, listed
 from rgt_tui.ssh.connect import hops
-from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.ssh_errors import Unreachable
 
 SHOWN = 5
 NAMED = 20

@@ -76,7 +76,14 @@ def run_logs(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.model.plain import clean
     from rgt_tui.ssh.cat import CatFailed
-    from rgt_tui.ssh.errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+    from rgt_tui.ssh.ssh_errors import (
+        BoxError,
+        CommandFailed,
+        ConfigError,
+        DeployFailed,
+        NoCommands,
+        NoPython,
+    )
 
     try:
         return running.run(_print(spec, arguments))

@@ -52,7 +52,14 @@ def run_push(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli import running
     from rgt_tui.fleet.pushing import push_trainer
     from rgt_tui.model.plain import clean
-    from rgt_tui.ssh.errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+    from rgt_tui.ssh.ssh_errors import (
+        BoxError,
+        CommandFailed,
+        ConfigError,
+        DeployFailed,
+        NoCommands,
+        NoPython,
+    )
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 

@@ -72,7 +72,14 @@ def run_remove(arguments: argparse.Namespace) -> int:
 
     from rgt_tui.cli import running
     from rgt_tui.model.plain import clean
-    from rgt_tui.ssh.errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+    from rgt_tui.ssh.ssh_errors import (
+        BoxError,
+        CommandFailed,
+        ConfigError,
+        DeployFailed,
+        NoCommands,
+        NoPython,
+    )
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
     try:

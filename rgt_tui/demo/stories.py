@@ -16,7 +16,7 @@ from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ssh.bundle import AgentBundle, build_agent
-from rgt_tui.ssh.errors import BoxError
+from rgt_tui.ssh.ssh_errors import BoxError
 
 log = logging.getLogger("rgt.demo")
 

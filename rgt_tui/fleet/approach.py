@@ -14,9 +14,9 @@ from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.question import Ask
 from rgt_tui.ssh.connect import Elsewhere, connect
-from rgt_tui.ssh.errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, ProbeFailed, Unreachable
 from rgt_tui.ssh.host_keys import Policy
 from rgt_tui.ssh.person import Answers, Person
+from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, ProbeFailed, Unreachable
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:

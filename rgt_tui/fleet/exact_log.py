@@ -14,7 +14,7 @@ from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.cat import CatFailed, FileBegins, Place, cat
-from rgt_tui.ssh.errors import (
+from rgt_tui.ssh.ssh_errors import (
     AuthFailed,
     BoxError,
     ConfigError,

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import asyncssh
 
 from rgt_tui.ssh.channel import NO_FILES
-from rgt_tui.ssh.errors import Unreachable
 from rgt_tui.ssh.remote_command import NO_SFTP, has_sftp
+from rgt_tui.ssh.ssh_errors import Unreachable
 
 
 class FileAccess:

@@ -12,7 +12,7 @@ from rgt_tui.fleet.guarded import Faults, Say, guarded
 from rgt_tui.fleet.priced import is_priced, metered
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.base import Provider, keep_last_good
+from rgt_tui.providers.control_plane import Provider, keep_last_good
 from rgt_tui.providers.registry import Providers
 
 COUNT_SECONDS = 5.0

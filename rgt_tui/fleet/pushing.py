@@ -9,7 +9,7 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_trainer
 from rgt_tui.ssh.deploy import Pushed, push
-from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.ssh_errors import Unreachable
 
 
 async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:

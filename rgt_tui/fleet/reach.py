@@ -12,12 +12,12 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers.base import ProviderError
+from rgt_tui.providers.control_plane import ProviderError
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import Elsewhere, connect, where
 from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.errors import BoxError, HostKeyRefused, Unreachable
 from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.ssh_errors import BoxError, HostKeyRefused, Unreachable
 
 
 @contextlib.asynccontextmanager

@@ -17,7 +17,7 @@ from rgt_tui.gate.review import review as make_review
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.survival import action_for
-from rgt_tui.providers.base import Provider
+from rgt_tui.providers.control_plane import Provider
 from rgt_tui.providers.stopping import carry_out
 
 

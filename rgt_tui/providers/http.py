@@ -14,7 +14,7 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.secret import Secret
-from rgt_tui.providers.base import (
+from rgt_tui.providers.control_plane import (
     AuthError,
     BadAnswer,
     Conflict,

@@ -15,7 +15,7 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.providers.base import Account, Context, Open, Provider, ProviderError
+from rgt_tui.providers.control_plane import Account, Context, Open, Provider, ProviderError
 
 
 def adapter(module: str) -> Open:

@@ -18,7 +18,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.base import (
+from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
     Instance,
@@ -55,7 +55,7 @@ BALANCE_RETRY = 3600.0
 
 
 def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
-    """Return the account that a pod belongs to; see `rgt_tui.providers.base.Open`."""
+    """Return the account that a pod belongs to; see `rgt_tui.providers.control_plane.Open`."""
     http = open_http(
         ref,
         context,

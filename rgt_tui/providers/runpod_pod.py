@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.providers.base import BadAnswer, printable
+from rgt_tui.providers.control_plane import BadAnswer, printable
 
 HOURS_PER_MONTH = 730.0
 """Storage is priced by the month; a month is taken as 365 days / 12."""

@@ -10,7 +10,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.base import Conflict, NotFound, PermitRefused, Provider, ProviderError, Unreachable
+from rgt_tui.providers.control_plane import (
+    Conflict,
+    NotFound,
+    PermitRefused,
+    Provider,
+    ProviderError,
+    Unreachable,
+)
 
 TIMEOUT_S = 180.0
 """Seconds for the provider to confirm; a stop normally takes a few."""

@@ -16,8 +16,8 @@ import asyncssh
 import msgspec
 
 from rgt_tui.ssh.deploy import Deployed
-from rgt_tui.ssh.errors import BoxError, Unreachable
 from rgt_tui.ssh.remote_command import lost, not_opened, open_session, record, run
+from rgt_tui.ssh.ssh_errors import BoxError, Unreachable
 
 WINDOW = 256 << 10
 """Bytes that may be on their way."""

@@ -21,9 +21,9 @@ from rgt_tui.model.protocol import (
 )
 from rgt_tui.ssh.bundle import AgentBundle
 from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
 from rgt_tui.ssh.sh_probe import Probe, open_probe
+from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 STDERR_BYTES = 4096
 WAITING_BYTES = 256 << 10

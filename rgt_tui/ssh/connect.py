@@ -11,12 +11,12 @@ import asyncssh
 import msgspec
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.errors import ConfigError, Unreachable
 from rgt_tui.ssh.hop import Opener, Step
 from rgt_tui.ssh.host_keys import Moved, Policy
 from rgt_tui.ssh.person import Person
 from rgt_tui.ssh.resolve import Host, Wanted, check_host, check_user, place, route
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
 
 
 def arguments(

@@ -15,8 +15,8 @@ import msgspec
 
 from rgt_tui.model.plain import clean, exact
 from rgt_tui.ssh.bundle import PACKAGE, AgentBundle, remote_root
-from rgt_tui.ssh.errors import DeployFailed, NoCommands, NoPython
 from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
 
 MOST_BYTES = 1 << 16
 NAMES = ("python3", "python", *(f"python3.{minor}" for minor in range(14, 7, -1)))

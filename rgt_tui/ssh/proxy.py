@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.errors import Unreachable
+from rgt_tui.ssh.ssh_errors import Unreachable
 
 KEPT_BYTES = 2048
 ENDING = "proxy-command-ends"

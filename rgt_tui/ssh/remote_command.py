@@ -13,7 +13,7 @@ from asyncssh.constants import OPEN_CONNECT_FAILED, OPEN_RESOURCE_SHORTAGE
 
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import MAX_FRAME_BYTES
-from rgt_tui.ssh.errors import BoxError, CommandFailed, NoCommands, Unreachable
+from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, NoCommands, Unreachable
 
 _BEGINS = b'{"'
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.ssh.errors import ConfigError
 from rgt_tui.ssh.ssh_config import (
     NO_FILE,
     NO_KEY,
@@ -25,6 +24,7 @@ from rgt_tui.ssh.ssh_config import (
     expand,
     percent,
 )
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 DEFAULT_IDENTITIES = ("id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk")
 """Below ``~/.ssh``, in the order in which OpenSSH tries them."""

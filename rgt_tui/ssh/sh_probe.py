@@ -27,9 +27,9 @@ from rgt_tui.model.protocol import (
     SampleCursor,
     WatchConfig,
 )
-from rgt_tui.ssh.errors import NoCommands, ProbeFailed
 from rgt_tui.ssh.remote_command import LineSplitter, lost, not_opened, open_session
 from rgt_tui.ssh.sh_sample import GPU_COLUMNS, Greeting, greeting, programs, sample
+from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed
 
 _POLYNOMIAL = 0x04C11DB7
 

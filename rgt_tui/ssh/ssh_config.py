@@ -23,7 +23,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 SYSTEM = Path("/etc/ssh")
 NO_FILE = "none"

@@ -21,7 +21,10 @@ from rgt_tui.profiles import load_profile
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import Elsewhere, connect, hops
 from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.errors import (
+from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh.remote_command import record, run
+from rgt_tui.ssh.resolve import Host
+from rgt_tui.ssh.ssh_errors import (
     AuthFailed,
     BoxError,
     CommandFailed,
@@ -30,9 +33,6 @@ from rgt_tui.ssh.errors import (
     NoCommands,
     NoPython,
 )
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.remote_command import record, run
-from rgt_tui.ssh.resolve import Host
 
 STEP_SECONDS = 10.0
 COMMAND_SECONDS = 20.0

@@ -10,9 +10,9 @@ import sys
 import asyncssh
 
 from rgt_tui.cli.doctoring.finding import Finding, Status
-from rgt_tui.ssh.errors import ConfigError
 from rgt_tui.ssh.resolve import Wanted, resolve
 from rgt_tui.ssh.ssh_config import NO_SSH, scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 AGENT_SECONDS = 5.0
 NOBODY = "rgt-check"

@@ -13,7 +13,7 @@ from rgt_tui.demo.provider.api import Change
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopProgress, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.base import Provider
+from rgt_tui.providers.control_plane import Provider
 from rgt_tui.providers.registry import Providers
 from rgt_tui.providers.stopping import carry_out
 

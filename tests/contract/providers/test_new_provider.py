@@ -16,7 +16,7 @@ import pytest
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.base import Context, Instance, PermitRefused, ProviderError, check_permit
+from rgt_tui.providers.control_plane import Context, Instance, PermitRefused, ProviderError, check_permit
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.registry import KINDS, Providers, adapter
 from rgt_tui.providers.stopping import carry_out

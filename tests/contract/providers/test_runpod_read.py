@@ -11,7 +11,7 @@ from rgt_tui.demo.provider import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.base import (
+from rgt_tui.providers.control_plane import (
     AuthError,
     BadAnswer,
     ProviderError,

@@ -8,8 +8,8 @@ import asyncssh
 import pytest
 
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.errors import CommandFailed
 from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh.ssh_errors import CommandFailed
 from tests.contract.ssh.conftest import RealSshd
 
 

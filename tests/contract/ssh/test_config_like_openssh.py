@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.errors import ConfigError
 from rgt_tui.ssh.resolve import DEFAULT_IDENTITIES, Host, Wanted, resolve
 from rgt_tui.ssh.ssh_config import surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 HOSTS = (
     "alpha",

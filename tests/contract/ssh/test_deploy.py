@@ -11,7 +11,7 @@ from rgt_tui.model.plain import clean
 from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.errors import DeployFailed, NoPython
+from rgt_tui.ssh.ssh_errors import DeployFailed, NoPython
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace

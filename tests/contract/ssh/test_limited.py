@@ -21,9 +21,9 @@ from rgt_tui.ssh.bundle import build_agent
 from rgt_tui.ssh.channel import Watching, watch
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import PLACES
-from rgt_tui.ssh.errors import NoCommands, ProbeFailed, Unreachable
 from rgt_tui.ssh.remote_command import has_sftp
 from rgt_tui.ssh.sh_probe import Probe, open_shell
+from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed, Unreachable
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 
 SHELLS = {"dash": ("dash",), "bash": ("bash", "--norc", "-i"), "busybox": ("busybox", "sh", "-i")}

@@ -24,9 +24,9 @@ from rgt_tui.ssh.cat import cat
 from rgt_tui.ssh.channel import watch
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import Deployed
-from rgt_tui.ssh.errors import NoCommands, Unreachable
 from rgt_tui.ssh.remote_command import run
 from rgt_tui.ssh.sh_probe import open_shell
+from rgt_tui.ssh.ssh_errors import NoCommands, Unreachable
 from tests.contract.ssh.servers import make_keys, spec_of, trust
 
 Serve = Callable[[asyncssh.SSHServerProcess[bytes]], None]

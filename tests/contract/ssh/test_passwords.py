@@ -14,9 +14,9 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ssh import hop
 from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.errors import AuthFailed, Unreachable
 from rgt_tui.ssh.login import Login
 from rgt_tui.ssh.person import Answers, Deadline
+from rgt_tui.ssh.ssh_errors import AuthFailed, Unreachable
 from tests.contract.ssh.people import Reply, Somebody
 from tests.contract.ssh.servers import make_keys, spec_of, ssh_keygen, trust
 

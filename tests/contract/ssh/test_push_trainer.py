@@ -14,7 +14,7 @@ import pytest
 from rgt_tui.ssh.bundle import build_trainer, remote_root
 from rgt_tui.ssh.connect import connect
 from rgt_tui.ssh.deploy import Pushed, best_python, push, version_of
-from rgt_tui.ssh.errors import DeployFailed
+from rgt_tui.ssh.ssh_errors import DeployFailed
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rgt_tui.cli.doctoring.client import ssh_config
 from rgt_tui.cli.doctoring.finding import Status
 from rgt_tui.ssh import known_hosts
-from rgt_tui.ssh.errors import ConfigError
 from rgt_tui.ssh.resolve import Jump, Wanted, check_host, check_user, parse_jumps, resolve, route
 from rgt_tui.ssh.ssh_config import NO_SSH, environment, expand, percent, scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
 

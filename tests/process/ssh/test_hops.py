@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.connect import Elsewhere, hops
-from rgt_tui.ssh.errors import ConfigError
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 BOX = BoxSpec(name="lab", host="h", ssh_config="none")
 WRONG = [

@@ -9,7 +9,7 @@ import pytest
 
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.base import Conflict, Instance, NotFound
+from rgt_tui.providers.control_plane import Conflict, Instance, NotFound
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S, carry_out
 
 RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING")
