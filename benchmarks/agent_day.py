@@ -19,13 +19,12 @@ from benchmarks.agent_box import rss_mib
 def main(folder: str, trace: str, hours: float) -> None:
     """Record, read back, compress, and print resident MiB after a tenth of the time and at its end."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "remote"))
-    from rgt_box import jsonline, place
-    from rgt_box.history import segment
-    from rgt_box.history.chain import ChainReader
-    from rgt_box.history.store import Store
+    from rgt_box import place
+    from rgt_box.recorder import ring
+    from rgt_box.recorder.ring_history import ChainReader, Store
     from rgt_box.sampling.sampler import Sampler
-    from rgt_box.streams.lagging import Coalescer
-    from rgt_box.streams.outbox import Outbox
+    from rgt_box.streams.pipes import Outbox
+    from rgt_box.streams.sample_source import Coalescer
 
     real, moved = time.monotonic, 0.0
     time.monotonic = lambda: real() + moved
@@ -44,7 +43,7 @@ def main(folder: str, trace: str, hours: float) -> None:
     for tick in range(1, ticks + 1):
         moved += 1.0
         fields, _ = sampler.read()
-        store.append(segment.SAMPLE, dict({"t": "sample"}, **fields), jsonline.dumps)
+        store.append(ring.SAMPLE, dict({"t": "sample"}, **fields))
         store.grow()
         for line in coalescer.take(reader.read(), False):
             outbox.put(line)

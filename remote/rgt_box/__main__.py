@@ -9,9 +9,9 @@ if __package__ in (None, ""):  # started as a directory or a script from a sourc
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 VERBS = {
-    "sample": ("rgt_box.sampling.command", "print one full sample as a JSON line"),
-    "watch": ("rgt_box.streams.command", "stream frames: config on stdin, frames on stdout"),
-    "record": ("rgt_box.history.command", "start or stop the detached recorder"),
+    "sample": ("rgt_box.sampling.sampler", "print one full sample as a JSON line"),
+    "watch": ("rgt_box.streams.watch", "stream frames: config on stdin, frames on stdout"),
+    "record": ("rgt_box.recorder.control", "start or stop the detached recorder"),
     "queue": ("rgt_box.cells.command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.cells.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
     "manifest": ("rgt_box.verbs.manifest", "list files with size, SHA-256 and mtime"),

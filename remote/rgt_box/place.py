@@ -11,7 +11,7 @@ import re
 import sys
 import zlib
 
-from rgt_box import files, lock, procstat
+from rgt_box import files, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def state_dir() -> str:
         owner = files.read_json(os.path.join(folder, OWNER), 4096)
         if owner is not None and owner.get("host") == mine["host"]:
             # Another boot's, of this host most likely; while its recorder lives it is no past one.
-            taken = lock.is_held(os.path.join(folder, LOCK))
+            taken = files.is_locked(os.path.join(folder, LOCK))
             return (
                 folder if not taken else "%s-%08x" % (usual, zlib.crc32(repr(sorted(mine.items())).encode()))
             )
@@ -98,10 +98,10 @@ def _hosts(base: str) -> list[str]:
 
 def _is_old_one_of_ours(base: str) -> bool:
     """Tell whether what an rgt has left here that knew of no hosts is all of this boot: of no other host, then."""
-    from rgt_box.history.reader import headers_of  # here: who has no such directory does without
+    from rgt_box.recorder.ring import headers_of  # here: who has no such directory does without
 
-    holder = lock.holder(os.path.join(base, LOCK))
-    if lock.is_held(os.path.join(base, LOCK)) and procstat.is_alive(
+    holder = files.lock_holder(os.path.join(base, LOCK))
+    if files.is_locked(os.path.join(base, LOCK)) and procstat.is_alive(
         int(holder.get("pid") or 0), holder.get("ticks")
     ):
         return True

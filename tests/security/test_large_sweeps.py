@@ -18,8 +18,8 @@ from rgt_box.metrics.merging import MAX_STARTS, Store
 from rgt_box.metrics.reader_base import Batch, Point
 from rgt_box.streams import config as configs
 from rgt_box.streams import found
-from rgt_box.streams.follow import LogFollower
-from rgt_box.streams.inbox import Inbox
+from rgt_box.streams.log_follower import LogFollower
+from rgt_box.streams.pipes import Inbox
 from rgt_box.streams.scalars import ScalarFollower
 
 from rgt_tui.model import protocol

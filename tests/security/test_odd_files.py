@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import files, lock
+from rgt_box import files
 from rgt_box.__main__ import VERBS
 from rgt_box.metrics.formats import BY_KIND, open_source
-from rgt_box.streams.follow import LogFollower
+from rgt_box.streams.log_follower import LogFollower
 from rgt_box.streams.scalars import ScalarFollower
 from rgt_box.verbs import exact, hashing
 
@@ -141,7 +141,7 @@ def _refused(read: Callable[[str], Any]) -> Callable[[str], None]:
 SMALL: dict[str, Callable[[str], None]] = {
     "file": lambda path: assert_none(files.read(path)),
     "json": lambda path: assert_none(files.read_json(path)),
-    "lock": lambda path: assert_none(lock.is_held(path) or None),
+    "lock": lambda path: assert_none(files.is_locked(path) or None),
     "hash": _refused(hashing.of_path),
     "exact": _exact,
     "follower": _follower,

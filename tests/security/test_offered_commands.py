@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from rgt_box import jsonline
-from rgt_box.sampling import hogs
+from rgt_box.sampling import disks
 
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -46,7 +46,7 @@ PLAIN = {
 def offered(root: Path) -> tuple[Fix, ...]:
     """Return the steps out of used-up inodes, after the scan and the frame of the agent."""
     wire = jsonline.dumps(
-        {"mount": str(root), "inodes_total": 100, "inodes_used": 100, "hogs": hogs.scan(str(root))}
+        {"mount": str(root), "inodes_total": 100, "inodes_used": 100, "hogs": disks.scan(str(root))}
     )
     disk = msgspec.json.decode(wire, type=Disk)
     box = BoxState(
@@ -105,7 +105,7 @@ def test_an_offered_removal_removes_what_was_judged_and_nothing_else(tmp_path: P
 def test_a_removal_is_never_shown_without_a_look_and_a_warning_before_it(tmp_path: Path) -> None:
     fill(tmp_path, b"viz", 400)
     wire = jsonline.dumps(
-        {"mount": str(tmp_path), "inodes_total": 100, "inodes_used": 100, "hogs": hogs.scan(str(tmp_path))}
+        {"mount": str(tmp_path), "inodes_total": 100, "inodes_used": 100, "hogs": disks.scan(str(tmp_path))}
     )
     disk = msgspec.json.decode(wire, type=Disk)
     box = BoxState(spec=BoxSpec(name="b", host="h"), sample=Sample(boot="b", seq=1, at=1.0, disks=(disk,)))

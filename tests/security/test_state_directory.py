@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from rgt_box import files, lock, ownership, place
-from rgt_box.sampling import nvml_binding
+from rgt_box import files, ownership, place
+from rgt_box.sampling import gpu_nvml
 from rgt_box.verbs import hashing
 
 from rgt_tui.model import protocol
@@ -124,7 +124,7 @@ def test_code_that_another_user_could_write_is_not_run(
         if planted == "open":
             cached.chmod(0o622)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    nvml_binding.load(str(state))
+    gpu_nvml.load(str(state))
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     assert mark.exists() == (planted == "ours")
 
@@ -138,7 +138,7 @@ def test_a_link_that_lies_where_a_file_is_to_be_written_is_not_written_through(t
     assert not (tmp_path / "state.json").is_symlink()
     (tmp_path / "lock").symlink_to(precious)
     with pytest.raises(OSError, match="symbolic links"):
-        lock.Lock(str(tmp_path / "lock")).acquire()
+        files.Lock(str(tmp_path / "lock")).acquire()
     assert precious.read_bytes() == b"precious"
 
 

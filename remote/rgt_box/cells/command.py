@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import background, files, jsonline, lock, options, procstat
+from rgt_box import background, files, jsonline, options, procstat
 from rgt_box.cells import check as checks
 from rgt_box.cells import jobfile, lineends, states
 
@@ -79,7 +79,7 @@ def check(job: jobfile.Job, found: dict[str, Any]) -> int:
     checked = checks.check(job, found["from"])
     fixed: list[str] = []
     if found["fix"] and checked.crlf:
-        if lock.is_held(job.path("runner.lock")):
+        if files.is_locked(job.path("runner.lock")):
             print("%s; nothing was mended" % busy(job), file=sys.stderr)
             return BUSY
         fixed, problems = mend(checked.crlf)
@@ -125,7 +125,7 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
         return USAGE
     for note in checked.notes:
         print("note: %s" % note, flush=True)
-    held = lock.Lock(job.path("runner.lock"))
+    held = files.Lock(job.path("runner.lock"))
     if not held.acquire(1.0):
         print(busy(job), file=sys.stderr)
         return BUSY
@@ -149,7 +149,7 @@ def cell(job: jobfile.Job, found: dict[str, Any]) -> int:
 
 def busy(job: jobfile.Job) -> str:
     """Say that a runner is alive, and which."""
-    pid = lock.holder(job.path("runner.lock")).get("pid")
+    pid = files.lock_holder(job.path("runner.lock")).get("pid")
     return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
 
 

@@ -6,10 +6,10 @@ import os
 import sys
 import time
 
-from rgt_box import files, jsonline, lock, options, place
+from rgt_box import files, jsonline, options, place
+from rgt_box.background import which
 from rgt_box.cells import check, jobfile, kubernetes, lanes, slurm, states, tmux
 from rgt_box.cells.tmux import session_name
-from rgt_box.sampling.programs import which
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _print(job: jobfile.Job, found: dict[str, Any], words: list[str]) -> int:
 
 
 def _start(job: jobfile.Job, words: list[str]) -> int:
-    if lock.is_held(job.path("runner.lock")):
+    if files.is_locked(job.path("runner.lock")):
         return _tell("running", None, _runner_pid(job))
     problems = check.check(job).problems
     if problems:
@@ -103,7 +103,7 @@ def _start(job: jobfile.Job, words: list[str]) -> int:
     if session is None and how == "tmux":
         return _refuse('"detach" in job.json wants tmux, and there is none here or it refuses')
     if session is None:
-        from rgt_box.history.control import detach  # here: only this path forks
+        from rgt_box.recorder.control import detach  # here: only this path forks
 
         detach(words, job.path("runner.out"))
     return _await(job, "tmux" if session else "setsid", session, before)
@@ -138,7 +138,7 @@ def _await(job: jobfile.Job, how: str, session: str | None, before: Any) -> int:
     """Wait until the runner holds its lock (or has already written a state and gone) and tell how it stands."""
     deadline = time.monotonic() + STARTED_WITHIN
     while time.monotonic() < deadline:
-        if lock.is_held(job.path("runner.lock")):
+        if files.is_locked(job.path("runner.lock")):
             pid = _runner_pid(job)
             if pid:
                 return _tell(how, session, pid)
@@ -152,7 +152,7 @@ def _await(job: jobfile.Job, how: str, session: str | None, before: Any) -> int:
 
 
 def _runner_pid(job: jobfile.Job) -> int | None:
-    pid = lock.holder(job.path("runner.lock")).get("pid")
+    pid = files.lock_holder(job.path("runner.lock")).get("pid")
     return pid if isinstance(pid, int) else None
 
 

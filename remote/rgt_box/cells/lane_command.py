@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import lock, procstat
+from rgt_box import files, procstat
 from rgt_box.cells import check as checks
 from rgt_box.cells import jobfile, lanes, process, requeue, runner
 
@@ -40,12 +40,12 @@ def run(job: jobfile.Job, found: dict[str, Any]) -> int:
         print("%s: its line is no longer in queue.txt; there is nothing to run" % name, flush=True)
         return 0
     os.makedirs(lanes.folder(job), exist_ok=True)
-    held = lock.Lock(lanes.lock_path(job, name))
+    held = files.Lock(lanes.lock_path(job, name))
     if not held.acquire(1.0):
         print("%s is being run already: its lane is held" % name, file=sys.stderr)
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
-    if lock.is_held(job.path("runner.lock")):
+    if files.is_locked(job.path("runner.lock")):
         print("a runner is at work on the whole queue of %s" % job.folder, file=sys.stderr)
         return BUSY
     process.block_signals()

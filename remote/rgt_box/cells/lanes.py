@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import files, jsonline, lock
+from rgt_box import files, jsonline
 from rgt_box.cells.jobfile import Job
 
 TYPE_CHECKING = False
@@ -48,7 +48,7 @@ def freeze(job: Job) -> list[str]:
         OSError: It could not be written.
         ValueError: See `frozen`.
     """
-    held = lock.Lock(job.path("indexes.lock"))
+    held = files.Lock(job.path("indexes.lock"))
     if not held.acquire(FREEZING_WAIT):
         raise ValueError("another submission of %s is under way" % job.folder)
     try:
@@ -87,7 +87,7 @@ def names(job: Job) -> list[str]:
 
 def is_alive(job: Job, name: str) -> bool:
     """Tell whether a lane's runner is at work."""
-    return lock.is_held(lock_path(job, name))
+    return files.is_locked(lock_path(job, name))
 
 
 def read(job: Job) -> dict[str, dict[str, Any]]:

@@ -6,7 +6,7 @@ import os
 
 from rgt_box import procstat
 from rgt_box.sampling import cgroup
-from rgt_box.sampling.kept import parse_fields
+from rgt_box.sampling.cgroup import parse_fields
 
 FILES = {
     1: {"events": "memory.oom_control", "limit": "memory.limit_in_bytes"},

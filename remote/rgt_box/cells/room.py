@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rgt_box import background
-from rgt_box.sampling import mounts
+from rgt_box.sampling import disks
 
 TIMEOUT = 5.0
 """Seconds that a network mount gets to answer."""
@@ -26,16 +26,16 @@ class Room:
 
     def __init__(self, path: str, device: int, stat: os.statvfs_result) -> None:
         self.path, self.device = path, device
-        self.mount = mounts.of(os.path.realpath(path), mounts.table())[0]
+        self.mount = disks.mount_of(os.path.realpath(path), disks.mount_table())[0]
         self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
         self.free_inodes = stat.f_favail if stat.f_files > 0 else None
 
 
 def ask(path: str) -> tuple[Room | None, str | None]:
     """Return the room at `path`, which need not exist yet, or why it cannot be told."""
-    table = mounts.table()
+    table = disks.mount_table()
     # A link may lead to a network mount: where it ends counts.
-    if mounts.of(mounts.resolve(os.path.abspath(path), table), table)[1] in mounts.LOCAL:
+    if disks.mount_of(disks.resolve(os.path.abspath(path), table), table)[1] in disks.LOCAL:
         try:
             return _ask(path), None
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from rgt_box import lock, procstat
+from rgt_box import files, procstat
 from rgt_box.cells import attempt, budget, lanes, process, states, usual
 from rgt_box.cells.jobfile import Job, Line
 from rgt_box.cells.journal import Journal, now
@@ -155,7 +155,7 @@ class Runner:
         """Take back that the queue is done where this cell is to run once more, so that its end is told again."""
         whole = Journal(self._job)
         if states.load(self._job).get("done") and not states.is_over(whole.reread()):
-            with_lock = lock.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
+            with_lock = files.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
             if with_lock.acquire(CLOSING_WAIT):
                 whole.state.update(runner_pid=None, runner_alive=False)
                 whole.save()
@@ -163,7 +163,7 @@ class Runner:
 
     def _close_queue(self) -> None:
         """Say that the queue is done, if this lane was the last: one of them does, and once."""
-        held = lock.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
+        held = files.Lock(self._job.path(lanes.FOLDER, "closing.lock"))
         if not held.acquire(CLOSING_WAIT):
             return
         try:

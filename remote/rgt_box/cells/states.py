@@ -6,7 +6,7 @@ import errno
 import os
 import time
 
-from rgt_box import files, jsonline, lock
+from rgt_box import files, jsonline
 from rgt_box.cells import lanes
 from rgt_box.cells.jobfile import Job, Line
 
@@ -96,7 +96,7 @@ def frame(job: Job, path: str) -> dict[str, Any]:
     """
     state = load(job)
     lines, problems = job.lines()
-    alive = lock.is_held(job.path("runner.lock"))
+    alive = files.is_locked(job.path("runner.lock"))
     cells = merge(job, by_name(state), lines)
     at_work = {name for name in lanes.names(job) if lanes.is_alive(job, name)}
     if not alive:

@@ -6,7 +6,7 @@ import os
 import re
 
 from rgt_box.found import vocabulary as known
-from rgt_box.sampling.words import AGENT, WRAPPERS, is_helper, program
+from rgt_box.sampling.processes import AGENT, WRAPPERS, is_helper, program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import time
 
 from rgt_box import procstat
 from rgt_box.found.outputs import is_file, is_metrics, open_files
-from rgt_box.sampling.gpu_users import TOOLS, prefix
-from rgt_box.sampling.words import program
+from rgt_box.sampling.gpu import TOOLS, device_prefix
+from rgt_box.sampling.processes import program
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ HEAVY_RSS, HEAVY_CPU = 200 << 20, 5.0
 
 def cards() -> bool:
     """Tell whether this box has device files of NVIDIA's cards."""
-    folder, start = os.path.split(prefix())
+    folder, start = os.path.split(device_prefix())
     try:
         return any(name.startswith(start) and name[len(start) :].isdigit() for name in os.listdir(folder))
     except OSError:
@@ -55,7 +55,7 @@ def why(command: Command, words: list[str], stat: procstat.Stat, boot: float, ha
 
 
 def _by_files(pid: int, has_cards: bool, metrics: bool) -> str:
-    start = prefix()
+    start = device_prefix()
     for item in open_files(pid) or []:
         rest = item.target[len(start) :]
         if has_cards and item.target.startswith(start) and rest.isdigit():

@@ -11,7 +11,7 @@ from rgt_box.found import naming, session, slurm, trees, writing
 from rgt_box.found.panes import Panes
 from rgt_box.found.run import Run, load, summary
 from rgt_box.found.table import Table
-from rgt_box.sampling import runs as cells_of
+from rgt_box.sampling import processes as cells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

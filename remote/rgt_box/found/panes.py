@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from rgt_box import ownership
+from rgt_box import background, ownership
 from rgt_box.background import Background
 from rgt_box.found import outputs
-from rgt_box.sampling import programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,13 +36,13 @@ def ask(socket: str | None, words: list[str], timeout: float) -> str:
     Args:
         socket: None for the usual one, of which tmux itself sees to it that it is this user's.
         words: The command.
-        timeout: Seconds; see `programs.attempt` for what it raises.
+        timeout: Seconds; see `background.try_program` for what it raises.
     """
     if socket is not None:
         socket = ownership.own_socket(socket)
         if socket is None:
             return ""
-    return programs.run(["tmux", *(["-S", socket] if socket else []), *words], timeout)
+    return background.run_program(["tmux", *(["-S", socket] if socket else []), *words], timeout)
 
 
 def parse(text: str) -> dict[str, Pane]:
@@ -69,7 +68,7 @@ class Panes:
 
     def look(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
         """Name a run's pane, and add the file into which it is piped to the run's logs."""
-        if run.pane is None or programs.which("tmux") is None:
+        if run.pane is None or background.which("tmux") is None:
             return
         asked = run.socket in self._servers
         if not asked:

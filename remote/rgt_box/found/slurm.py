@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
+from rgt_box import background
 from rgt_box.background import Background
-from rgt_box.sampling import programs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,11 +47,11 @@ class Jobs:
 
     def _ask(self, job: str) -> dict[str, str]:
         if job not in self._jobs:
-            if programs.which("scontrol") is None:
+            if background.which("scontrol") is None:
                 return {}
             words = ["scontrol", "show", "job", job]
             self._jobs[job] = Background(
-                lambda: parse(programs.run(words, TIMEOUT)), self._seconds, TIMEOUT * 2
+                lambda: parse(background.run_program(words, TIMEOUT)), self._seconds, TIMEOUT * 2
             )
         return self._jobs[job].poll(0.0)[0] or {}
 

@@ -8,7 +8,7 @@ import re
 from rgt_box import procstat
 from rgt_box.found import commands, evidence
 from rgt_box.found.trees import Node
-from rgt_box.sampling.words import is_training
+from rgt_box.sampling.processes import is_training
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

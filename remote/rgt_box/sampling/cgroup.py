@@ -1,10 +1,16 @@
-"""Where this process's cgroup directories are, for version 1 and 2, inside and outside of containers."""
+"""What the container may use: its cgroups, their memory and CPU, and the host's beside them."""
 
 from __future__ import annotations
 
 import os
+import time
 
-from rgt_box import procstat
+from rgt_box import jsonline, procstat
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Place:
@@ -95,3 +101,311 @@ def locate(controller: str) -> Place | None:
     own = (procstat.read_bytes("/proc/self/cgroup") or b"").decode("utf-8", "replace")
     table = (procstat.read_bytes("/proc/self/mountinfo", 1 << 20) or b"").decode("utf-8", "replace")
     return find(controller, parse_own(own), parse_mounts(table))
+
+
+class KeptFile:
+    """A small pseudo file that is read again and again; opened at the first read, re-opened after an error."""
+
+    def __init__(self, path: str, limit: int = 16384) -> None:
+        self.path = path
+        self._limit = limit
+        self._fd = -1
+
+    def read(self) -> bytes | None:
+        """Return the content now; None where it cannot be read."""
+        for _ in range(2):
+            try:
+                if self._fd < 0:
+                    self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+                return os.pread(self._fd, self._limit, 0)
+            except OSError:
+                self.close()
+        return None
+
+    def number(self) -> int | None:
+        """Return the content as one number; None for ``max``, text or an unreadable file."""
+        data = self.read()
+        try:
+            return int(data) if data else None
+        except ValueError:
+            return None
+
+    def fields(self) -> dict[str, int]:
+        """Return a file of ``name number`` rows as a dictionary."""
+        return parse_fields(self.read() or b"")
+
+    def close(self) -> None:
+        """Close the descriptor."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def parse_fields(data: bytes) -> dict[str, int]:
+    """Parse rows of ``name number [unit]``; other rows are left out."""
+    found = {}
+    for row in data.splitlines():
+        words = row.split()
+        if len(words) >= 2:
+            try:
+                found[words[0].rstrip(b":").decode("ascii", "replace")] = int(words[1])
+            except ValueError:
+                continue
+    return found
+
+
+NO_LIMIT = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of a page; nobody rents an exbibyte."""
+
+FILES = {
+    1: {
+        "used": "memory.usage_in_bytes",
+        "limit": "memory.limit_in_bytes",
+        "peak": "memory.max_usage_in_bytes",
+        "stat": "memory.stat",
+        "events": "memory.oom_control",
+        "swap": "memory.memsw.usage_in_bytes",
+        "swap_limit": "memory.memsw.limit_in_bytes",
+    },
+    2: {
+        "used": "memory.current",
+        "limit": "memory.max",
+        "peak": "memory.peak",
+        "stat": "memory.stat",
+        "events": "memory.events",
+        "swap": "memory.swap.current",
+        "swap_limit": "memory.swap.max",
+    },
+}
+"""What is read, by the kernel's ``admin-guide/cgroup-v1/memory.rst`` and ``admin-guide/cgroup-v2.rst``.
+
+The ``memsw`` files of version 1 count memory *and* swap; they are there only with swap accounting.
+"""
+CACHE_FIELD = {1: "total_inactive_file", 2: "inactive_file"}
+
+
+class MemorySampler:
+    """Reads the level of the cgroup tree whose limit is the tightest: that is where the kernel will kill.
+
+    Args:
+        place: Where the memory controller is; None = nowhere.
+        meminfo: The host's figures.
+    """
+
+    def __init__(self, place: Place | None, meminfo: str = "/proc/meminfo") -> None:
+        self._meminfo = KeptFile(meminfo)
+        self._version: int | None = None
+        self._files: dict[str, KeptFile] = {}
+        self._below: list[KeptFile] = []
+        if place is None:
+            return
+        names = FILES[place.version]
+        usable = [level for level in place.levels if os.path.exists(os.path.join(level, names["used"]))]
+        if usable:
+            self._version = place.version
+            level = min(
+                usable, key=lambda path: _limit(KeptFile(os.path.join(path, names["limit"]))) or NO_LIMIT
+            )
+            self._files = {key: KeptFile(os.path.join(level, name)) for key, name in names.items()}
+            # Version 1 counts a kill in the victim's own group alone, version 2 in all groups above it, too.
+            below = usable[: usable.index(level)] if place.version == 1 else []
+            self._below = [KeptFile(os.path.join(path, names["events"])) for path in below]
+
+    def read(self) -> dict[str, Any]:
+        """Return the ``mem`` object of a sample."""
+        host = parse_fields(self._meminfo.read() or b"")
+        total, free = host.get("MemTotal"), host.get("MemAvailable", host.get("MemFree"))
+        found: dict[str, Any] = {"cgroup": self._version}
+        if total is not None:
+            found["host_total"] = total * 1024
+            found["host_used"] = None if free is None else (total - free) * 1024
+        swap = host.get("SwapTotal")
+        if swap:
+            found["host_swap_total"] = swap * 1024
+            found["host_swap_used"] = (swap - host.get("SwapFree", swap)) * 1024
+        if self._version is not None:
+            stat = self._files["stat"].fields()
+            used, limit = self._files["used"].number(), _limit(self._files["limit"])
+            found.update(
+                used=used,
+                limit=limit,
+                peak=self._files["peak"].number(),
+                cache=stat.get(CACHE_FIELD[self._version]),
+                oom_kills=self._kills(),
+            )
+            found.update(self._swap(used, limit))
+        return jsonline.compact(found)
+
+    def _kills(self) -> int | None:
+        counts = [file.fields().get("oom_kill") for file in [self._files["events"], *self._below]]
+        known = [count for count in counts if count is not None]
+        return sum(known) if known else None
+
+    def _swap(self, used: int | None, limit: int | None) -> dict[str, int | None]:
+        swap, most = self._files["swap"].number(), _limit(self._files["swap_limit"])
+        if self._version == 1 and swap is not None:
+            swap = max(0, swap - (used or 0))  # read at two moments: the difference may fall below 0
+            most = None if most is None or limit is None else max(0, most - limit)
+        return {"swap_used": swap, "swap_limit": most}
+
+
+def _limit(file: KeptFile) -> int | None:
+    number = file.number()
+    return None if number is None or number >= NO_LIMIT else number
+
+
+def oom_event(before: int | None, mem: dict[str, Any]) -> str | None:
+    """Return the words of an ``oom-kill`` event when the counter went up since `before`."""
+    now = mem.get("oom_kills")
+    if now is None or before is None or now <= before:
+        return None
+    limit = mem.get("limit")
+    where = "the container's limit of %.1f GiB" % (limit / 2**30) if limit else "the memory of the host"
+    return "the kernel killed %d process%s: out of memory at %s" % (
+        now - before,
+        "es" * (now - before > 1),
+        where,
+    )
+
+
+QUOTA_FILES = {1: ("cpu.cfs_quota_us", "cpu.cfs_period_us"), 2: ("cpu.max",)}
+"""By the kernel's ``scheduler/sched-bwc.rst`` and ``admin-guide/cgroup-v2.rst``."""
+
+THROTTLED_TIME = (("throttled_usec", 1e-6), ("throttled_time", 1e-9))
+"""Field of ``cpu.stat`` in version 2 and 1, and its unit in seconds."""
+
+
+class CpuSampler:
+    """Keeps the throttling counters of the last reading, because only their growth means anything."""
+
+    def __init__(self, place: Place | None, loadavg: str = "/proc/loadavg") -> None:
+        self._loadavg = KeptFile(loadavg)
+        self._version = place.version if place else None
+        self._levels = place.levels if place else []
+        names = QUOTA_FILES[self._version or 2]
+        self._files = [[KeptFile(os.path.join(level, name)) for name in names] for level in self._levels]
+        self._stat = KeptFile(os.path.join(self._levels[0], "cpu.stat")) if self._levels else None
+        self._last: tuple[int, int] | None = None
+
+    def read(self) -> dict[str, Any]:
+        """Return the ``cpu`` object of a sample."""
+        load = (self._loadavg.read() or b"").split()
+        quotas = [quota for quota in map(self._quota, self._files) if quota is not None]
+        quota, cores = min(quotas) if quotas else None, _cores()
+        granted = [value for value in (quota, cores) if value]
+        fields = self._stat.fields() if self._stat else {}
+        return jsonline.compact(
+            {
+                "quota": quota,
+                "cores": cores,
+                "usable": min(granted) if granted else None,
+                "load1": float(load[0]) if load else None,
+                "throttled_pct": self._throttled(fields),
+                "throttled_s": throttled_s(fields),
+            }
+        )
+
+    def _quota(self, files: list[KeptFile]) -> float | None:
+        if self._version == 2:
+            return parse_max(files[0].read() or b"")
+        quota, period = files[0].number(), files[1].number()
+        return round(quota / period, 3) if quota and period and quota > 0 else None
+
+    def _throttled(self, fields: dict[str, int]) -> float | None:
+        if "nr_periods" not in fields:
+            return None
+        now = (fields["nr_periods"], fields.get("nr_throttled", 0))
+        before, self._last = self._last, now
+        return throttled_pct(before, now)
+
+
+def parse_max(data: bytes) -> float | None:
+    """Return the cores of a version 2 ``cpu.max`` ("200000 100000" → 2.0); None for "max" or nonsense."""
+    words = data.split()
+    try:
+        return round(int(words[0]) / int(words[1]), 3)
+    except (ValueError, IndexError, ZeroDivisionError):
+        return None
+
+
+def throttled_pct(before: tuple[int, int] | None, now: tuple[int, int]) -> float | None:
+    """Return the share of scheduler periods, since the last reading, in which the quota ran out."""
+    if before is None or now[0] <= before[0]:
+        return None
+    return round(100.0 * max(0, now[1] - before[1]) / (now[0] - before[0]), 1)
+
+
+def throttled_s(fields: dict[str, int]) -> float | None:
+    """Return the time that the quota took from all threads together, from the fields of ``cpu.stat``."""
+    for name, unit in THROTTLED_TIME:
+        if name in fields:
+            return round(fields[name] * unit, 3)
+    return None
+
+
+def _cores() -> int | None:
+    try:
+        return len(os.sched_getaffinity(0))
+    except (OSError, AttributeError):
+        return os.cpu_count()
+
+
+PER_CORE, AT_LEAST = 4.0, 8
+"""Threads per usable core from which on there are too many; a few sleeping ones in any program are normal."""
+
+THROTTLED_PCT, BUSY_PCT = 20.0, 90.0
+"""What shows that they are in each other's way: the quota runs out, or (without a quota) all cores are full."""
+
+LASTING = 10.0
+"""Seconds that it must last to be told: the start of a program is always crowded."""
+
+CALM = 60.0
+"""Seconds without it, after which it may be told again."""
+
+
+def oversubscribed(procs: list[dict[str, Any]], cpu: dict[str, Any]) -> bool:
+    """Tell whether the training has far more threads than cores, and suffers from it."""
+    usable = cpu.get("usable")
+    threads = sum(proc.get("threads") or 0 for proc in procs)
+    if not usable or threads <= max(AT_LEAST, PER_CORE * usable):
+        return False
+    if cpu.get("quota") is not None and cpu.get("throttled_pct") is not None:
+        return float(cpu["throttled_pct"]) >= THROTTLED_PCT
+    return sum(proc.get("cpu_pct") or 0.0 for proc in procs) >= BUSY_PCT * float(usable)
+
+
+class ThreadWatch:
+    """Turns the flag into one event per episode."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+        self._last = float("-inf")
+        self._told = False
+
+    def poll(self, procs: list[dict[str, Any]], cpu: dict[str, Any], now: float | None = None) -> str | None:
+        """Return the text of an event when it is due.
+
+        Args:
+            procs: Training processes of the sample.
+            cpu: The ``cpu`` object of the sample, with its flag.
+            now: Monotonic time.
+        """
+        now = time.monotonic() if now is None else now
+        if not cpu.get("oversubscribed"):
+            self._since = None
+            if now - self._last >= CALM:
+                self._told = False
+            return None
+        self._last = now
+        self._since = now if self._since is None else self._since
+        if self._told or now - self._since < LASTING:
+            return None
+        self._told = True
+        threads = sum(proc.get("threads") or 0 for proc in procs)
+        return "the training has %d threads for %g usable cores, and they hold each other up" % (
+            threads,
+            cpu["usable"],
+        )

@@ -1,15 +1,229 @@
-"""Bytes and inodes of every mount that matters, and the directories that hold the inodes when one runs short."""
+"""Bytes and inodes of every mount that matters, and the directories that hold them when they run short."""
 
 from __future__ import annotations
 
 import os
+import select
+import threading
+import time
 
-from rgt_box import background, jsonline
-from rgt_box.sampling import hogs, mounts
+from rgt_box import background, jsonline, procstat
+from rgt_box.sampling.cgroup import unescape
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
+    from typing import List, Tuple
+
+    Table = List[Tuple[str, str]]
     from typing import Any, Callable
+
+LOCAL = frozenset(
+    ("ext2", "ext3", "ext4", "xfs", "btrfs", "tmpfs", "ramfs", "overlay", "zfs", "f2fs", "devtmpfs")
+)
+"""File systems whose statvfs answers from memory; all others (NFS, FUSE, Lustre, …) may hang."""
+
+LINKS = 40
+"""Symbolic links followed in one path, as many as the kernel follows."""
+
+
+def mount_table() -> Table:
+    """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
+    text = (procstat.read_bytes("/proc/self/mounts", 1 << 20) or b"").decode("utf-8", "replace")
+    rows = [row.split() for row in text.splitlines()]
+    return [(unescape(row[1]), row[2]) for row in rows if len(row) >= 3]
+
+
+def mount_of(path: str, mounts: Table) -> tuple[str, str]:
+    """Return (mount point, type) of the mount that holds `path`, by its name alone: nothing here can hang."""
+    best = ("/", "")
+    wanted = os.path.normpath(path)
+    for mount, kind in mounts:
+        inside = mount == "/" or wanted == mount or wanted.startswith(mount + "/")
+        if inside and len(mount) >= len(best[0]):
+            best = (mount, kind)
+    return best
+
+
+def resolve(path: str, mounts: Table) -> str:
+    """Follow the symbolic links of `path` as long as they lie on file systems that cannot hang.
+
+    A link to a dead network mount must not be taken for a local directory. From the first part on that lies on
+    a file system that may hang, the rest is left as it is.
+    """
+    todo = [part for part in os.path.normpath(path).split("/") if part]
+    done = "/"
+    followed = 0
+    while todo:
+        part = todo.pop(0)
+        if part == "..":
+            done = os.path.dirname(done)
+            continue
+        step = os.path.join(done, part)
+        if mount_of(step, mounts)[1] not in LOCAL:
+            return os.path.join(step, *todo)
+        try:
+            target = os.readlink(step)
+        except OSError:  # no link, or not there
+            done = step
+            continue
+        followed += 1
+        if followed > LINKS:
+            return path
+        if target.startswith("/"):
+            done = "/"
+        todo = [piece for piece in target.split("/") if piece not in ("", ".")] + todo
+    return done
+
+
+class Changes:
+    """Tells when anything was mounted or unmounted, at one system call: the kernel marks the table's descriptor.
+
+    Source: proc(5), ``/proc/PID/mounts``: "poll ... POLLERR | POLLPRI".
+    """
+
+    def __init__(self, path: str = "/proc/self/mounts") -> None:
+        self._poll = select.poll()
+        self._fd = -1
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._poll.register(self._fd, select.POLLPRI)
+        except OSError:
+            pass  # then only `configure` looks again
+
+    def any(self) -> bool:
+        """Return True once for the changes since the last call."""
+        return self._fd >= 0 and bool(self._poll.poll(0))
+
+    def __del__(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+MAX_ENTRIES, MAX_SECONDS = 200000, 2.0
+TOP = 5
+
+
+class Node:
+    """One directory: what lies in it directly and, after `total_up`, below it."""
+
+    __slots__ = ("bytes", "children", "direct", "inodes", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.direct = self.inodes = self.bytes = 0
+        self.children: list[Node] = []
+
+
+def scan(root: str, max_entries: int = MAX_ENTRIES, max_seconds: float = MAX_SECONDS) -> list[dict[str, Any]]:
+    """Return the top ``InodeHog`` objects below `root`, on its own file system only.
+
+    Breadth first, so that a walk cut short by its bounds has at least seen the upper levels.
+    """
+    _be_nice()
+    top = Node(root)
+    walk(top, max_entries, max_seconds)
+    return [{"path": node.path, "inodes": inodes, "bytes": size} for node, inodes, size in choose(top)]
+
+
+def walk(top: Node, max_entries: int, max_seconds: float) -> None:
+    """Fill the tree below `top`."""
+    device = os.stat(top.path).st_dev
+    deadline = time.monotonic() + max_seconds
+    seen = 0
+    level = [top]
+    while level:
+        below: list[Node] = []
+        for node in level:
+            try:
+                with os.scandir(node.path) as entries:
+                    for entry in entries:
+                        seen += 1
+                        if seen >= max_entries or time.monotonic() > deadline:
+                            return total_up(top)
+                        if not seen % 1000:
+                            time.sleep(0.001)  # let the sampler have the interpreter
+                        _count(entry, node, below, device)
+            except OSError:
+                continue
+        level = below
+    return total_up(top)
+
+
+def _count(entry: os.DirEntry[str], node: Node, below: list[Node], device: int) -> None:
+    try:
+        stat = entry.stat(follow_symlinks=False)
+        is_dir = entry.is_dir(follow_symlinks=False)
+    except OSError:
+        return
+    if stat.st_dev != device:
+        return
+    node.direct += 1
+    node.bytes += stat.st_blocks * 512
+    if is_dir:
+        child = Node(entry.path)
+        node.children.append(child)
+        below.append(child)
+
+
+def total_up(top: Node) -> None:
+    """Add every directory's figures to those above it."""
+    order = [top]
+    for node in order:
+        order.extend(node.children)
+    for node in reversed(order):
+        node.inodes += node.direct
+        for child in node.children:
+            node.inodes += child.inodes
+            node.bytes += child.bytes
+
+
+def choose(top: Node, limit: int = TOP) -> list[tuple[Node, int, int]]:
+    """Pick up to `limit` directories that explain the most inodes, leaf-most first of all.
+
+    From the root the walk goes down as long as one child holds half of what is left, or holds many entries
+    directly; what it stops at is reported and taken away from the directories above, then it starts anew.
+
+    Returns:
+        (directory, inodes at or below it that no earlier pick explains, their bytes), largest first.
+    """
+    left = {id(top): (top.inodes, top.bytes)}
+    many = max(100, top.inodes // 20)
+    picks: list[tuple[Node, int, int]] = []
+    taken: set[int] = set()
+    while len(picks) < limit:
+        path = [top]
+        while True:
+            node = path[-1]
+            children = [child for child in node.children if id(child) not in taken]
+            largest = max(children, key=lambda child: left.get(id(child), (child.inodes, 0))[0], default=None)
+            if largest is None:
+                break
+            held = left.get(id(largest), (largest.inodes, 0))[0]
+            here = left.get(id(node), (node.inodes, 0))[0]
+            from_root = node is top and held > node.direct
+            if not (from_root or held * 2 >= here or largest.direct >= many):
+                break
+            path.append(largest)
+        node = path[-1]
+        inodes, size = left.get(id(node), (node.inodes, node.bytes))
+        if node is top or inodes < max(10, top.inodes // 100):
+            break
+        picks.append((node, inodes, size))
+        taken.add(id(node))
+        for above in path[:-1]:
+            was = left.get(id(above), (above.inodes, above.bytes))
+            left[id(above)] = (was[0] - inodes, was[1] - size)
+    return sorted(picks, key=lambda pick: -pick[1])
+
+
+def _be_nice() -> None:
+    try:  # Linux: the niceness belongs to the thread
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 15)
+    except (OSError, AttributeError):
+        pass
+
 
 PERIOD, TIMEOUT = 2.0, 5.0
 """Seconds between two statvfs of a mount that may hang, and when it counts as hung."""
@@ -28,7 +242,7 @@ class DiskSampler:
         self._statvfs = statvfs
         self._mounts: list[Mount] = []
         self._wanted: tuple[list[str], list[str]] = ([], [])
-        self._changes = mounts.Changes()
+        self._changes = Changes()
 
     def configure(self, configured: list[str], written: list[str]) -> None:
         """Choose what to sample.
@@ -39,12 +253,12 @@ class DiskSampler:
         """
         self._wanted = (configured, written)
         self._changes.any()  # what changed until now is read here
-        table = mounts.table()
+        table = mount_table()
         wanted = ["/"] + [path for path in configured if path.startswith("/")]
-        wanted += [mounts.of(mounts.resolve(path, table), table)[0] for path in written]
+        wanted += [mount_of(resolve(path, table), table)[0] for path in written]
         unique = list(dict.fromkeys(os.path.normpath(path) for path in wanted))
         known = {(mount.path, mount.kind): mount for mount in self._mounts}
-        kinds = [(path, mounts.of(mounts.resolve(path, table), table)[1]) for path in unique]
+        kinds = [(path, mount_of(resolve(path, table), table)[1]) for path in unique]
         self._mounts = [known.get(pair) or Mount(*pair, self._statvfs) for pair in kinds]
 
     def read(self, wait: float = 0.0) -> list[dict[str, Any]]:
@@ -67,7 +281,7 @@ class Mount:
         self.path, self.kind = path, kind
         self._stat = statvfs
         self._remote: background.Background | None = None
-        if kind not in mounts.LOCAL:
+        if kind not in LOCAL:
             self._remote = background.Background(lambda: statvfs(path), PERIOD, TIMEOUT)
         self._scan: background.Background | None = None
 
@@ -97,7 +311,7 @@ class Mount:
             self._scan = None
             return [], False
         if self._scan is None:
-            self._scan = background.Background(lambda: hogs.scan(self.path), RESCAN, 30.0)
+            self._scan = background.Background(lambda: scan(self.path), RESCAN, 30.0)
         return self._scan.poll(wait)[0] or [], inodes < SCAN_AT
 
 

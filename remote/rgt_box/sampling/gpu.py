@@ -1,17 +1,214 @@
-"""Choose where GPU readings come from: NVML, nvidia-smi, AMD's sysfs, npu-smi, a replayed trace, or nothing."""
+"""GPUs: where their readings come from (NVML, nvidia-smi, AMD's sysfs, npu-smi, a replayed trace), and who uses them.
+
+The driver may number processes by another pid namespace than ours (most rented containers). A number is only
+ever called ours when that is proven; otherwise it is shown as it came, unmapped.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 
-from rgt_box import background, procstat
-from rgt_box.sampling import gpu_nvml, gpu_users
+from rgt_box import background, files, masking, procstat
+from rgt_box.sampling import gpu_nvml
+from rgt_box.sampling.processes import AGENT
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.sampling import gpu_trace
+INITIAL_NAMESPACE = 0xEFFFFFFC
+"""Inode of the host's own pid namespace: PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h."""
+
+TOOLS = frozenset(
+    (
+        "Xorg", "dcgm-exporter", "dcgmi", "gpustat", "nv-fabricmanager", "nv-hostengine", "nvidia-persistenced",
+        "nvidia-powerd", "nvidia-smi", "nvitop", "nvtop",
+    )
+)  # fmt: skip
+"""Programs that hold a device open to look at it, without memory of their own on it."""
+
+
+def device_prefix() -> str:
+    """Return what the paths of the cards' device files begin with; ``RGT_NVIDIA_DEVICES`` replaces it in tests."""
+    return os.environ.get("RGT_NVIDIA_DEVICES") or "/dev/nvidia"
+
+
+def in_initial_namespace() -> bool:
+    """Tell whether the pids that we see are the host's."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == INITIAL_NAMESPACE
+    except OSError:
+        return False
+
+
+def open_cards(pid: int, start: str) -> set[int]:
+    """Return the minor numbers of the cards that a process has open; empty where we may not look."""
+    folder = "/proc/%d/fd" % pid
+    found: set[int] = set()
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return found
+    for name in names:
+        try:
+            target = os.readlink(folder + "/" + name)
+        except OSError:
+            continue
+        rest = target[len(start) :]
+        if target.startswith(start) and rest.isdigit():
+            found.add(int(rest))
+    return found
+
+
+def holders(start: str) -> dict[int, set[int]]:
+    """Return pid → minor numbers of the cards it has open, for all processes that we may look into (not our own)."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            cards = open_cards(int(name), start)
+            if cards:
+                found[int(name)] = cards
+    return found
+
+
+def is_onlooker(words: list[str]) -> bool:
+    """Tell whether a command line is a tool or agent that only watches GPUs."""
+    program = os.path.basename(words[0]).split(":")[0] if words else ""
+    return program in TOOLS or any(AGENT.search(word) for word in words[:5])
+
+
+def map_pids(gpus: list[dict[str, Any]], start: str, initial: bool) -> bool | None:
+    """Mark the driver's pids that are proven to be of our namespace.
+
+    On the host every live pid is. In a container one number that is no holder of its card proves that the driver
+    counts otherwise; then none is mapped, not even one that happens to hit a process here.
+
+    Args:
+        gpus: Readings with ``procs``; each entry gets ``mapped`` where it holds.
+        start: What the paths of the device files begin with.
+        initial: Whether we are in the host's own namespace.
+
+    Returns:
+        Whether the driver's lists can be compared with the processes here; None where they are empty, which in
+        a container may mean "none" as well as "none that I would tell you".
+    """
+    listed = [(gpu, user) for gpu in gpus for user in gpu.get("procs") or []]
+    if initial:
+        for _, user in listed:
+            _mark(user, os.path.exists("/proc/%d" % user["pid"]))
+        return all(gpu.get("listed") for gpu in gpus) or None
+    if not listed:
+        return None
+    proven = all(gpu.get("minor", gpu["index"]) in open_cards(user["pid"], start) for gpu, user in listed)
+    for _, user in listed:
+        _mark(user, proven)
+    return proven
+
+
+def _mark(user: dict[str, Any], mapped: bool) -> None:
+    user.pop("mapped", None)  # false is the reader's default
+    if mapped:
+        user["mapped"] = True
+
+
+def unexplained(gpu: dict[str, Any]) -> int:
+    """Return the used memory of a card that no listed process accounts for; 0 where a process's share is unknown."""
+    users = gpu.get("procs") or []
+    if any(user.get("bytes") is None for user in users):
+        return 0
+    return max(0, int(gpu.get("vram_used") or 0) - sum(int(user["bytes"]) for user in users))
+
+
+def describe_user(pid: int, boot: float) -> dict[str, Any] | None:
+    """Return ``pid``, ``started``, ``cmd`` of a live process; None when it has ended."""
+    ticks = procstat.start_ticks(pid)
+    if ticks is None:
+        return None
+    words = procstat.cmdline(pid)
+    return {
+        "pid": pid,
+        "started": round(boot + ticks / procstat.CLOCK_TICKS, 2),
+        "cmd": " ".join(masking.masked(words))[:300],
+    }
+
+
+def orphans(gpus: list[dict[str, Any]], held: dict[int, set[int]]) -> dict[int, list[int]]:
+    """Return index → pids that have the card open and that the driver does not list on any card.
+
+    Args:
+        gpus: Readings whose pids are mapped (`map_pids` was true).
+        held: What `holders` found.
+    """
+    known = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
+    unknown = [pid for pid in sorted(held) if pid not in known and not is_onlooker(procstat.cmdline(pid))]
+    return {
+        gpu["index"]: [pid for pid in unknown if gpu.get("minor", gpu["index"]) in held[pid]] for gpu in gpus
+    }
+
+
+TRACE_ROW = ("util", "vram_used", "temp_c", "power_w", "clock_mhz")
+
+
+class Trace:
+    """Rows of one second each: ``busy`` ones while a training process lives, else ``idle`` ones; both loop.
+
+    Raises:
+        ValueError: when the trace does not have the documented form.
+    """
+
+    def __init__(self, data: dict[str, Any]) -> None:
+        gpus = data.get("gpus")
+        if not isinstance(gpus, list) or not gpus:
+            raise ValueError('no "gpus" list')
+        self._gpus = [self._checked(gpu) for gpu in gpus]
+
+    @staticmethod
+    def _checked(gpu: Any) -> dict[str, Any]:
+        if not isinstance(gpu, dict) or not isinstance(gpu.get("index"), int):
+            raise ValueError("a GPU without an index")
+        for phase in ("busy", "idle"):
+            rows = gpu.get(phase)
+            if not isinstance(rows, list) or any(
+                not isinstance(row, list) or len(row) > len(TRACE_ROW) for row in rows
+            ):
+                raise ValueError('GPU %d: "%s" is no list of rows' % (gpu["index"], phase))
+        return gpu
+
+    def rows(self, at: float, procs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the ``gpus`` of a sample taken `at` (epoch seconds) beside `procs`."""
+        live = [proc for proc in procs if proc.get("state") not in ("Z", "X")]
+        start = min((float(proc["started"]) for proc in live), default=0.0)
+        second = max(0, int(at - start))
+        return [self._gpu(gpu, gpu["busy"] if live else gpu["idle"], second) for gpu in self._gpus]
+
+    @staticmethod
+    def _gpu(gpu: dict[str, Any], rows: list[list[Any]], second: int) -> dict[str, Any]:
+        shown: dict[str, Any] = {
+            "index": gpu["index"],
+            "name": str(gpu.get("name", "GPU")),
+            "vram_total": gpu.get("vram_total"),
+            "power_limit_w": gpu.get("power_limit_w"),
+            "clock_max_mhz": gpu.get("clock_max_mhz"),
+            "sim": True,
+        }
+        if rows:
+            shown.update(zip(TRACE_ROW, rows[second % len(rows)]))  # noqa: B905 (strict= needs Python 3.10)
+        return {key: value for key, value in shown.items() if value is not None}
+
+
+def load_trace(path: str) -> Trace:
+    """Read a trace file.
+
+    Raises:
+        ValueError: when it is missing, no JSON, or not of the documented form.
+    """
+    data = files.read_json(path)
+    if data is None:
+        raise ValueError("%s is missing or no JSON object" % path)
+    return Trace(data)
+
 
 THROTTLE = {
     0x4: "sw_power_cap",
@@ -55,7 +252,7 @@ class GpuSampler:
 
     def __init__(self, trace: str | None, state_dir: str) -> None:
         self._problems: list[str] = []
-        self._trace: gpu_trace.Trace | None = None
+        self._trace: Trace | None = None
         self._job: background.Background | None = None
         self._known: dict[int, dict[str, Any]] = {}
         self._users = Users()
@@ -72,19 +269,17 @@ class GpuSampler:
         if gpu_smi.available():
             self._job = background.Background(gpu_smi.Smi().read, 2.0, 15.0)
             return "smi"
-        from rgt_box.sampling import gpu_amd, gpu_ascend
+        from rgt_box.sampling import gpu_vendors
 
-        amd = self._try("AMD", gpu_amd.Amd)
+        amd = self._try("AMD", gpu_vendors.Amd)
         if amd is not None and amd.cards:
             self._job = background.Background(amd.read, 0.0, 5.0)
             return "amd"
-        if gpu_ascend.available():
-            self._job = background.Background(gpu_ascend.read, 5.0, 15.0)
+        if gpu_vendors.has_npu_smi():
+            self._job = background.Background(gpu_vendors.read_ascend, 5.0, 15.0)
             return "ascend"
         if trace:
-            from rgt_box.sampling import gpu_trace
-
-            self._trace = self._try("GPU trace", lambda: gpu_trace.load(trace))
+            self._trace = self._try("GPU trace", lambda: load_trace(trace))
         return "sim" if self._trace else "none"
 
     def _try(self, what: str, make: Any) -> Any:
@@ -158,7 +353,7 @@ class Users:
 
     def __init__(self) -> None:
         self.limited: list[str] = []
-        self._initial = gpu_users.in_initial_namespace()
+        self._initial = in_initial_namespace()
         self._boot = procstat.boot_time()
         self._mapped = self._looked = float("-inf")
         self._comparable: bool | None = None
@@ -169,7 +364,7 @@ class Users:
         now = time.monotonic()
         if now - self._mapped >= USERS_EVERY:
             self._mapped = now
-            self._comparable = gpu_users.map_pids(gpus, gpu_users.prefix(), self._initial)
+            self._comparable = map_pids(gpus, device_prefix(), self._initial)
             self._look(gpus, now)
         for gpu in gpus:
             orphans = self._orphans.get(gpu["index"])
@@ -180,17 +375,17 @@ class Users:
         if self._comparable and any("listed" not in gpu for gpu in gpus):
             # Every program opens all cards: one whose users cannot be read makes all its users look unknown.
             self._comparable = None
-        unexplained = [gpu for gpu in gpus if gpu_users.unexplained(gpu) >= UNEXPLAINED]
-        reasons = {False: [FOREIGN], None: [SILENT] if unexplained else []}
+        short = [gpu for gpu in gpus if unexplained(gpu) >= UNEXPLAINED]
+        reasons = {False: [FOREIGN], None: [SILENT] if short else []}
         self.limited = reasons.get(self._comparable, [])
-        if not unexplained or not self._comparable:
+        if not short or not self._comparable:
             self._orphans = {}
         elif now - self._looked >= HOLDERS_EVERY:
             self._looked = now
-            held = gpu_users.holders(gpu_users.prefix())
-            found = gpu_users.orphans(gpus, held)
+            held = holders(device_prefix())
+            found = orphans(gpus, held)
             self._orphans = {
-                index: [who for who in (gpu_users.describe(pid, self._boot) for pid in pids) if who]
+                index: [who for who in (describe_user(pid, self._boot) for pid in pids) if who]
                 for index, pids in found.items()
             }
 

@@ -2,17 +2,164 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 
-from rgt_box import jsonline
-from rgt_box.sampling import nvml_binding, pci
-from rgt_box.sampling.gpu_nvml_reads import CONSTANT, FAST, SLOW, is_unsupported
+from rgt_box import files, jsonline, ownership, place, procstat
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
 
-    from rgt_box.sampling.gpu_nvml_reads import Table
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Tuple
+
+    Read = Callable[[Any, Any], Dict[str, Any]]
+    Table = Tuple[Read, ...]
+
+
+def _text(value: Any) -> str | None:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return text[:80] or None
+
+
+def _memory(nvml: Any, handle: Any) -> dict[str, Any]:
+    info = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return {"vram_used": int(info.used), "vram_total": int(info.total)}
+
+
+def _ecc(kind: str) -> Read:
+    constant, field = "NVML_MEMORY_ERROR_TYPE_" + kind.upper(), "ecc_" + kind
+
+    def read(nvml: Any, handle: Any) -> dict[str, Any]:
+        # The volatile counters begin at the load of the driver: an old card's whole life says little of this run.
+        errors = nvml.nvmlDeviceGetTotalEccErrors(handle, getattr(nvml, constant), nvml.NVML_VOLATILE_ECC)
+        return {field: int(errors)}
+
+    return read
+
+
+def _processes(nvml: Any, handle: Any) -> dict[str, Any]:
+    """List the processes that have a compute or graphics context, each once."""
+    found: dict[int, int | None] = {}
+    unsupported = 0
+    for kind in ("Compute", "Graphics"):
+        listed = _listed(nvml, handle, kind)
+        if listed is None:
+            unsupported += 1
+        for process in listed or []:
+            used = process.usedGpuMemory  # None where the driver does not say
+            known = found.get(int(process.pid))
+            found[int(process.pid)] = known if used is None else max(int(used), known or 0)
+    # "listed" tells an empty list, which means something, from one that could not be had.
+    return {"listed": unsupported < 2, "procs": [{"pid": pid, "bytes": found[pid]} for pid in sorted(found)]}
+
+
+def _listed(nvml: Any, handle: Any, kind: str) -> list[Any] | None:
+    # By version: the binding refuses the plain name where the library is older than itself.
+    for version in ("v3", "v2"):
+        try:
+            found: list[Any] = getattr(nvml, "nvmlDeviceGet%sRunningProcesses_%s" % (kind, version))(handle)
+            return found
+        except nvml.NVMLError as error:
+            if not is_unsupported(nvml, error):
+                raise
+    return None
+
+
+CONSTANT: Table = (
+    lambda nvml, handle: {"clock_max_mhz": nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)},
+    lambda nvml, handle: {"bus": procstat.pci_address(nvml.nvmlDeviceGetPciInfo(handle).busId)},
+    lambda nvml, handle: {"uuid": _text(nvml.nvmlDeviceGetUUID(handle))},
+    lambda nvml, handle: {"minor": nvml.nvmlDeviceGetMinorNumber(handle)},
+    lambda nvml, handle: {"pcie_gen_max": nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)},
+    lambda nvml, handle: {"pcie_width_max": nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)},
+)
+"""Asked once per device."""
+
+FAST: Table = (
+    lambda nvml, handle: {"util": nvml.nvmlDeviceGetUtilizationRates(handle).gpu},
+    _memory,
+    lambda nvml, handle: {"temp_c": nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)},
+    lambda nvml, handle: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0},
+    lambda nvml, handle: {"power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000.0},
+    lambda nvml, handle: {"clock_mhz": nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)},
+    lambda nvml, handle: {"throttle_mask": int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))},
+)
+"""Asked for every sample."""
+
+SLOW: Table = (
+    _ecc("corrected"),
+    _ecc("uncorrected"),
+    lambda nvml, handle: {"pcie_gen": nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)},
+    lambda nvml, handle: {"pcie_width": nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)},
+    _processes,
+)
+"""Asked every few seconds: they change slowly, and some of them cost the driver a millisecond."""
+
+
+def is_unsupported(nvml: Any, error: Any) -> bool:
+    """Tell whether a call failed only because this card or driver does not know it."""
+    silent = (
+        getattr(nvml, "NVML_ERROR_NOT_SUPPORTED", 3),
+        getattr(nvml, "NVML_ERROR_FUNCTION_NOT_FOUND", 13),
+    )
+    return getattr(error, "value", None) in silent
+
+
+def load(state_dir: str) -> Any:
+    """Import ``pynvml``, compiled once per agent and Python into the state directory.
+
+    The module is large: compiling it in this process would cost 0.1 s and 17 MiB that are never given back.
+
+    Raises:
+        ImportError: when it was not packed.
+    """
+    import importlib.machinery
+    import importlib.util
+
+    cached = os.path.join(state_dir, "pynvml-%s-%s.pyc" % (place.digest(), sys.implementation.cache_tag))
+    if place.digest() != "dev" and not ownership.is_ours(cached):
+        _compile(cached)
+    if ownership.is_ours(cached):  # it is run
+        loader = importlib.machinery.SourcelessFileLoader("pynvml", cached)
+        spec = importlib.util.spec_from_loader("pynvml", loader)
+        if spec is not None:
+            try:
+                module = importlib.util.module_from_spec(spec)
+                sys.modules["pynvml"] = module  # it looks itself up there
+                loader.exec_module(module)
+                return module
+            except (ImportError, EOFError, ValueError):
+                sys.modules.pop("pynvml", None)
+                files.unlink(cached)
+    return __import__("pynvml")
+
+
+def _compile(target: str) -> None:
+    import subprocess
+
+    try:
+        ownership.take(os.path.dirname(target))
+    except OSError:
+        return
+
+    code = (
+        "import sys, zipfile, importlib._bootstrap_external as b\n"
+        "source = zipfile.ZipFile(sys.argv[1]).read('pynvml.py')\n"
+        "data = b._code_to_timestamp_pyc(compile(source, 'pynvml.py', 'exec', dont_inherit=True, optimize=2))\n"
+        "import os; t = sys.argv[2] + '.tmp-%d' % os.getpid()\n"
+        "f = os.open(t, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)\n"
+        "os.write(f, data); os.close(f); os.rename(t, sys.argv[2])\n"
+    )
+    try:
+        subprocess.call(
+            [sys.executable, "-I", "-S", "-c", code, place.root(), target],
+            stderr=subprocess.DEVNULL,
+            timeout=20,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        pass  # no cache, then: the plain import still works
+
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -47,7 +194,7 @@ class Nvml:
         Exception: what NVML says where neither it nor the kernel knows of a card.
     """
 
-    def __init__(self, state_dir: str, binding: Any = None, cards: str = pci.DRIVER) -> None:
+    def __init__(self, state_dir: str, binding: Any = None, cards: str = procstat.NVIDIA_CARDS) -> None:
         self._nvml = binding or _binding(state_dir)
         self._cards = cards
         self._constant: dict[int, dict[str, Any]] = {}
@@ -57,7 +204,7 @@ class Nvml:
         try:
             self._nvml.nvmlInit()
         except self._nvml.NVMLError as error:
-            if error.value in ABSENT and not pci.driver_cards(cards):
+            if error.value in ABSENT and not procstat.nvidia_cards(cards):
                 raise
             self._problem = describe(error)
             return
@@ -68,7 +215,7 @@ class Nvml:
         """Return one ``Gpu`` per device; a device that fails has an error, the others are read all the same."""
         self._reopen()
         if self._problem is not None:
-            cards = pci.driver_cards(self._cards) or [{"name": "GPU"}]
+            cards = procstat.nvidia_cards(self._cards) or [{"name": "GPU"}]
             return [
                 jsonline.compact(
                     {"index": n, "name": card["name"], "bus": card.get("bus"), "error": self._problem}
@@ -136,7 +283,7 @@ def _binding(state_dir: str) -> Any:
     except OSError:
         raise NoNvml(LIBRARY) from None
     try:
-        return nvml_binding.load(state_dir)
+        return load(state_dir)
     except ImportError:
         raise NoNvml("pynvml is not packed") from None
 

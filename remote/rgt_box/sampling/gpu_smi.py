@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 
-from rgt_box import jsonline
-from rgt_box.sampling import pci, programs
+from rgt_box import background, jsonline, procstat
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ WHOLE = frozenset(
 
 def available() -> bool:
     """Tell whether ``nvidia-smi`` is in PATH."""
-    return programs.which(PROGRAM) is not None
+    return background.which(PROGRAM) is not None
 
 
 class Smi:
@@ -91,7 +90,7 @@ class Smi:
     def _cards(self) -> list[dict[str, Any]]:
         for columns in self._queries:
             query = "--query-gpu=" + ",".join(name for name, _, _ in columns)
-            text = programs.run([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
+            text = background.run_program([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
             if text.strip():
                 self._queries = [columns]
                 return parse(text, columns)
@@ -101,7 +100,7 @@ class Smi:
 
 def _users() -> dict[str, list[dict[str, Any]]] | None:
     query = "--query-compute-apps=gpu_bus_id,pid,used_memory"
-    text = programs.attempt([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
+    text = background.try_program([PROGRAM, query, "--format=csv,noheader,nounits"], TIMEOUT)
     return None if text is None else parse_users(text)
 
 
@@ -110,7 +109,7 @@ def parse_users(text: str) -> dict[str, list[dict[str, Any]]]:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in text.splitlines():
         cells = [cell.strip() for cell in row.split(",")]
-        bus = pci.normal(cells[0])
+        bus = procstat.pci_address(cells[0])
         if len(cells) == 3 and bus and cells[1].isdigit():
             used = _convert(cells[2], "vram_used", MIB)
             found.setdefault(bus, []).append({"pid": int(cells[1]), "bytes": used})
@@ -130,7 +129,7 @@ def parse(text: str, columns: Columns = COLUMNS) -> list[dict[str, Any]]:
             values["error"] = "nvidia-smi reports: %s" % row.strip()[:200]
         values["name"] = values.get("name") or "GPU"
         values["uuid"] = uuid if (uuid := values.get("uuid") or "").startswith(("GPU-", "MIG-")) else None
-        values["bus"] = pci.normal(values.get("bus"))
+        values["bus"] = procstat.pci_address(values.get("bus"))
         found.append(jsonline.compact(values))
     return found
 

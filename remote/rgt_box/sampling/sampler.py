@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import time
 
+from rgt_box import jsonline, options, place, procstat
 from rgt_box.background import describe
-from rgt_box.history import home
-from rgt_box.history.layout import FOUND
+from rgt_box.recorder import state_files
+from rgt_box.recorder.state_files import FOUND
 from rgt_box.sampling import cgroup
-from rgt_box.sampling.cpu import CpuSampler
+from rgt_box.sampling.cgroup import CpuSampler, MemorySampler, ThreadWatch, oom_event, oversubscribed
 from rgt_box.sampling.disks import DiskSampler
 from rgt_box.sampling.gpu import GpuSampler
-from rgt_box.sampling.memory import MemorySampler, oom_event
-from rgt_box.sampling.procs import ProcSampler
-from rgt_box.sampling.session import SessionSampler
-from rgt_box.sampling.threads import ThreadWatch, oversubscribed
-from rgt_box.sampling.xid_watch import XidWatch
+from rgt_box.sampling.processes import ProcSampler
+from rgt_box.sampling.tmux_slurm import SessionSampler
+from rgt_box.sampling.xid import XidWatch
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any, Callable
 
@@ -90,7 +92,9 @@ class Sampler:
             return
         from rgt_box.found.finder import Finder  # here: who names what to watch never needs it
 
-        kept = self.finder.report() if self.finder is not None else home.read_json(self._state_dir, FOUND)
+        kept = (
+            self.finder.report() if self.finder is not None else state_files.read_json(self._state_dir, FOUND)
+        )
         self.finder = Finder(None if pattern == DEFAULT_PATTERN else re.compile(pattern), kept)
 
     @property
@@ -172,3 +176,35 @@ class Sampler:
                 if gpu.get("bus") in self._xid.last:
                     gpu["xid"] = self._xid.last[gpu["bus"]]
         return events
+
+
+HELP = """
+usage: sample [--mount DIR ...] [--pattern REGEX] [--gpu-trace FILE]
+
+Take one full sample of this box and print it as a JSON line.
+
+  --mount DIR       also read this mount (may be repeated; / is always read)
+  --pattern REGEX   what tells a training process by its command line (default: rgt_train)
+  --gpu-trace FILE  replay this recorded trace where there is no GPU
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    spec = {"--mount": "list", "--pattern": "str", "--gpu-trace": "str"}
+    found = options.parse_or_exit(argv, spec, HELP)
+    sampler = Sampler(place.state_dir(), remember=False)
+    config = {
+        "mounts": found["mount"],
+        "pattern": found["pattern"] or DEFAULT_PATTERN,
+        "gpu_trace": found["gpu-trace"],
+    }
+    sampler.configure(config, [])
+    fields, _ = sampler.read(wait=3.0)
+    frame = dict({"t": "sample", "boot": place.boot_id(), "seq": 0}, **fields)
+    frame["agent_rss"] = procstat.resident(os.getpid())
+    sys.stdout.buffer.write(jsonline.line(frame))
+    sys.stdout.flush()
+    for text in sampler.limited:
+        print("limited: %s" % text, file=sys.stderr)
+    return 0

@@ -1,10 +1,23 @@
-"""Xid: what the NVIDIA kernel module writes into the kernel log when a GPU fails."""
+"""Xid: what the NVIDIA kernel module writes into the kernel log when a GPU fails, each report told once.
+
+The log is followed at one system call per tick, by ``/dev/kmsg``, else by ``dmesg``. Form of a record: the kernel's
+``Documentation/ABI/testing/dev-kmsg``.
+"""
 
 from __future__ import annotations
 
+import os
 import re
+import time
 
-from rgt_box.sampling import pci
+from rgt_box import background, files, place, procstat
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any, List, Tuple
+
+    Records = List[Tuple[int, str]]
 
 SOURCE = "https://docs.nvidia.com/deploy/xid-errors/"
 """NVIDIA's "Xid Errors": where the meanings come from."""
@@ -52,7 +65,7 @@ class Xid:
     """One report.
 
     Attributes:
-        bus: PCI address of the GPU, as `rgt_box.sampling.pci.normal` spells it; "" where it makes no sense.
+        bus: PCI address of the GPU, as `rgt_box.procstat.normal` spells it; "" where it makes no sense.
         number: Which error.
         detail: The rest of the line.
         at_us: When, in microseconds of the kernel's clock.
@@ -81,4 +94,257 @@ def parse(text: str, at_us: int = 0) -> Xid | None:
     if match is None:
         return None
     bus, number, detail = match.groups()
-    return Xid(pci.normal(bus) or "", int(number), (detail or "").strip()[:300], at_us)
+    return Xid(procstat.pci_address(bus) or "", int(number), (detail or "").strip()[:300], at_us)
+
+
+RECORD = 1 << 14
+"""Bytes of a read: a shorter one than the record is refused by the kernel."""
+
+MOST = 20000
+"""Records read at once, so that a flood holds up no sample; more than any kernel keeps by default."""
+
+DMESG_EVERY, DMESG_TIMEOUT = 60.0, 5.0
+_ROW = re.compile(r"^(?:<\d+>)?\[\s*(\d+)\.(\d{6})\] (.*)$")
+
+
+class Unreadable(Exception):
+    """The kernel log cannot be read here; the message says why."""
+
+
+def path() -> str:
+    """Return the device; ``RGT_KMSG`` names a file that plays it."""
+    return os.environ.get("RGT_KMSG") or "/dev/kmsg"
+
+
+class Kmsg:
+    """The device: each read gives one record, and says when there is no more.
+
+    Args:
+        device: Its path.
+        word: Records without it are left out at once: a kernel's whole log in memory would be a lot for the agent.
+
+    Raises:
+        OSError: when it cannot be opened or read.
+    """
+
+    def __init__(self, device: str, word: bytes) -> None:
+        self._word = word
+        self._rest = b""
+        self._fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._first: bytes | None = None
+        try:
+            self._first = self._read()  # opening is allowed in more places than reading
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def _read(self) -> bytes | None:
+        """Return the next bytes, b"" at the end (of a file), None when nothing is there (of the device)."""
+        try:
+            return os.read(self._fd, RECORD)
+        except BlockingIOError:
+            return None
+        except (
+            BrokenPipeError
+        ):  # records were overwritten before they were read; the next read goes on after them
+            return self._read()
+
+    def records(self) -> Records:
+        """Return the messages since the last call, as (microseconds of the kernel's clock, text)."""
+        found: Records = []
+        data, self._first = self._first, None
+        for _ in range(MOST):
+            data = data or self._read()
+            if not data:
+                break
+            *rows, self._rest = (self._rest + data).split(b"\n")
+            rows = [row for row in rows if self._word in row]
+            found += [record for record in map(parse_record, rows) if record is not None]
+            data = None
+        return found
+
+    def close(self) -> None:
+        """Close the device."""
+        os.close(self._fd)
+
+
+def parse_record(row: bytes) -> tuple[int, str] | None:
+    """Parse ``6,339,5140900,-;message``; None for a continuation line (it begins with a blank) or nonsense."""
+    head, separator, text = row.partition(b";")
+    words = head.split(b",")
+    if not separator or row[:1] == b" " or len(words) < 3 or not words[2].isdigit():
+        return None
+    return int(words[2]), text.decode("utf-8", "replace")
+
+
+class Dmesg:
+    """The program, asked every minute in a thread: some containers forbid the device but not the system call.
+
+    Args:
+        word: Records without it are left out.
+
+    Raises:
+        OSError: when there is no such program, or it is not allowed to read either.
+    """
+
+    def __init__(self, word: bytes) -> None:
+        self._word = word.decode()
+        if background.which("dmesg") is None:
+            raise FileNotFoundError("dmesg")
+        self._first: Records | None = self._ask()
+        self._job = background.Background(self._ask, DMESG_EVERY, DMESG_TIMEOUT * 2)
+        self._seen: Records | None = None
+
+    def _ask(self) -> Records:
+        text = background.try_program(["dmesg"], DMESG_TIMEOUT)
+        if text is None:
+            raise PermissionError("dmesg")
+        return [record for record in parse_dmesg(text) if self._word in record[1]]
+
+    def records(self) -> Records:
+        """Return the messages that are new since the last call."""
+        if self._first is not None:
+            found, self._first = self._first, None
+            self._job.poll()
+            return found
+        found, error = self._job.poll()
+        if error or not found or found is self._seen:
+            return []
+        before, self._seen = self._seen, found
+        last = before[-1][0] if before else -1
+        return [record for record in found if record[0] > last]
+
+
+def parse_dmesg(text: str) -> Records:
+    """Parse rows like ``[   12.345678] message``; others are left out."""
+    found = []
+    for row in text.splitlines():
+        match = _ROW.match(row)
+        if match:
+            found.append((int(match.group(1)) * 1000000 + int(match.group(2)), match.group(3)))
+    return found
+
+
+def open_log(word: bytes) -> Kmsg | Dmesg:
+    """Open the kernel log for the records that hold `word`.
+
+    Raises:
+        Unreadable: when neither way is open.
+    """
+    try:
+        return Kmsg(path(), word)
+    except OSError as error:
+        reason = background.describe(error)
+    try:
+        return Dmesg(word)
+    except (OSError, TimeoutError):
+        raise Unreadable("the kernel log is unreadable (%s)" % reason) from None
+
+
+QUIET = 60.0
+"""Seconds in which the same Xid of the same GPU makes one event: a failing kernel writes hundreds of them."""
+
+OLD_S = 90.0
+"""From this age on, an event says how long ago it was: it may have happened long before anybody watched."""
+
+
+class XidWatch:
+    """Follows the kernel log for Xids.
+
+    Args:
+        state_dir: Where the place in the log is kept, so that the next recorder tells nothing twice.
+        remember: False for a reader that must not move that place.
+
+    Attributes:
+        last: PCI address → number of the last Xid of that GPU in the log.
+        broken: The same, of the Xids that tell of broken hardware alone.
+        limited: Why the log cannot be read; None = it can.
+    """
+
+    def __init__(self, state_dir: str, remember: bool = True) -> None:
+        self._file = os.path.join(state_dir, "xid.json")
+        self._remember = remember
+        self._boot = place.boot_id()
+        known = files.read_json(self._file) or {}
+        told = known.get("at_us") if known.get("boot") == self._boot else None
+        self._told = told if isinstance(told, int) else -1
+        self._pending: dict[tuple[str, int], list[Xid]] = {}
+        self._quiet: dict[tuple[str, int], float] = {}
+        self.last: dict[str, int] = {}
+        self.broken: dict[str, int] = {}
+        self.limited: str | None = None
+        self._log: Kmsg | Dmesg | None = None
+        try:
+            self._log = open_log(b"NVRM: Xid")
+        except Unreadable as error:
+            self.limited = "Xid: %s" % error
+
+    def poll(self, indexes: dict[str, int]) -> list[dict[str, str]]:
+        """Return the events that are due.
+
+        Args:
+            indexes: PCI address → index of the GPU.
+        """
+        records = self._log.records() if self._log is not None else []
+        newest = self._told
+        for at_us, text in records:
+            report = parse(text, at_us)
+            if report is None:
+                continue
+            self.last[report.bus] = report.number
+            if report.level == HARDWARE:
+                self.broken[report.bus] = report.number
+            if at_us > self._told:
+                self._pending.setdefault((report.bus, report.number), []).append(report)
+                newest = max(newest, at_us)
+        if newest > self._told:
+            self._told = newest
+            self._save()
+        return self._due(indexes) if self._pending else []
+
+    def _due(self, indexes: dict[str, int]) -> list[dict[str, str]]:
+        now = time.monotonic()
+        due = [key for key in self._pending if now - self._quiet.get(key, float("-inf")) >= QUIET]
+        events = []
+        for key in due:
+            reports = self._pending.pop(key)
+            self._quiet[key] = now
+            events.append(
+                {"kind": "xid", "text": words(reports, indexes.get(key[0])), "level": reports[-1].level}
+            )
+        return events
+
+    def _save(self) -> None:
+        if not self._remember:
+            return
+        state: dict[str, Any] = {"boot": self._boot, "at_us": self._told}
+        try:
+            files.write_json(self._file, state)
+        except OSError:
+            pass  # told twice is better than not told
+
+
+def words(reports: list[Xid], index: int | None) -> str:
+    """Return the text of an event for reports of one GPU and number."""
+    report = reports[-1]
+    gpu = "GPU %s (%s)" % ("?" if index is None else index, report.bus or "unknown address")
+    text = "%s: Xid %d, %s" % (gpu, report.number, report.meaning)
+    if report.detail and report.detail[:120] != report.meaning:
+        text += " [%s]" % report.detail[:160]
+    if len(reports) > 1:
+        text += ", %d times" % len(reports)
+    age = age_s(report.at_us)
+    return text + (", %s ago" % _span(age) if age is not None and age > OLD_S else "")
+
+
+def age_s(at_us: int) -> float | None:
+    """Return how long ago a time of the kernel's clock was; None where /proc/uptime cannot be read."""
+    up = (procstat.read_bytes("/proc/uptime", 128) or b"").split()
+    return max(0.0, float(up[0]) - at_us / 1e6) if up else None
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return "%d %s" % (seconds // size, unit)
+    return "%d s" % seconds

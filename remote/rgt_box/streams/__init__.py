@@ -1,1 +1,1 @@
-"""The watch channel: followers with cursors, the bounded way out, and the loop between them."""
+"""The watch channel: samples, followers of files with cursors, the bounded way out, and the loop between them."""

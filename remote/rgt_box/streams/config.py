@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rgt_box import PROTO, jsonline
-from rgt_box.history.watchers import clamp
+from rgt_box.recorder.control import clamp_interval
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _interval(value: Any, most: float = 0.0) -> float:
         or value <= 0
     ):
         raise BadConfig("%r is no number of seconds above 0" % (value,))
-    return min(most, float(value)) if most else clamp(float(value))
+    return min(most, float(value)) if most else clamp_interval(float(value))
 
 
 def _strings(raw: dict[str, Any], key: str) -> list[str]:

@@ -9,8 +9,8 @@ from rgt_box import jsonline
 from rgt_box.found.claims import Claims
 from rgt_box.found.run import Run
 from rgt_box.found.sources import RunSources
-from rgt_box.streams.checkpoints import CheckpointWatch
 from rgt_box.streams.found import FoundScalars
+from rgt_box.streams.job_files import CheckpointWatch
 from rgt_box.streams.pane import PaneLog
 from rgt_box.streams.scalars import ScalarFollower
 

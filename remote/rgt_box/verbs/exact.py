@@ -6,7 +6,7 @@ import hashlib
 import os
 
 from rgt_box import files
-from rgt_box.streams.rotated import siblings, successor
+from rgt_box.streams.log_follower import siblings, successor
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -7,9 +7,16 @@ import time
 
 from rgt_box import jsonline, options, place
 from rgt_box.sampling import xid
-from rgt_box.sampling.gpu import UNEXPLAINED, GpuSampler, throttle_names
-from rgt_box.sampling.gpu_users import in_initial_namespace, map_pids, prefix, unexplained
-from rgt_box.sampling.xid_watch import XidWatch
+from rgt_box.sampling.gpu import (
+    UNEXPLAINED,
+    GpuSampler,
+    device_prefix,
+    in_initial_namespace,
+    map_pids,
+    throttle_names,
+    unexplained,
+)
+from rgt_box.sampling.xid import XidWatch
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -96,7 +103,7 @@ def main(argv: list[str]) -> int:
     watch = XidWatch(folder, remember=False) if sampler.nvidia else None
     if watch is not None:
         watch.poll({})
-    comparable = map_pids(gpus, prefix(), in_initial_namespace()) if sampler.nvidia else None
+    comparable = map_pids(gpus, device_prefix(), in_initial_namespace()) if sampler.nvidia else None
     hot = found["hot"] or HOT
     rows = [row for gpu in gpus for row in examine(dict(gpu, comparable=comparable), hot, watch)]
     expected = found["expect"]

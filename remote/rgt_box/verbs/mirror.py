@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 
-from rgt_box import jsonline, lock, ownership, place
+from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import describe
 from rgt_box.cells import room
 from rgt_box.verbs import copying, tree, words
@@ -77,12 +77,12 @@ def main(argv: list[str]) -> int:
         held.release()
 
 
-def _lock(target: str) -> lock.Lock | None:
+def _lock(target: str) -> files.Lock | None:
     import zlib
 
     ownership.take(place.state_dir())
     name = "mirror-%08x.lock" % zlib.crc32(os.fsencode(target))
-    held = lock.Lock(os.path.join(place.state_dir(), name))
+    held = files.Lock(os.path.join(place.state_dir(), name))
     return held if held.acquire() else None
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 
-from rgt_box import files, procstat
+from rgt_box import background, files, procstat
 from rgt_box.cells import slurm
-from rgt_box.sampling import mounts, programs
+from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ def look(paths: list[str], jobs: list[str]) -> tuple[list[Namer], list[str]]:
     doubts: list[str] = []
     for job in jobs:
         found += _batch_script(job, names)
-    if programs.which("squeue"):
+    if background.which("squeue"):
         found += _slurm(names, doubts)
-    if programs.which("kubectl") and _has_cluster():
+    if background.which("kubectl") and _has_cluster():
         text = _ask(["kubectl", "get", "jobs,pods", "-o", "json", "--request-timeout=5s"])
         if text is None:
             doubts.append("kubectl is here, and Kubernetes does not say what its Pods run")
         found += [Namer(name, "a Job or Pod of Kubernetes", "pod") for name in names if name in (text or "")]
-    if programs.which("crontab"):
+    if background.which("crontab"):
         text = _ask(["crontab", "-l"]) or ""  # it fails, too, where there is none
         found += [Namer(name, "the crontab", "") for name in names if name in text]
     return found, doubts
@@ -80,9 +80,9 @@ def sharing(folder: str, own: str) -> str | None:
         folder: The directory that all of them would share.
         own: This host's own directory below it.
     """
-    table = mounts.table()
-    mount, kind = mounts.of(mounts.resolve(folder, table), table)
-    if kind not in mounts.LOCAL:
+    table = disks.mount_table()
+    mount, kind = disks.mount_of(disks.resolve(folder, table), table)
+    if kind not in disks.LOCAL:
         return "%s is on %s (%s), which other hosts may have, too" % (
             folder,
             kind or "an unknown file system",
@@ -176,6 +176,6 @@ def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
 
 def _ask(words: list[str]) -> str | None:
     try:
-        return programs.attempt(words, SECONDS)
+        return background.try_program(words, SECONDS)
     except TimeoutError:
         return None

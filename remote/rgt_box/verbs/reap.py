@@ -8,10 +8,18 @@ import sys
 import time
 
 from rgt_box import jsonline, options, place, procstat
-from rgt_box.sampling import gpu_users, runs
-from rgt_box.sampling.gpu import GpuSampler
+from rgt_box.sampling import processes
+from rgt_box.sampling.gpu import (
+    GpuSampler,
+    describe_user,
+    device_prefix,
+    holders,
+    in_initial_namespace,
+    is_onlooker,
+    map_pids,
+)
+from rgt_box.sampling.processes import is_training
 from rgt_box.sampling.sampler import DEFAULT_PATTERN
-from rgt_box.sampling.words import is_training
 from rgt_box.verbs import ending
 
 TYPE_CHECKING = False
@@ -49,7 +57,7 @@ def main(argv: list[str]) -> int:
         print("%s (--help tells more)" % problem, file=sys.stderr)
         return UNKNOWN
     gpus, why = GpuSampler(None, place.state_dir()).raw(WAIT)
-    holders = survey(gpus, pattern, runs.LiveCells(found["job"]).read())
+    holders = survey(gpus, pattern, processes.LiveCells(found["job"]).read())
     report: dict[str, Any] = {"at": round(time.time(), 3), "why": why or doubt(gpus, holders)}
     report.update(holders=holders, ended=[], refused=[])
     for pid, start in named:
@@ -85,24 +93,24 @@ def survey(
         pattern: What tells a training process.
         cells: pid of a running cell → its name.
     """
-    start = gpu_users.prefix()
-    comparable = gpu_users.map_pids(gpus, start, gpu_users.in_initial_namespace())
+    start = device_prefix()
+    comparable = map_pids(gpus, start, in_initial_namespace())
     if not gpus or any("listed" not in gpu for gpu in gpus):
         comparable = None  # whoever is not listed may be listed on the card that does not answer
     listed = {user["pid"] for gpu in gpus for user in gpu.get("procs") or []}
     boot = procstat.boot_time()
     found = []
-    for pid, cards in sorted(gpu_users.holders(start).items()):
-        who = gpu_users.describe(pid, boot)
+    for pid, cards in sorted(holders(start).items()):
+        who = describe_user(pid, boot)
         words = procstat.cmdline(pid)
-        if who is None or gpu_users.is_onlooker(words):
+        if who is None or is_onlooker(words):
             continue
         ticks = procstat.start_ticks(pid)
         who.update(
             kill="%d:%d" % (pid, ticks or 0),
             cards=sorted(cards),
             rss=procstat.resident(pid),
-            run=cells.get(runs.session_of(pid) or 0),
+            run=cells.get(processes.session_of(pid) or 0),
             training=is_training(words, pattern),
             orphan=(pid not in listed) if comparable else None,
         )

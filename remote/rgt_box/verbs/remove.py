@@ -7,8 +7,8 @@ import re
 import stat
 import sys
 
-from rgt_box import jsonline, landing, lock, options, place
-from rgt_box.history import control, home
+from rgt_box import files, jsonline, landing, options, place
+from rgt_box.recorder import control, state_files
 from rgt_box.verbs import namers
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ def recorder_of(state: str) -> int:
 def live(naming: list[namers.Namer], jobs: list[str]) -> Iterator[str]:
     """Yield what speaks against removing anything: a queue, or somebody who watches."""
     for job in jobs:
-        if lock.is_held(os.path.join(os.path.expanduser(job), "runner.lock")):
+        if files.is_locked(os.path.join(os.path.expanduser(job), "runner.lock")):
             yield "the queue in %s is running" % job
     for namer in naming:
         if namer.verb in ("slurm", "pod") and namer.file.startswith("rgt-box-"):
@@ -114,8 +114,8 @@ def kept_by_rgt(state: str, shared: bool) -> Iterator[dict[str, Any]]:
             without a name, may be theirs then, as where a recorder that is not ours still writes there.
     """
     old = landing.home()
-    theirs = shared or lock.is_held(os.path.join(old, place.LOCK))
-    for folder in dict.fromkeys([*home.places(state), *([] if theirs else [old]), *landing.spares()]):
+    theirs = shared or files.is_locked(os.path.join(old, place.LOCK))
+    for folder in dict.fromkeys([*state_files.places(state), *([] if theirs else [old]), *landing.spares()]):
         ring = os.path.join(folder, "ring")
         if _is_own(ring, stat.S_ISDIR) and _names(ring):
             yield row(ring, "the history")
@@ -136,7 +136,7 @@ def others(state: str) -> Iterator[dict[str, Any]]:
 
 def folders(state: str) -> list[str]:
     """Return the directories that were made for all this, the inner ones first; only empty ones will go."""
-    found = dict.fromkeys([*home.places(state), landing.home(), *landing.spares()])
+    found = dict.fromkeys([*state_files.places(state), landing.home(), *landing.spares()])
     return [path for folder in found for path in (os.path.join(folder, "ring"), folder)]
 
 

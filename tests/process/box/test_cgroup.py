@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 from rgt_box.sampling import cgroup, sampler
-from rgt_box.sampling.cpu import CpuSampler, parse_max, throttled_pct
-from rgt_box.sampling.memory import MemorySampler, oom_event
-from rgt_box.sampling.threads import ThreadWatch, oversubscribed
+from rgt_box.sampling.cgroup import (
+    CpuSampler,
+    MemorySampler,
+    ThreadWatch,
+    oom_event,
+    oversubscribed,
+    parse_max,
+    throttled_pct,
+)
 
 V1_MOUNTS = """
 30 20 0:26 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory

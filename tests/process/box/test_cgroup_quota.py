@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from rgt_box.sampling import cgroup
-from rgt_box.sampling.cpu import CpuSampler
-from rgt_box.sampling.procs import ProcSampler
-from rgt_box.sampling.threads import oversubscribed
+from rgt_box.sampling.cgroup import CpuSampler, oversubscribed
+from rgt_box.sampling.processes import ProcSampler
 
 from tests.process.box.harness import until
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box import background
-from rgt_box.sampling import disks, hogs, mounts
+from rgt_box.sampling import disks
 from rgt_box.sampling.disks import DiskSampler, Mount
 
 from tests.process.box.harness import Agent, private_mount, until
@@ -94,9 +94,9 @@ def test_a_mount_that_hangs_is_reported_and_asked_by_one_thread_only(
 
 def test_the_mount_that_a_run_writes_to_is_added_once() -> None:
     table = [("/", "ext4"), ("/workspace", "nfs"), ("/workspace2", "xfs")]
-    assert mounts.of("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
-    assert mounts.of("/workspace2", table) == ("/workspace2", "xfs")
-    assert mounts.of("/elsewhere", table) == ("/", "ext4")
+    assert disks.mount_of("/workspace/jobs/../out/a", table) == ("/workspace", "nfs")
+    assert disks.mount_of("/workspace2", table) == ("/workspace2", "xfs")
+    assert disks.mount_of("/elsewhere", table) == ("/", "ext4")
     sampler = DiskSampler()
     sampler.configure(["/tmp/", "/tmp", "relative"], ["/"])
     assert [disk["mount"] for disk in sampler.read()] == ["/", "/tmp"]
@@ -119,7 +119,7 @@ def tree(root: Path, **counts: int) -> None:
 
 
 def chosen(root: Path) -> list[tuple[str, int]]:
-    found = hogs.scan(str(root))
+    found = disks.scan(str(root))
     return [(os.path.relpath(hog["path"], root), hog["inodes"]) for hog in found]
 
 
@@ -140,8 +140,8 @@ def test_siblings_that_each_hold_many_are_named_each(tmp_path: Path) -> None:
 
 def test_a_scan_is_bounded(tmp_path: Path) -> None:
     tree(tmp_path, a=500)
-    top = hogs.Node(str(tmp_path))
-    hogs.walk(top, 100, 10.0)
+    top = disks.Node(str(tmp_path))
+    disks.walk(top, 100, 10.0)
     assert top.inodes <= 100
 
 
@@ -150,7 +150,7 @@ def test_links_are_not_followed_and_vanished_directories_are_no_error(tmp_path: 
     (tmp_path / "loop").symlink_to(tmp_path)
     assert chosen(tmp_path)[0] == ("a", 20)
     with pytest.raises(OSError, match="No such file"):
-        hogs.scan(str(tmp_path / "gone"))
+        disks.scan(str(tmp_path / "gone"))
 
 
 def test_what_a_background_job_dies_of_is_its_value_s_error() -> None:
@@ -167,11 +167,11 @@ def test_a_link_to_a_network_mount_is_no_local_directory(tmp_path: Path) -> None
     (tmp_path / "loop").symlink_to("loop")
     table = [("/", "ext4"), ("/far/share", "nfs4")]
     real = os.path.realpath(tmp_path)
-    assert mounts.resolve(f"{real}/data/deeper", table) == "/far/share/x/deeper"
-    assert mounts.of(mounts.resolve(f"{real}/near", table), table) == ("/far/share", "nfs4")
-    assert mounts.resolve(f"{real}/loop", table) == f"{real}/loop"
-    assert mounts.resolve(f"{real}/no/such", table) == f"{real}/no/such"
-    assert mounts.resolve("/", table) == "/"
+    assert disks.resolve(f"{real}/data/deeper", table) == "/far/share/x/deeper"
+    assert disks.mount_of(disks.resolve(f"{real}/near", table), table) == ("/far/share", "nfs4")
+    assert disks.resolve(f"{real}/loop", table) == f"{real}/loop"
+    assert disks.resolve(f"{real}/no/such", table) == f"{real}/no/such"
+    assert disks.resolve("/", table) == "/"
 
 
 WATCH_MOUNTS = """

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from rgt_box import background
 from rgt_box.sampling import gpu_nvml, gpu_smi
-from rgt_box.sampling.gpu import GpuSampler, throttle_names
+from rgt_box.sampling.gpu import GpuSampler, Trace, load_trace, throttle_names
 from rgt_box.sampling.gpu_nvml import NoNvml, Nvml
-from rgt_box.sampling.gpu_trace import Trace, load
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, until
@@ -47,7 +46,7 @@ def test_a_trace_shows_busy_rows_by_the_age_of_the_process_and_loops() -> None:
 def test_a_broken_trace_is_refused(broken: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "trace.json").write_text(json.dumps(broken))
     with pytest.raises(ValueError, match=r"GPU|gpus"):
-        load(str(tmp_path / "trace.json"))
+        load_trace(str(tmp_path / "trace.json"))
 
 
 def test_a_trace_that_cannot_be_read_limits_but_does_not_stop_the_sample(

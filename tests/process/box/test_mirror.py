@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import lock
+from rgt_box import files
 from rgt_box.verbs import copying, hashing, mirror, tree
 from rgt_box.verbs.cache import HashCache
 
@@ -174,7 +174,7 @@ def test_only_one_at_a_time(
 ) -> None:
     monkeypatch.setenv("RGT_STATE_DIR", str(agent.state))
     held = mirror._lock(str(tmp_path / "dst"))
-    assert isinstance(held, lock.Lock)
+    assert isinstance(held, files.Lock)
     assert run(agent, source, tmp_path / "dst")[0] == 3
     held.release()
     assert run(agent, source, tmp_path / "dst")[0] == 0

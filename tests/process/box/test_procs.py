@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from rgt_box import procstat
-from rgt_box.sampling import procs
-from rgt_box.sampling.procs import ProcSampler
-from rgt_box.sampling.words import is_training
+from rgt_box.sampling import processes
+from rgt_box.sampling.processes import ProcSampler, is_training
 
 from tests.process.box.harness import until
 
@@ -144,7 +143,7 @@ def test_a_wrapper_gives_way_to_what_it_started(tmp_path: Path, cell: Start) -> 
 def test_what_a_cell_left_behind_stays_its_run_s(
     tmp_path: Path, cell: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(procs, "RESCAN", 0.0)
+    monkeypatch.setattr(processes, "RESCAN", 0.0)
     code = (
         "import os, sys, time\n"
         "if not os.fork(): os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(1000)'])\n"

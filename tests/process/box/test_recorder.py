@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.history import layout, watchers
+from rgt_box.recorder import control, state_files
 
 from rgt_tui.model import protocol
 from rgt_tui.ssh.channel import FrameReader
@@ -51,14 +51,14 @@ def test_stop_ends_it_and_is_no_error_without_one(agent: Agent) -> None:
     assert agent.run("record", "--status").returncode == 1
 
 
-def other_agent(agent: Agent, folder: Path, version: int = layout.VERSION) -> Agent:
+def other_agent(agent: Agent, folder: Path, version: int = state_files.VERSION) -> Agent:
     """An agent of another build, whose recorder calls itself `version`."""
     path = folder / f"rgt-box-00000000dead{version:04x}.pyz"
     with zipfile.ZipFile(agent.path) as packed, zipfile.ZipFile(path, "w") as changed:
         for name in packed.namelist():
             text = packed.read(name)
-            if name == "rgt_box/history/layout.py":
-                text = text.replace(b"VERSION = %d" % layout.VERSION, b"VERSION = %d" % version)
+            if name == "rgt_box/recorder/state_files.py":
+                text = text.replace(b"VERSION = %d" % state_files.VERSION, b"VERSION = %d" % version)
             changed.writestr(name, text)
     return Agent(path, agent.state)
 
@@ -66,7 +66,7 @@ def other_agent(agent: Agent, folder: Path, version: int = layout.VERSION) -> Ag
 def test_clients_of_different_versions_share_the_newest_recorder(agent: Agent, tmp_path: Path) -> None:
     agent.run("record")
     first = agent.recorder_pid()
-    newer = other_agent(agent, tmp_path, layout.VERSION + 1)
+    newer = other_agent(agent, tmp_path, state_files.VERSION + 1)
     newer.run("record")
     pids = []
     for _ in range(3):
@@ -78,7 +78,7 @@ def test_clients_of_different_versions_share_the_newest_recorder(agent: Agent, t
             channel.close()
     assert len(set(pids)) == 1
     assert pids[0] != first
-    assert status(agent)["version"] == layout.VERSION + 1
+    assert status(agent)["version"] == state_files.VERSION + 1
 
 
 def test_a_recorder_of_the_same_version_goes_on(agent: Agent, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_stale_lock_file_with_a_foreign_pid_harms_nobody(agent: Agent) -> None
     bystander = subprocess.Popen(["sleep", "1000"])
     try:
         agent.state.mkdir()
-        (agent.state / layout.LOCK).write_text(json.dumps({"pid": bystander.pid, "ticks": 1}))
+        (agent.state / state_files.LOCK).write_text(json.dumps({"pid": bystander.pid, "ticks": 1}))
         agent.run("record")
         agent.stop()
         assert bystander.poll() is None
@@ -225,15 +225,15 @@ def test_configurations_of_all_watchers_are_merged() -> None:
             }
         },
     ]
-    assert watchers.merge(entries, {}) == {
-        "interval": watchers.MIN_INTERVAL,
+    assert control.merge_configs(entries, {}) == {
+        "interval": control.MIN_INTERVAL,
         "mounts": ["/a", "/b"],
         "jobs": ["j"],
         "pattern": "y",
         "gpu_trace": "t",
         "find": True,
     }
-    assert watchers.merge([], {"interval": 3}) == {"interval": 3}
+    assert control.merge_configs([], {"interval": 3}) == {"interval": 3}
 
 
 @pytest.mark.parametrize(
@@ -243,4 +243,4 @@ def test_configurations_of_all_watchers_are_merged() -> None:
 def test_ticks_keep_their_grid_and_missed_ones_are_left_out(
     due: float, interval: float, now: float, expected: float
 ) -> None:
-    assert layout.next_tick(due, interval, now) == expected
+    assert state_files.next_tick(due, interval, now) == expected

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from rgt_box import procstat
-from rgt_box.sampling import programs, session, slurm
-from rgt_box.sampling.session import SessionSampler
+from rgt_box import background, procstat
+from rgt_box.sampling import tmux_slurm
+from rgt_box.sampling.tmux_slurm import SessionSampler
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, until
@@ -18,7 +18,7 @@ from tests.process.box.harness import Agent, decode, until
 SCRIPT = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-from rgt_box.sampling.session import SessionSampler
+from rgt_box.sampling.tmux_slurm import SessionSampler
 print(SessionSampler().read()["uptime_s"])
 """
 
@@ -98,7 +98,7 @@ def test_a_box_without_slurm_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch,
     [("0:00", 0), ("29:58", 1798), ("1:00:01", 3601), ("2-00:00:00", 172800), ("INVALID", None), ("", None)],
 )
 def test_times_of_slurm(text: str, expected: float | None) -> None:
-    assert slurm.seconds(text) == expected
+    assert tmux_slurm.slurm_seconds(text) == expected
 
 
 def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
@@ -107,21 +107,21 @@ def test_a_program_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) 
     tool.write_text(f"#!/bin/sh\nsleep 1000 &\necho $! > {tmp_path}/child\nwait\n")
     tool.chmod(0o755)
     with pytest.raises(TimeoutError, match="did not answer within"):
-        programs.run([str(tool)], 0.3)
+        background.run_program([str(tool)], 0.3)
     child = int((tmp_path / "child").read_text())
     until(lambda: procstat.start_ticks(child) is None, "the end of the child")
-    assert programs.attempt(["/no/such/program"], 1.0) is None
-    assert (programs.attempt(["false"], 5.0), programs.run(["false"], 5.0)) == (None, "")
+    assert background.try_program(["/no/such/program"], 1.0) is None
+    assert (background.try_program(["false"], 5.0), background.run_program(["false"], 5.0)) == (None, "")
 
 
 def test_tmux_sessions_of_this_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if programs.which("tmux") is None:
+    if background.which("tmux") is None:
         pytest.skip("no tmux")
     monkeypatch.setenv("TMUX_TMPDIR", str(tmp_path))
     monkeypatch.delenv("TMUX", raising=False)
-    assert session.tmux_sessions() == []
+    assert tmux_slurm.tmux_sessions() == []
     subprocess.run(["tmux", "-f", "/dev/null", "new-session", "-d", "-s", "train", "sleep 1000"], check=True)
     try:
-        assert session.tmux_sessions() == ["train"]
+        assert tmux_slurm.tmux_sessions() == ["train"]
     finally:
         subprocess.run(["tmux", "kill-server"], check=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box import place
-from rgt_box.history import home
+from rgt_box.recorder import state_files
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, Channel, until
@@ -220,7 +220,7 @@ def test_hosts_that_were_not_seen_for_long_are_forgotten(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     mine = Path(place.state_dir())
     assert mine.parent == tmp_path / "rgt"
-    old = time.time() - home.FORGET_HOSTS - 60
+    old = time.time() - state_files.FORGET_HOSTS - 60
     for name in (mine.name, "host-old", "host-new", "other"):
         ring = mine.parent / name / "ring"
         ring.mkdir(parents=True)
@@ -228,11 +228,11 @@ def test_hosts_that_were_not_seen_for_long_are_forgotten(
         for path in (ring / "000000000001.seg", ring, ring.parent):
             os.utime(path, (old, old))
     os.utime(mine.parent / "host-new/ring/000000000001.seg")
-    home.forget_hosts(str(mine))
+    state_files.forget_hosts(str(mine))
     assert sorted(path.name for path in mine.parent.iterdir()) == sorted([mine.name, "host-new", "other"])
     monkeypatch.setenv("RGT_STATE_DIR", str(mine))
     os.utime(mine.parent / "host-new/ring/000000000001.seg", (old, old))
-    home.forget_hosts(str(mine))
+    state_files.forget_hosts(str(mine))
     assert (mine.parent / "host-new").exists()
 
 

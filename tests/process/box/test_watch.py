@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import jsonline, place
-from rgt_box.history import segment
-from rgt_box.history.store import Store
+from rgt_box import place
+from rgt_box.recorder import ring
+from rgt_box.recorder.ring_history import Store
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, make_job, until
@@ -318,10 +318,10 @@ def test_a_long_absence_is_summed_up_when_asked(agent: Agent) -> None:
     for seq in range(1, 1001):
         disk = {"mount": "/", "bytes_used": seq % 100, "bytes_total": 100}
         past = {"t": "sample", "at": 1e9 + seq, "session": {"uptime_s": float(seq)}, "disks": [disk]}
-        store.append(segment.SAMPLE, past, jsonline.dumps)
+        store.append(ring.SAMPLE, past)
         if seq % 100 == 0:
             event = {"t": "event", "at": 1e9, "kind": "cell-done", "text": str(seq), "level": "info"}
-            store.append(segment.EVENT, event, jsonline.dumps)
+            store.append(ring.EVENT, event)
     cursor = {"boot": place.boot_id(), "seq": 5}
     channel = agent.watch(interval=0.05, samples_after=cursor, history={"seconds": 1e9, "points": 50})
     history: protocol.History | None = None

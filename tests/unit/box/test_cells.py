@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import files, lock
+from rgt_box import files
 from rgt_box.cells import durable, jobfile, outcome, states
 from rgt_box.cells.jobfile import Job
 
@@ -160,11 +160,11 @@ def test_a_broken_state_counts_as_none(tmp_path: Path, content: bytes) -> None:
 
 def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    first, second = lock.Lock(path), lock.Lock(path)
-    assert not lock.is_held(path)
+    first, second = files.Lock(path), files.Lock(path)
+    assert not files.is_locked(path)
     assert first.acquire()
     first.write({"pid": 1})
-    assert (second.acquire(0.0), lock.is_held(path), lock.holder(path)) == (False, True, {"pid": 1})
+    assert (second.acquire(0.0), files.is_locked(path), files.lock_holder(path)) == (False, True, {"pid": 1})
     first.release()
     assert second.acquire(0.0)
     second.release()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.streams import checkpoints
-from rgt_box.streams.checkpoints import CheckpointWatch, manifest_bytes
-from rgt_box.streams.frozen import SILENT, FrozenLogs
+from rgt_box.streams import job_files
+from rgt_box.streams.follows import SILENT, FrozenLogs
+from rgt_box.streams.job_files import CheckpointWatch, manifest_bytes
 
 
 def publish(folder: Path, step: int, size: int) -> None:
@@ -82,7 +82,7 @@ def test_a_checkpoint_that_is_a_link_to_everything_holds_nothing_up(
     for number in range(5):
         (folder / "step-2" / "more" / str(number)).mkdir(parents=True)
         (folder / "step-2" / "more" / str(number) / "file").write_bytes(b"1")
-    monkeypatch.setattr(checkpoints, "MOST_FILES", 8)
+    monkeypatch.setattr(job_files, "MOST_FILES", 8)
     frame = CheckpointWatch("a", str(tmp_path / "run")).poll()
     assert frame is not None
     assert [(item["step"], item["bytes"]) for item in frame["items"]] == [(2, 4), (3, 7)]

@@ -4,8 +4,8 @@ import threading
 from typing import Any
 
 import pytest
-from rgt_box.streams import collector
-from rgt_box.streams.collector import Collector
+from rgt_box.streams import follows
+from rgt_box.streams.follows import Collector
 
 from tests.process.box.harness import until
 
@@ -25,7 +25,7 @@ def test_rounds_come_one_after_the_other_and_orders_before_them() -> None:
 
 
 def test_files_that_hang_are_told_once_and_nothing_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collector, "HUNG_AFTER", 0.01)
+    monkeypatch.setattr(follows, "HUNG_AFTER", 0.01)
     gate = threading.Event()
     rounds: list[int] = []
 

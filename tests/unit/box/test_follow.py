@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from rgt_box.streams import config, follow
-from rgt_box.streams.follow import LogFollower, tail_offset
+from rgt_box.streams import config, log_follower
 from rgt_box.streams.follows import Follows
+from rgt_box.streams.log_follower import LogFollower, tail_offset
 
 from rgt_tui.fleet.logs import extended
 from rgt_tui.model import protocol
@@ -127,9 +127,9 @@ def test_a_stale_cursor_starts_anew(log: Path) -> None:
 
 
 def test_too_much_to_read_skips_to_the_newest_and_counts(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "BACKLOG", 10000)
-    monkeypatch.setattr(follow, "READ", 1000)
-    monkeypatch.setattr(follow, "SCAN", 3000)
+    monkeypatch.setattr(log_follower, "BACKLOG", 10000)
+    monkeypatch.setattr(log_follower, "READ", 1000)
+    monkeypatch.setattr(log_follower, "SCAN", 3000)
     log.write_text("first\nunfinished")
     follower = LogFollower(str(log), None, 10)
     drain(follower)
@@ -160,7 +160,7 @@ def test_tail_offsets(log: Path, count: int) -> None:
 
 
 def test_a_tail_without_line_ends_is_bounded(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "MAX_TAIL", 1000)
+    monkeypatch.setattr(log_follower, "MAX_TAIL", 1000)
     log.write_text("x\n" + "y" * 5000)
     assert drain(LogFollower(str(log), None, 5))[0] == ["x"]
 
@@ -168,7 +168,7 @@ def test_a_tail_without_line_ends_is_bounded(log: Path, monkeypatch: pytest.Monk
 def test_a_progress_bar_is_seen_while_its_line_is_unfinished(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "PARTIAL_AFTER", 0.0)
+    monkeypatch.setattr(log_follower, "PARTIAL_AFTER", 0.0)
     follower = LogFollower(str(log), None, 5)
     view: LogView | None = None
     shown = []
@@ -191,7 +191,7 @@ def test_a_progress_bar_is_seen_while_its_line_is_unfinished(
 def test_an_unfinished_line_moves_no_cursor_and_is_not_repeated(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(follow, "PARTIAL_AFTER", 0.0)
+    monkeypatch.setattr(log_follower, "PARTIAL_AFTER", 0.0)
     log.write_text("one\ntwo")
     follower = LogFollower(str(log), None, 5)
     frames = drain(follower)[1]
@@ -298,9 +298,9 @@ def test_what_is_skipped_is_counted_to_the_line(
     log: Path, monkeypatch: pytest.MonkeyPatch, read: int
 ) -> None:
     """Wherever the newest part begins: between two lines, or within one, which is then skipped as well."""
-    monkeypatch.setattr(follow, "READ", read)
-    monkeypatch.setattr(follow, "BACKLOG", 3000)
-    monkeypatch.setattr(follow, "SCAN", 700)
+    monkeypatch.setattr(log_follower, "READ", read)
+    monkeypatch.setattr(log_follower, "BACKLOG", 3000)
+    monkeypatch.setattr(log_follower, "SCAN", 700)
     log.write_text("first\n")
     follower = LogFollower(str(log), None, 10)
     assert drain(follower)[0] == ["first"]

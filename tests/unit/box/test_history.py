@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import jsonline
-from rgt_box.history import home, layout, segment
-from rgt_box.history import ring as rings
-from rgt_box.history import store as stores
-from rgt_box.history.chain import ChainReader
-from rgt_box.history.queues import standing, transitions
-from rgt_box.history.store import Store
-from rgt_box.history.summary import Summary
+from rgt_box.recorder import ring, state_files
+from rgt_box.recorder import ring as rings
+from rgt_box.recorder import ring_history as stores
+from rgt_box.recorder.daemon import standing, transitions
+from rgt_box.recorder.ring_history import ChainReader, Store, Summary
 
 BOOT = "boot-1"
 
@@ -59,7 +56,7 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
 
 def write(store: Store, count: int) -> None:
     for _ in range(count):
-        store.append(segment.SAMPLE, {"t": "sample", "x": "x" * 90}, jsonline.dumps)
+        store.append(ring.SAMPLE, {"t": "sample", "x": "x" * 90})
 
 
 def seqs(reader: ChainReader) -> list[int]:
@@ -98,9 +95,9 @@ def test_nothing_is_lost_while_the_disk_refuses_nor_when_it_takes_again(
     assert found == list(range(1, 66))
     assert seqs(reader_at(state)) == found
     assert [kind for kind, _, _ in store.news] == ["history-in-memory", "history-on-disk"] * 3
-    memory = home.ram(str(state))
+    memory = state_files.ram(str(state))
     assert memory is not None
-    assert not os.path.exists(os.path.join(memory, layout.RING))
+    assert not os.path.exists(os.path.join(memory, state_files.RING))
 
 
 def test_a_recorder_that_begins_and_ends_beside_a_refusing_disk_hands_its_records_on(
@@ -145,10 +142,10 @@ def test_a_disk_that_refuses_again_while_it_takes_over_costs_nothing(disk: Disk,
 
 def test_the_memory_of_another_user_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_RAM_DIR", str(tmp_path))
-    made = home.ram("/x", make=True)
+    made = state_files.ram("/x", make=True)
     assert made is not None
     os.chmod(made, 0o777)
-    assert home.ram("/x", make=True) is None
+    assert state_files.ram("/x", make=True) is None
 
 
 def sample(seq: int, up: float, at: float, util: float, boot: str = BOOT) -> dict[str, Any]:
@@ -181,7 +178,7 @@ def test_time_without_a_recorder_is_shown_as_such_and_a_reboot_goes_on() -> None
 
 
 def test_a_clock_that_is_set_is_noticed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    watch = layout.ClockWatch()
+    watch = state_files.ClockWatch()
     assert watch.look() == 0.0
     real = time.time
     for jump in (3600.0, -3600.0):

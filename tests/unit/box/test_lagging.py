@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 
 from rgt_box import jsonline
-from rgt_box.history.reader import Record
-from rgt_box.streams.lagging import Coalescer
+from rgt_box.recorder.ring import Record
+from rgt_box.streams.sample_source import Coalescer
 
 
 def records(*kinds: str, boot: str = "b", first: int = 1) -> list[Record]:

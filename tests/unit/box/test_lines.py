@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from rgt_box.streams.lines import CUT, MAX_LINE, Splitter, clean
+from rgt_box.streams.log_follower import CUT, MAX_LINE, Splitter, clean
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box import jsonline
-from rgt_box.history import reader as readers
-from rgt_box.history import ring as rings
-from rgt_box.history import segment
-from rgt_box.history.reader import RingReader
-from rgt_box.history.ring import MIN_SEGMENT, Ring
+from rgt_box.recorder import ring as rings
+from rgt_box.recorder.ring import MIN_SEGMENT, Ring, RingReader
 
 BOOT = "boot-1"
 
@@ -21,9 +17,9 @@ def open_ring(folder: Path, boot: str = BOOT, size: int = 4 * MIN_SEGMENT) -> Ri
     return Ring(str(folder), boot, size)
 
 
-def write(ring: Ring, count: int, padding: int = 0, kind: bytes = segment.SAMPLE) -> None:
+def write(ring: Ring, count: int, padding: int = 0, kind: bytes = rings.SAMPLE) -> None:
     for _ in range(count):
-        ring.append(kind, {"t": "sample", "x": "x" * padding}, jsonline.dumps)
+        ring.append(kind, {"t": "sample", "x": "x" * padding})
 
 
 def drain(reader: RingReader) -> list[tuple[str, int, int]]:
@@ -56,7 +52,7 @@ def test_records_come_back_in_order_after_any_cursor(tmp_path: Path) -> None:
 
 def test_without_a_cursor_only_the_newest_history_comes(tmp_path: Path) -> None:
     write(open_ring(tmp_path), 300)
-    assert seqs(drain(reader_at(tmp_path, None, 0))) == list(range(301 - readers.HISTORY, 301))
+    assert seqs(drain(reader_at(tmp_path, None, 0))) == list(range(301 - rings.HISTORY, 301))
 
 
 def test_a_reader_follows_the_writer_through_segments(tmp_path: Path) -> None:
@@ -113,9 +109,9 @@ def test_a_new_boot_counts_anew_and_old_records_stay(tmp_path: Path) -> None:
 def test_a_torn_record_is_dropped_and_overwritten(tmp_path: Path, cut: int) -> None:
     ring = open_ring(tmp_path)
     write(ring, 3)
-    position, (number,) = ring._position, segment.numbers(str(tmp_path))
-    record = segment.encode(number, segment.SAMPLE, 4, b'{"t":"sample","boot":"boot-1","seq":4}')
-    with open(segment.path_of(str(tmp_path), number), "r+b") as file:
+    position, (number,) = ring._position, rings.segment_numbers(str(tmp_path))
+    record = rings.encode_record(number, rings.SAMPLE, 4, b'{"t":"sample","boot":"boot-1","seq":4}')
+    with open(rings.path_of(str(tmp_path), number), "r+b") as file:
         file.seek(position)
         file.write(record[: min(cut, len(record) - 1)])
     reader = reader_at(tmp_path, BOOT, 0)
@@ -136,10 +132,10 @@ def test_what_a_recycled_file_held_before_never_comes_back(tmp_path: Path) -> No
 def test_the_segment_that_died_between_rename_and_header_is_passed_over(tmp_path: Path) -> None:
     ring = open_ring(tmp_path)
     write(ring, 3)
-    number = segment.numbers(str(tmp_path))[-1]
-    (tmp_path / "spare-000002").rename(segment.path_of(str(tmp_path), number + 1)) if (
+    number = rings.segment_numbers(str(tmp_path))[-1]
+    (tmp_path / "spare-000002").rename(rings.path_of(str(tmp_path), number + 1)) if (
         tmp_path / "spare-000002"
-    ).exists() else rings.allocate(segment.path_of(str(tmp_path), number + 1), MIN_SEGMENT)
+    ).exists() else rings.allocate(rings.path_of(str(tmp_path), number + 1), MIN_SEGMENT)
     reader = reader_at(tmp_path, BOOT, 0)
     assert seqs(drain(reader)) == [1, 2, 3]
     ring = open_ring(tmp_path)
@@ -198,11 +194,11 @@ def test_a_frame_that_cannot_fit_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_foreign_or_broken_line_is_no_record() -> None:
-    good = segment.encode(7, segment.EVENT, 3, b"{}")
-    assert segment.decode(7, good[:-1]) == (segment.EVENT, 3, b"{}")
+    good = rings.encode_record(7, rings.EVENT, 3, b"{}")
+    assert rings.decode(7, good[:-1]) == (rings.EVENT, 3, b"{}")
     broken: list[Any] = [(8, good[:-1]), (7, good[:-2]), (7, b""), (7, b"zzzzzzzz S 1 {}"), (7, b"00000000")]
     for number, line in broken:
-        assert segment.decode(number, line) is None
+        assert rings.decode(number, line) is None
 
 
 def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
@@ -233,11 +229,11 @@ def test_a_spare_segment_for_which_there_is_no_room_leaves_nothing_behind(
 
 def test_a_ring_of_events_alone_is_gone_on_with_and_holds_one_file_open(tmp_path: Path) -> None:
     ring = open_ring(tmp_path)
-    write(ring, 3, kind=segment.EVENT)
+    write(ring, 3, kind=rings.EVENT)
     ring.close()
     ring = open_ring(tmp_path)
     assert (ring.last_seq, ring.last_sample) == (3, {})
     before = len(os.listdir("/proc/self/fd"))
-    write(ring, 300, 1000, segment.EVENT)  # through several segments
+    write(ring, 300, 1000, rings.EVENT)  # through several segments
     assert len(os.listdir("/proc/self/fd")) == before
     ring.close()

@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
-from rgt_box.sampling import kernel_log, pci, xid, xid_watch
-from rgt_box.sampling.xid_watch import XidWatch
+from rgt_box import procstat
+from rgt_box.sampling import xid
+from rgt_box.sampling.xid import XidWatch
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_broken_hardware_is_an_error_and_an_unknown_number_says_what_the_kernel_
     ],
 )
 def test_one_spelling_of_pci_addresses(text: object, expected: str | None) -> None:
-    assert pci.normal(text) == expected
+    assert procstat.pci_address(text) == expected
 
 
 def test_cards_that_the_kernel_module_lists(tmp_path: Path) -> None:
@@ -58,11 +59,11 @@ def test_cards_that_the_kernel_module_lists(tmp_path: Path) -> None:
         "Model: \t\t NVIDIA H100\nIRQ: 5\nBus Location: \t 0000:3b:00.0\nDevice Minor: \t 3\n"
     )
     (tmp_path / "0000:5e:00.0").mkdir()
-    assert pci.driver_cards(str(tmp_path)) == [
+    assert procstat.nvidia_cards(str(tmp_path)) == [
         {"bus": "0000:3b:00.0", "name": "NVIDIA H100", "minor": 3},
         {"bus": "0000:5e:00.0", "name": "GPU", "minor": None},
     ]
-    assert pci.driver_cards(str(tmp_path / "none")) == []
+    assert procstat.nvidia_cards(str(tmp_path / "none")) == []
 
 
 def record(at: int, text: str) -> str:
@@ -81,7 +82,7 @@ def test_a_storm_is_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         file.write(record(401, "NVRM: Xid (PCI:0000:5e:00): 13, Graphics"))
     (other,) = watch.poll({})
     assert other["text"].startswith("GPU ? (0000:5e:00.0)")
-    monkeypatch.setattr(xid_watch, "QUIET", 0.0)
+    monkeypatch.setattr(xid, "QUIET", 0.0)
     (late,) = watch.poll({})  # it was kept, not dropped
     assert late["text"].startswith("GPU ? (0000:3b:00.0)") and "times" not in late["text"]
     assert watch.poll({}) == []
@@ -91,7 +92,7 @@ def test_a_record_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     whole = record(7, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")
     path.write_text(whole[:20])
-    log = kernel_log.Kmsg(str(path), b"Xid")
+    log = xid.Kmsg(str(path), b"Xid")
     assert log.records() == []
     with path.open("a") as file:
         file.write(whole[20:])
@@ -102,7 +103,7 @@ def test_a_record_that_is_half_written_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.access("/dev/kmsg", os.W_OK), reason="the kernel log is not ours")
 def test_the_real_kernel_log() -> None:
     """What is written comes back, and the end of the log does not block."""
-    log = kernel_log.Kmsg("/dev/kmsg", b"rgt test")
+    log = xid.Kmsg("/dev/kmsg", b"rgt test")
     log.records()
     with open("/dev/kmsg", "w") as file:
         file.write(f"rgt test {os.getpid()}\n")
@@ -113,4 +114,4 @@ def test_the_real_kernel_log() -> None:
 
 def test_rows_of_dmesg() -> None:
     text = "[    0.000000] Linux\n<6>[   12.345678] NVRM: Xid (PCI:0000:3b:00): 48, DBE\nno time\n"
-    assert kernel_log.parse_dmesg(text) == [(0, "Linux"), (12345678, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")]
+    assert xid.parse_dmesg(text) == [(0, "Linux"), (12345678, "NVRM: Xid (PCI:0000:3b:00): 48, DBE")]

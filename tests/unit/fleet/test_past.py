@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rgt_box.history.summary import Summary
-from rgt_box.history.summary import figures as box_figures
+from rgt_box.recorder.ring_history import Summary
+from rgt_box.recorder.ring_history import figures as box_figures
 
 from rgt_tui.fleet.past import (
     LONG_GAP_SECONDS,

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rgt_box.streams.outbox import Outbox
+from rgt_box.streams.pipes import Outbox
 
 from rgt_tui.model.protocol import Frame, Hello, Pong, Sample
 from rgt_tui.ssh.channel import FrameReader, _Session

@@ -1,7 +1,8 @@
-"""Where the recorder's files stand: the state directory, and memory while that cannot be written.
+"""The recorder's files, where they stand and what they say, and the clock that recorder and watch share.
 
-The second place is a directory on a file system in memory, named after the first, so that every process of this
-user finds it. It holds little (a training process needs that memory, too) and is emptied as soon as possible.
+They stand in the state directory, or, while that cannot be written, in a directory on a file system in memory, named
+after the first, so that every process of this user finds it. It holds little (a training process needs that memory,
+too) and is emptied as soon as possible.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import stat
 import time
 import zlib
 
-from rgt_box import files, lock, ownership, place, procstat
+from rgt_box import PROTO, files, ownership, place, procstat
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -73,7 +75,7 @@ def forget_hosts(folder: str) -> None:
             written = max(os.stat(item).st_mtime for item in [path, *_inside(path), *_inside(ring)])
         except OSError:
             continue  # another host removes it just now
-        if time.time() - written > FORGET_HOSTS and not lock.is_held(os.path.join(path, place.LOCK)):
+        if time.time() - written > FORGET_HOSTS and not files.is_locked(os.path.join(path, place.LOCK)):
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -126,3 +128,63 @@ def unlink(folder: str, name: str) -> None:
     """Remove a small file wherever it stands."""
     for where in places(folder):
         files.unlink(os.path.join(where, name))
+
+
+LOCK, RING = place.LOCK, place.RING
+STATUS, CONFIG = "recorder.json", "recorder-config.json"
+FOUND = "found.json"
+
+VERSION = 3
+"""Raised when the recorder records something that it did not before."""
+
+JUMP = 5.0
+"""Seconds by which the clock must be set to be worth a word."""
+
+
+class ClockWatch:
+    """Notices when somebody sets the clock. Time that the machine slept through is no jump."""
+
+    def __init__(self) -> None:
+        self._ahead = self._measure()
+
+    @staticmethod
+    def _measure() -> float:
+        return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def look(self) -> float:
+        """Return by how many seconds the clock was set since the last look; 0 when it was not."""
+        ahead = self._measure()
+        jump = ahead - self._ahead
+        if abs(jump) < JUMP:
+            return 0.0  # a drift that NTP corrects by and by adds up until it is worth a word
+        self._ahead = ahead
+        return jump
+
+
+def next_tick(due: float, interval: float, now: float) -> float:
+    """Return the next time on the grid of `due`; ticks that were missed are left out, not made up for."""
+    due += interval
+    if due < now:
+        due += interval * (int((now - due) / interval) + 1)
+    return min(due, now + interval)
+
+
+def describe_self() -> dict[str, Any]:
+    """Return what identifies this process and its code."""
+    pid = os.getpid()
+    return {
+        "pid": pid,
+        "ticks": procstat.start_ticks(pid),
+        "digest": place.digest(),
+        "proto": PROTO,
+        "version": VERSION,
+    }
+
+
+def is_older(status: dict[str, Any]) -> bool:
+    """Tell whether a recorder is to be replaced by one of this code.
+
+    Only an older one is: two clients of different versions must not replace each other's recorder for ever. A
+    newer one goes on and serves this client, too.
+    """
+    return (int(status.get("proto") or 0), int(status.get("version") or 0)) < (PROTO, VERSION)

@@ -1,4 +1,4 @@
-"""Where a watch gets its samples: the recorder's ring, or, where that cannot be, its own sampler."""
+"""Where a watch gets its samples: the recorder's ring or a sampler of its own, coalesced for slow readers."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import time
 
 from rgt_box import files, jsonline, place, procstat
 from rgt_box.cells import jobfile
-from rgt_box.history import control, home, layout
-from rgt_box.history.chain import ChainReader
-from rgt_box.history.reader import HISTORY, Record
+from rgt_box.recorder import control, state_files
+from rgt_box.recorder.ring import HISTORY, Record
+from rgt_box.recorder.ring_history import ChainReader
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any
 
@@ -54,11 +55,14 @@ class RingSource:
         if not at_once and now - self._looked < CHECK:
             return None
         self._looked = now
-        mark = [files.signature(os.path.join(where, layout.FOUND)) for where in home.places(self._folder)]
+        mark = [
+            files.signature(os.path.join(where, state_files.FOUND))
+            for where in state_files.places(self._folder)
+        ]
         if mark == self._mark:
             return None
         self._mark = mark
-        return home.read_json(self._folder, layout.FOUND)
+        return state_files.read_json(self._folder, state_files.FOUND)
 
     def is_dead(self) -> bool:
         """Tell whether the recorder is gone; looked at every few seconds only."""
@@ -111,7 +115,7 @@ class LocalSource:
         now = time.monotonic()
         if now < self._due:
             return []
-        self._due = layout.next_tick(self._due, self._config["interval"], now)
+        self._due = state_files.next_tick(self._due, self._config["interval"], now)
         fields, events = self._sampler.read()
         records = []
         for event in events:
@@ -157,3 +161,59 @@ def open_source(
     local = LocalSource(folder, config, after)
     limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]
     return local, {"gpu_source": local.gpu_source, "limited": limited}, why
+
+
+class Coalescer:
+    """Turns ring records into frames, leaving samples out while the reader cannot keep up.
+
+    Args:
+        boot: Boot of the last record that the client has.
+        seq: Its number.
+        floor: ``(boot, seq)``; samples before it are left out as well. None = none are.
+
+    Attributes:
+        boot: Boot of the last record that went out.
+        seq: Its sequence number: whatever `watch` says by itself carries it, so that it moves no cursor.
+    """
+
+    def __init__(self, boot: str, seq: int, floor: tuple[str, int] | None = None) -> None:
+        self.boot, self.seq = boot, seq
+        self._floor = floor
+        self._skipped = 0
+
+    def take(self, records: list[Record], lagging: bool) -> list[bytes]:
+        """Return the lines for `records`.
+
+        Args:
+            records: In order.
+            lagging: True to keep only the newest sample (and every event).
+        """
+        newest = max((index for index, record in enumerate(records) if record.is_sample), default=-1)
+        lines = []
+        for index, record in enumerate(records):
+            self._skipped += record.skipped
+            self.boot, self.seq = record.boot, record.seq
+            if not record.is_sample:
+                lines.append(record.payload + b"\n")
+            elif (lagging and index != newest) or self._is_below(record):
+                self._skipped += 1
+            else:
+                lines.append(_sample(record.payload, self._skipped))
+                self._skipped = 0
+        return lines
+
+    def _is_below(self, record: Record) -> bool:
+        if self._floor is None:
+            return False
+        if record.boot != self._floor[0]:
+            return True  # of an earlier boot: the floor lies in the newest
+        if record.seq < self._floor[1]:
+            return True
+        self._floor = None
+        return False
+
+
+def _sample(payload: bytes, skipped: int) -> bytes:
+    if not skipped:
+        return payload + b"\n"
+    return jsonline.line(dict(jsonline.loads_dict(payload) or {}, skipped=skipped))

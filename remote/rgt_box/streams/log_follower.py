@@ -1,17 +1,149 @@
-"""Follow one log file: complete lines with offsets, through rotation, truncation, and more than anyone can read."""
+"""Where a log went that was renamed, and what was written between it and the file that stands there now."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 
 from rgt_box import files
-from rgt_box.streams.lines import Splitter
-from rgt_box.streams.rotated import find_rotated, successor
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Iterator
+
+MOST_SIBLINGS = 64
+_SUFFIX = re.compile(r"[.\-_](?:\d{1,9}|\d{4}-?\d\d-?\d\d[-_T.:\d]*)$")
+"""``.1``, ``-20261121``, ``.2026-11-21_10``: what rotation adds, and a copy or a packed file does not."""
+
+
+def siblings(path: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the files whose names continue that of `path`."""
+    folder, base = os.path.split(path)
+    try:
+        names = [name for name in os.listdir(folder or ".") if name.startswith(base) and name != base]
+    except OSError:
+        return
+    for name in sorted(names)[-MOST_SIBLINGS:]:
+        candidate = os.path.join(folder, name)
+        try:
+            yield candidate, os.stat(candidate)
+        except OSError:
+            continue
+
+
+def find_rotated(path: str, cursor: tuple[int, int]) -> int | None:
+    """Open the file that `path` was renamed to while nobody followed (``train.log`` → ``train.log.1``), by inode."""
+    for candidate, stat in siblings(path):
+        if stat.st_ino == cursor[0] and stat.st_size >= cursor[1]:
+            try:
+                return files.open_regular(candidate)
+            except OSError:
+                return None
+    return None
+
+
+def successor(path: str, left: os.stat_result) -> int | None:
+    """Open the file that was rotated away next after the one that was read to its end, if there is such a one.
+
+    Args:
+        path: The followed path.
+        left: The file that was read to its end.
+    """
+    try:
+        current = os.stat(path).st_ino
+    except OSError:
+        current = 0
+    later = [
+        (stat.st_mtime_ns, candidate)
+        for candidate, stat in siblings(path)
+        if stat.st_ino not in (left.st_ino, current)
+        and stat.st_mtime_ns > left.st_mtime_ns
+        and _SUFFIX.search(candidate[len(path) :])
+    ]
+    for _, candidate in sorted(later):
+        try:
+            return files.open_regular(candidate)
+        except OSError:
+            continue
+    return None
+
+
+MAX_LINE = 16 * 1024
+CUT = " … [line cut]"
+MAX_PARTIAL = 1024
+"""Of an unfinished line so much is shown: it is sent again and again while it grows."""
+
+
+def clean(raw: bytes) -> str:
+    """Return one line, without its newline, as text.
+
+    A progress bar that rewrites itself by carriage returns is folded to its last state, a long line is cut with
+    a marker, and bytes that are no UTF-8 become U+FFFD.
+    """
+    raw = raw.rstrip(b"\r")
+    if b"\r" in raw:
+        raw = raw[raw.rindex(b"\r") + 1 :]
+    if len(raw) > MAX_LINE:
+        return raw[:MAX_LINE].decode("utf-8", "replace") + CUT
+    return raw.decode("utf-8", "replace")
+
+
+class Splitter:
+    """Cuts a byte stream into complete lines, with bounded memory however long a line grows.
+
+    Attributes:
+        done: Bytes fed so far that belong to complete lines.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._held = 0
+        self.done = 0
+
+    @property
+    def partial(self) -> str:
+        """The unfinished line as it would be shown now; "" where there is none."""
+        head = clean(self._head) if self._head else ""
+        return head if len(head) <= MAX_PARTIAL else head[:MAX_PARTIAL] + CUT
+
+    def finish(self) -> str:
+        """Take the unfinished line for complete: nothing will follow it."""
+        line = clean(self._head)
+        self.done += self._held
+        self._head, self._held = b"", 0
+        return line
+
+    @property
+    def held(self) -> int:
+        """Bytes of the unfinished line."""
+        return self._held
+
+    def feed(self, data: bytes) -> list[str]:
+        """Take the next bytes; returns the lines that became complete."""
+        end = data.rfind(b"\n")
+        if end < 0:
+            self._hold(data)
+            return []
+        rows = (self._head + data[:end]).split(b"\n")
+        self.done += self._held + end + 1
+        self._head, self._held = b"", 0
+        self._hold(data[end + 1 :])
+        return [clean(row) for row in rows]
+
+    def _hold(self, data: bytes) -> None:
+        """Keep of an unfinished line what will be shown of it: the last rewrite's beginning."""
+        self._held += len(data)
+        head = self._head + data
+        cut = head.rstrip(b"\r").rfind(b"\r")
+        if cut >= 0:
+            head = head[cut + 1 :]
+        if len(head) > 2 * MAX_LINE:
+            ends_with_return = head.endswith(b"\r")
+            head = head[: MAX_LINE + 1] + (b"\r" if ends_with_return else b"")
+        self._head = head
+
 
 READ = 144 << 10
 """Bytes read, and at most sent, at a time: a control character takes six in a frame, which holds 1 MiB."""

@@ -6,15 +6,100 @@ import os
 import re
 import time
 
-from rgt_box import jsonline, masking, procstat
-from rgt_box.sampling import runs
-from rgt_box.sampling.words import WRAPPERS, is_helper, is_training, program
+from rgt_box import files, jsonline, masking, procstat
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any
 
     from rgt_box.found.finder import Finder
+
+
+class LiveCells:
+    """The running cells of some job directories; a queue's state is read again only when its file changed."""
+
+    def __init__(self, jobs: list[str]) -> None:
+        self._folders = [os.path.abspath(os.path.expanduser(job)) for job in jobs]
+        self._known: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def read(self) -> dict[int, str]:
+        """Return the pid of each cell that is alive → its name."""
+        found = {}
+        for path in self._paths():
+            signature = files.signature(path)
+            if path not in self._known or self._known[path][0] != signature:
+                self._known[path] = (signature, files.read_json(path) or {})
+            state = self._known[path][1]
+            pid, name = state.get("cell_pid"), running(state)
+            if isinstance(pid, int) and name and procstat.is_alive(pid, state.get("cell_ticks")):
+                found[pid] = name
+        return found
+
+    def _paths(self) -> list[str]:
+        """Return the state files: that of each queue, and those of its lanes."""
+        found = []
+        for folder in self._folders:
+            found.append(os.path.join(folder, "state.json"))
+            try:
+                names = os.listdir(os.path.join(folder, "lanes"))
+            except OSError:
+                continue
+            found += [os.path.join(folder, "lanes", name) for name in sorted(names) if name.endswith(".json")]
+        return found
+
+
+def running(state: dict[str, Any]) -> str | None:
+    """Return the name of the cell that a ``state.json`` calls running."""
+    cells = state.get("cells")
+    for cell in cells if isinstance(cells, list) else []:
+        if isinstance(cell, dict) and cell.get("state") == "running":
+            return str(cell.get("name"))
+    return None
+
+
+def session_of(pid: int) -> int | None:
+    """Return the session of a process (field 6 of ``/proc/PID/stat``, see proc(5)); None when it is gone."""
+    text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
+    try:
+        return int(text[text.rindex(b")") + 2 :].split()[3])
+    except (ValueError, IndexError):
+        return None
+
+
+WRAPPERS = frozenset(
+    (
+        "ash", "bash", "cat", "dash", "docker", "emacs", "env", "fish", "grep", "htop", "ionice", "ksh", "kubectl",
+        "less", "more", "nano", "nice", "nohup", "nvidia-smi", "ps", "rg", "salloc", "sbatch", "screen", "script",
+        "setsid", "sh", "srun", "ssh", "sshd", "su", "sudo", "tail", "tee", "time", "timeout", "tmux", "top", "vi",
+        "vim", "watch", "zsh",
+    )
+)  # fmt: skip
+"""Programs that carry the pattern in their arguments without being the training."""
+HELPERS = re.compile(
+    r"multiprocessing\.(resource_tracker|forkserver)|compile_worker|(^|/)(wandb-core|wandb-service|tensorboard)\b"
+)
+"""Processes that a training starts beside itself, by their command lines."""
+
+AGENT = re.compile(r"(^|/)(rgt-box-[0-9a-f]+\.pyz|rgt_box(/__main__\.py)?)$")
+
+
+def is_helper(words: list[str]) -> bool:
+    """Tell whether a command line is a helper; a wrapper's may only speak of one."""
+    return program(words) not in WRAPPERS and bool(HELPERS.search(" ".join(words)))
+
+
+def program(words: list[str]) -> str:
+    """Return the name of the program of a command line: ``tmux`` for ``tmux: server``, ``bash`` for ``-bash``."""
+    return os.path.basename(words[0]).lstrip("-").split(":")[0] if words else ""
+
+
+def is_training(words: list[str], pattern: re.Pattern[str]) -> bool:
+    """Tell whether a command line is a training process: matches, and is neither wrapper nor the agent itself."""
+    if not words or not pattern.search(" ".join(words)):
+        return False
+    return program(words) not in WRAPPERS and not any(AGENT.search(word) for word in words[:5])
+
 
 RESCAN = 5.0
 """Seconds between two looks at the whole of /proc."""
@@ -60,7 +145,7 @@ class ProcSampler:
     def __init__(self, pattern: str, jobs: list[str] | None = None, finder: Finder | None = None) -> None:
         self._pattern = re.compile(pattern)
         self._finder = finder
-        self._cells = runs.LiveCells(jobs or [])
+        self._cells = LiveCells(jobs or [])
         self._boot = procstat.boot_time()
         self._tracked: dict[int, Tracked] = {}
         self._judged: dict[int, int] = {}
@@ -153,7 +238,7 @@ class ProcSampler:
         # What a cell left behind belongs to its run until it ends, also after the cell itself did.
         run = known.run if known is not None else None
         if cells and words and run is None:
-            run = cells.get(runs.session_of(pid) or 0)
+            run = cells.get(session_of(pid) or 0)
         if not is_training(words, self._pattern) and (run is None or is_helper(words)):
             return None
         ticks = procstat.start_ticks(pid)

@@ -7,16 +7,85 @@ import signal
 import sys
 import time
 
-from rgt_box import background, files, jsonline, lock, ownership, place, procstat
+from rgt_box import background, files, ownership, place, procstat
 from rgt_box.cells import jobfile
-from rgt_box.history import home, queues, segment, watchers
-from rgt_box.history.layout import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
-from rgt_box.history.store import Store
+from rgt_box.recorder import control, ring, state_files
+from rgt_box.recorder.ring_history import Store
+from rgt_box.recorder.state_files import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
 from rgt_box.sampling.sampler import Sampler
+from rgt_box.streams.job_files import JobWatch
 
 TYPE_CHECKING = False
+
 if TYPE_CHECKING:
     from typing import Any
+
+KNOWN = "recorder-queues.json"
+LEVELS = {"failed": "error", "interrupted": "warn"}
+QUEUES_EVERY = 1.0
+"""Seconds between two looks; a look at a queue that has not changed is four system calls."""
+
+
+class QueueLog:
+    """Compares the queues with what was known of them, also across recorders.
+
+    Args:
+        folder: The state directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._known: dict[str, Any] = state_files.read_json(folder, KNOWN)
+        self._jobs: dict[str, JobWatch] = {}
+
+    def look(self, jobs: list[str]) -> list[tuple[str, str, str]]:
+        """Return events as ``(kind, text, level)``, in order."""
+        self._jobs = {path: self._jobs.get(path) or JobWatch(path) for path in jobs}
+        events = []
+        changed = False
+        for path, job in self._jobs.items():
+            frame = job.poll()
+            if frame is not None:
+                changed = True
+                now = standing(frame)
+                if path in self._known:  # the first sight of a queue is no news
+                    events += transitions(self._known[path], now, frame.get("cells", []))
+                self._known[path] = now
+        if changed:
+            state_files.write_json(self._folder, KNOWN, self._known)
+        return events
+
+
+def standing(frame: dict[str, Any]) -> dict[str, Any]:
+    """Return what of a queue is compared: per cell its state and how often it ran, and whether all is done."""
+    cells = {cell["name"]: [cell.get("state"), cell.get("attempts") or 0] for cell in frame.get("cells", [])}
+    return {"cells": cells, "done": bool(frame.get("done"))}
+
+
+def transitions(
+    old: dict[str, Any], new: dict[str, Any], cells: list[dict[str, Any]]
+) -> list[tuple[str, str, str]]:
+    """Return the events that lead from one standing to the next, by the times that the runner wrote down."""
+    found: list[tuple[float, tuple[str, str, str]]] = []
+    before = old.get("cells") or {}
+    for cell in cells:
+        name, state, attempts = cell["name"], str(cell.get("state")), cell.get("attempts") or 0
+        was, ran = before.get(name) or ["waiting", 0]
+        started, ended = float(cell.get("started") or 0.0), float(cell.get("ended") or 0.0)
+        if attempts > ran or (state == "running" and was != "running"):
+            found.append((started, ("cell-running", "%s: running, attempt %d" % (name, attempts), "info")))
+        if state != "running" and (state != was or attempts > ran):
+            why = [str(cell[key]) for key in ("reason", "signal") if cell.get(key) and state != "done"]
+            if cell.get("exit_code") is not None:
+                why.append("exit %d" % cell["exit_code"])
+            text = "%s: %s" % (name, ", ".join([state] + why))
+            found.append((max(started, ended), ("cell-" + state, text, LEVELS.get(state, "info"))))
+    found.sort(key=lambda item: item[0])  # stable: a start stays before the end of the same second
+    events = [event for _, event in found]
+    if new["done"] and not old.get("done"):
+        events.append(("queue-done", "every cell of the queue has had its turn", "info"))
+    return events
+
 
 DEFAULT_CONFIG = {"interval": 1.0, "mounts": [], "jobs": [], "pattern": None, "gpu_trace": None}
 IDLE_HOURS = 72.0
@@ -40,9 +109,9 @@ class Recorder:
 
     def __init__(self, folder: str, store: Store, idle_hours: float) -> None:
         self._folder, self._store, self._idle_hours = folder, store, idle_hours
-        self._watchers = watchers.Watchers(folder)
-        self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **home.read_json(folder, CONFIG))
-        self._queues = queues.QueueLog(folder)
+        self._watchers = control.Watchers(folder)
+        self._config: dict[str, Any] = dict(DEFAULT_CONFIG, **state_files.read_json(folder, CONFIG))
+        self._queues = QueueLog(folder)
         self._clock = ClockWatch()
         self._sampler = Sampler(folder, store.last_sample.get("mem", {}).get("oom_kills"))
         self._watched = time.monotonic()
@@ -79,7 +148,7 @@ class Recorder:
         if jump:
             self.event("clock-jumped", "the box's clock was set by %+.0f s" % jump, "warn")
         now = time.monotonic()
-        if now - self._looked_at_queues >= queues.EVERY:
+        if now - self._looked_at_queues >= QUEUES_EVERY:
             self._looked_at_queues = now
             try:
                 for kind, text, level in self._queues.look(self._config["jobs"]):
@@ -110,7 +179,7 @@ class Recorder:
             after = entry.get("after") or {}
             if after.get("boot") == self._boot and isinstance(after.get("seq"), int):
                 self._store.skip_to(after["seq"])
-        merged = watchers.merge(self._live, self._config)
+        merged = control.merge_configs(self._live, self._config)
         changed = first or merged != self._config
         now = time.monotonic()
         if not changed and now - self._looked < JOBS_EVERY:
@@ -120,7 +189,7 @@ class Recorder:
         self._sampler.configure(merged, written)
         if not changed:
             return False
-        home.write_json(self._folder, CONFIG, merged)
+        state_files.write_json(self._folder, CONFIG, merged)
         write_status(self._folder, self._status())
         return True
 
@@ -140,40 +209,38 @@ class Recorder:
             self.event(event["kind"], event["text"], event["level"])
         finder = self._sampler.finder
         if finder is not None and finder.changed:
-            home.write_json(self._folder, FOUND, finder.report())
+            state_files.write_json(self._folder, FOUND, finder.report())
         pids = [os.getpid()] + [entry["pid"] for entry in self._live]
         frame = dict({"t": "sample", "boot": "", "seq": 0}, **fields)
         frame["agent_rss"] = sum(map(procstat.resident, pids))
         try:
-            self._store.append(segment.SAMPLE, frame, jsonline.dumps)
+            self._store.append(ring.SAMPLE, frame)
         except ValueError:  # larger than the ring takes: better without the lists than no sample
-            self._store.append(
-                segment.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]), jsonline.dumps
-            )
+            self._store.append(ring.SAMPLE, dict(frame, procs=[], disks=frame["disks"][:8]))
 
     def event(self, kind: str, text: str, level: str = "info") -> None:
         """Record an event."""
         frame = {"t": "event", "boot": "", "seq": 0, "at": round(time.time(), 3)}
         frame.update(kind=kind, text=text[:4000], level=level)
-        self._store.append(segment.EVENT, frame, jsonline.dumps)
+        self._store.append(ring.EVENT, frame)
 
 
 def write_status(folder: str, status: dict[str, Any]) -> None:
     """Say how the recorder stands."""
-    home.write_json(folder, STATUS, status)
+    state_files.write_json(folder, STATUS, status)
 
 
-def claim(held: lock.Lock) -> None:
+def claim(held: files.Lock) -> None:
     """Say whose the state directory is, where that can be written: what stands in memory is this box's anyway."""
     folder = os.path.dirname(held.path)
     try:
         place.claim(folder)
-        home.forget_hosts(folder)
+        state_files.forget_hosts(folder)
     except OSError:
         pass
 
 
-def hold(folder: str) -> lock.Lock | None:
+def hold(folder: str) -> files.Lock | None:
     """Take the recorder's lock, in memory where the state directory cannot be written; None when it is taken.
 
     Raises:
@@ -181,19 +248,19 @@ def hold(folder: str) -> lock.Lock | None:
     """
     try:
         ownership.take(folder)
-        held = lock.Lock(os.path.join(folder, LOCK))
+        held = files.Lock(os.path.join(folder, LOCK))
         if not held.acquire():
             return None
     except OSError:
-        if not ownership.is_another_users(folder) and lock.is_held(os.path.join(folder, LOCK)):
+        if not ownership.is_another_users(folder) and files.is_locked(os.path.join(folder, LOCK)):
             return None
-        memory = home.ram(folder, make=True)
+        memory = state_files.ram(folder, make=True)
         if memory is None:
             raise
-        held = lock.Lock(os.path.join(memory, LOCK))
+        held = files.Lock(os.path.join(memory, LOCK))
         return held if held.acquire() else None
-    memory = home.ram(folder)
-    return None if memory is not None and lock.is_held(os.path.join(memory, LOCK)) else held
+    memory = state_files.ram(folder)
+    return None if memory is not None and files.is_locked(os.path.join(memory, LOCK)) else held
 
 
 def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
@@ -207,7 +274,7 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         held = hold(folder)
         if held is None:
             return ALREADY
-        home.unlink(folder, STATUS)
+        state_files.unlink(folder, STATUS)
         held.write(describe_self())
         claim(held)
         Recorder(folder, Store(folder, place.boot_id()), idle_hours).run()
@@ -216,8 +283,8 @@ def serve(folder: str, idle_hours: float = IDLE_HOURS) -> int:
         write_status(folder, dict(describe_self(), error=text))
         print(text, file=sys.stderr)
         return UNUSABLE
-    home.unlink(folder, STATUS)
-    memory = home.ram(folder)
+    state_files.unlink(folder, STATUS)
+    memory = state_files.ram(folder)
     if memory is not None and os.listdir(memory) in ([], [LOCK]):
         files.unlink(os.path.join(memory, LOCK))
         os.rmdir(memory)

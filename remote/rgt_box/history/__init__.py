@@ -1,1 +1,0 @@
-"""History that outlives the client: a ring on disk, the recorder that fills it, the reader that resumes."""

@@ -1,0 +1,299 @@
+"""Start, find, replace and stop the recorder from another process, and tell it what its watchers want."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+import warnings
+
+from rgt_box import files, jsonline, options, ownership, place, procstat
+from rgt_box.recorder import state_files
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+READY_WITHIN = 3.0
+STOPPED_WITHIN = 5.0
+TRIES = 3
+"""An older client may be quicker to start its recorder where a newer one has just stopped one."""
+
+
+def detach(words: list[str], log: str | None = None) -> None:
+    """Start a process that nobody waits for: own session, no terminal, no inherited descriptor.
+
+    Args:
+        words: The command line.
+        log: File to append its output to; discarded by default.
+    """
+    # Python 3.12 warns of forks beside threads; this child does nothing but exec.
+    warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*fork.*")
+    child = os.fork()
+    if child:
+        os.waitpid(child, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        out = null if log is None else os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        for target, source in ((0, null), (1, out), (2, out)):
+            os.dup2(source, target)
+        os.closerange(3, 256)
+        os.chdir("/")
+        os.execv(words[0], words)
+    finally:
+        os._exit(127)
+
+
+def status(folder: str) -> dict[str, Any] | None:
+    """Return the status of the live recorder; None when there is none or it is not ready yet."""
+    found = state_files.read_status(folder, state_files.STATUS)
+    return None if found is None or found.get("error") else found
+
+
+def failure(folder: str) -> str | None:
+    """Return why the last recorder could not write, if that is what ended it."""
+    error = state_files.read_json(folder, state_files.STATUS).get("error")
+    return str(error) if error else None
+
+
+def is_running(folder: str) -> bool:
+    """Tell whether a recorder holds the lock."""
+    return any(files.is_locked(os.path.join(where, state_files.LOCK)) for where in state_files.places(folder))
+
+
+def elsewhere(folder: str) -> str | None:
+    """Return whose recorder holds the lock, if it is another host's or container's."""
+    owner = files.read_json(os.path.join(folder, place.OWNER), 4096)
+    if owner is None or owner == place.identity() or not is_running(folder):
+        return None
+    return "%s is in use by the recorder of %s; set another RGT_STATE_DIR here" % (folder, owner.get("host"))
+
+
+def signal_recorder(folder: str, number: int) -> bool:
+    """Send a signal to the recorder, whose pid is only trusted together with its start time."""
+    for where in state_files.places(folder):
+        found = files.lock_holder(os.path.join(where, state_files.LOCK))
+        pid = int(found.get("pid") or 0)
+        if procstat.is_alive(pid, found.get("ticks")):
+            try:
+                os.kill(pid, number)
+            except OSError:
+                continue
+            return True
+    return False
+
+
+def stop(folder: str, within: float = STOPPED_WITHIN) -> bool:
+    """Ask the recorder to stop and wait for it.
+
+    Returns:
+        True when none is running any more.
+    """
+    deadline = time.monotonic() + within
+    asked = False
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            return False
+        asked = asked or signal_recorder(folder, signal.SIGTERM)
+        time.sleep(0.01)
+    return True
+
+
+def ensure(folder: str, idle_hours: float | None = None) -> dict[str, Any] | None:
+    """Make sure that a recorder runs that is no older than this code.
+
+    Args:
+        folder: The state directory.
+        idle_hours: Handed to a recorder that has to be started.
+
+    Returns:
+        Its status; None when it cannot run here (`failure` may say why).
+    """
+    found: dict[str, Any] | None = None
+    for _ in range(TRIES):
+        if is_running(folder):
+            found = status(folder) or _await_status(folder)
+            if found is not None and not state_files.is_older(found):
+                return found
+            if found is not None and not stop(folder):
+                return found  # an old recorder that does not go is better than none
+        found = _start(folder, idle_hours)
+        if found is None or not state_files.is_older(found):
+            return found
+    return found
+
+
+def _start(folder: str, idle_hours: float | None) -> dict[str, Any] | None:
+    """Start a recorder; returns the status of the one that runs then, which may be another client's."""
+    if unwritable(folder) and state_files.ram(folder, make=True) is None:
+        return None
+    words = place.command("record", "--foreground")
+    if idle_hours is not None:
+        words += ["--idle-hours", "%g" % idle_hours]
+    state_files.unlink(folder, state_files.STATUS)
+    detach(words)
+    return _await_status(folder)
+
+
+def unwritable(folder: str) -> str | None:
+    """Return why nothing can be written into the state directory, if so."""
+    try:
+        ownership.take(folder)
+        files.replace(os.path.join(folder, "probe"), b"probe\n")
+        files.unlink(os.path.join(folder, "probe"))
+    except OSError as error:
+        return "the ring in %s cannot be written: %s" % (folder, error.strerror)
+    return None
+
+
+def _await_status(folder: str) -> dict[str, Any] | None:
+    deadline = time.monotonic() + READY_WITHIN
+    while time.monotonic() < deadline:
+        found = status(folder)
+        if found is not None:
+            return found
+        if failure(folder):
+            return None
+        time.sleep(0.005)
+    return None
+
+
+_NAME = re.compile(r"watch-(\d+)\.json$")
+LISTS = ("mounts", "jobs")
+LATEST = ("pattern", "gpu_trace", "find")
+MIN_INTERVAL, MAX_INTERVAL = 0.05, 3600.0
+
+
+class Watchers:
+    """The live watchers of a state directory, re-read when the directory changed."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._signature: list[tuple[int, int, int] | None] = []
+        self._entries: list[dict[str, Any]] = []
+
+    def live(self) -> list[dict[str, Any]]:
+        """Return the entries of live watchers, the one that started last at the end."""
+        places = state_files.places(self._folder)
+        signature = [files.signature(where) for where in places]
+        if signature != self._signature or None in signature:
+            self._entries = [entry for entry in map(self._load, self._paths(places)) if entry is not None]
+            self._entries.sort(key=lambda entry: (int(entry["ticks"]), int(entry["pid"])))
+            self._signature = signature
+        alive = [entry for entry in self._entries if procstat.is_alive(entry["pid"], entry["ticks"])]
+        if len(alive) != len(self._entries):
+            for entry in self._entries:
+                if entry not in alive:
+                    state_files.unlink(self._folder, entry_name(entry["pid"]))
+            self._entries = alive
+        return alive
+
+    @staticmethod
+    def _paths(places: list[str]) -> list[str]:
+        found = []
+        for folder in places:
+            try:
+                found += [os.path.join(folder, name) for name in os.listdir(folder) if _NAME.match(name)]
+            except OSError:
+                continue
+        return found
+
+    @staticmethod
+    def _load(path: str) -> dict[str, Any] | None:
+        entry = files.read_json(path)
+        if entry is None or not isinstance(entry.get("pid"), int) or not isinstance(entry.get("ticks"), int):
+            return None
+        return entry
+
+
+def entry_name(pid: int) -> str:
+    """Return the name of a watcher's file."""
+    return "watch-%d.json" % pid
+
+
+def register(folder: str, config: dict[str, Any], after: dict[str, Any] | None) -> None:
+    """Write this process's file.
+
+    Args:
+        folder: The state directory.
+        config: ``interval``, ``mounts``, ``jobs``, ``pattern``, ``find``, ``gpu_trace`` as this watcher asks for.
+        after: The client's last ``{"boot", "seq"}``: numbers up to it must not be used again.
+    """
+    pid = os.getpid()
+    keys = ("interval",) + LISTS + LATEST
+    entry = {"pid": pid, "ticks": procstat.start_ticks(pid), "after": after}
+    entry["config"] = {key: config.get(key) for key in keys}
+    state_files.write_json(folder, entry_name(pid), entry)
+
+
+def unregister(folder: str) -> None:
+    """Remove this process's file."""
+    state_files.unlink(folder, entry_name(os.getpid()))
+
+
+def merge_configs(entries: list[dict[str, Any]], last: dict[str, Any]) -> dict[str, Any]:
+    """Return the recorder's configuration: the fastest interval, all mounts and jobs, the newest pattern and trace.
+
+    Args:
+        entries: Live watchers.
+        last: The configuration before; it stays in force while nobody watches.
+    """
+    configs = [entry["config"] for entry in entries if isinstance(entry.get("config"), dict)]
+    if not configs:
+        return last
+    merged: dict[str, Any] = {}
+    intervals = [float(config["interval"]) for config in configs if config.get("interval")]
+    merged["interval"] = clamp_interval(min(intervals)) if intervals else 1.0
+    for key in LISTS:
+        merged[key] = list(dict.fromkeys(str(item) for config in configs for item in config.get(key) or []))
+    for key in LATEST:
+        values = [config.get(key) for config in configs if config.get(key)]
+        merged[key] = values[-1] if values else None
+    return merged
+
+
+def clamp_interval(interval: float) -> float:
+    """Return an interval within what the agent can do."""
+    return min(MAX_INTERVAL, max(MIN_INTERVAL, interval))
+
+
+HELP = """
+usage: record [--stop] [--status] [--foreground] [--idle-hours N]
+
+Start the detached recorder of this host (its state is in RGT_STATE_DIR, else below ~/.cache/rgt), if none runs, and
+print its status as a JSON line. There is never more than one. The ring's size is RGT_RING_BYTES (64 MiB).
+
+  --stop          ask it to stop, and wait until it has
+  --status        print the status of the running one; exit 1 when there is none
+  --foreground    be the recorder, in this process
+  --idle-hours N  stop by itself when nobody has watched for N hours (72)
+"""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    spec = {"--stop": "flag", "--status": "flag", "--foreground": "flag", "--idle-hours": "float"}
+    found = options.parse_or_exit(argv, spec, HELP)
+    folder = place.state_dir()
+    if found["foreground"]:
+        from rgt_box.recorder import daemon  # here: who only starts it does without all the samplers
+
+        return daemon.serve(folder, found["idle-hours"] or daemon.IDLE_HOURS)
+    if found["stop"]:
+        if stop(folder):
+            return 0
+        print("the recorder does not stop", file=sys.stderr)
+        return 1
+    state = status(folder) if found["status"] else ensure(folder, found["idle-hours"])
+    if state is None:
+        print(failure(folder) or "no recorder is running", file=sys.stderr)
+        return 1
+    sys.stdout.buffer.write(jsonline.line(state))
+    return 0

@@ -1,0 +1,444 @@
+"""The ring on disk: segments of records, their writing end, and any number of reading ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import zlib
+
+from rgt_box import files, jsonline
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+HEADER, SAMPLE, EVENT = b"H", b"S", b"E"
+_NAME = re.compile(r"(\d{12})\.seg$")
+CHUNK = 65536
+
+
+def encode_record(number: int, kind: bytes, seq: int, payload: bytes) -> bytes:
+    """Return a record of segment `number`."""
+    body = b"%b %d %b" % (kind, seq, payload)
+    return b"%08x %b\n" % (zlib.crc32(body, number), body)
+
+
+def decode(number: int, line: bytes) -> tuple[bytes, int, bytes] | None:
+    """Return (kind, seq, payload) of a record without its newline; None when it is torn, stale or foreign."""
+    try:
+        if int(line[:8], 16) != zlib.crc32(line[9:], number):
+            return None
+        kind, seq, payload = line[9:].split(b" ", 2)
+        return kind, int(seq), payload
+    except ValueError:
+        return None
+
+
+def path_of(folder: str, number: int) -> str:
+    """Return the path of a segment."""
+    return os.path.join(folder, "%012d.seg" % number)
+
+
+def segment_numbers(folder: str) -> list[int]:
+    """Return the numbers of the segments in a ring directory, oldest first."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return []
+    return sorted(int(match.group(1)) for match in map(_NAME.match, names) if match)
+
+
+def read_records(
+    fd: int, number: int, position: int, limit: int
+) -> tuple[list[tuple[bytes, int, bytes]], int]:
+    """Read whole, valid records from `position` on.
+
+    Args:
+        fd: The segment file.
+        number: Its number.
+        position: Where a record starts.
+        limit: About how many bytes to read at most; one record is always read whole.
+
+    Returns:
+        The records, and the position after the last of them.
+    """
+    data = os.pread(fd, limit, position)
+    while data and b"\n" not in data and b"\0" not in data and len(data) == limit:
+        limit *= 2
+        data = os.pread(fd, limit, position)
+    found = []
+    start = 0
+    while True:
+        end = data.find(b"\n", start)
+        if end < 0:
+            break
+        record = decode(number, data[start:end])
+        if record is None:
+            break
+        found.append(record)
+        start = end + 1
+    return found, position + start
+
+
+def last_record(fd: int, number: int) -> tuple[int, int, bytes | None]:
+    """Return (position after the last valid record, its seq, the last sample's payload) of a segment."""
+    position, seq, sample = 0, 0, None
+    while True:
+        found, after = read_records(fd, number, position, 16 * CHUNK)
+        if after == position:
+            return position, seq, sample
+        position, seq = after, found[-1][1]
+        sample = next((payload for kind, _, payload in reversed(found) if kind == SAMPLE), sample)
+
+
+DEFAULT_BYTES = 64 << 20
+MIN_SEGMENT = 32 << 10
+SEGMENTS = 16
+
+
+def ring_bytes() -> int:
+    """Return the size of the ring: ``RGT_RING_BYTES``, else 64 MiB."""
+    try:
+        return max(2 * MIN_SEGMENT, int(os.environ.get("RGT_RING_BYTES", "")))
+    except ValueError:
+        return DEFAULT_BYTES
+
+
+class Ring:
+    """The ring of one recorder. There is never more than one writer (the recorder's lock sees to it).
+
+    Args:
+        folder: Its directory, made when missing.
+        boot: This boot. The sequence goes on where an earlier recorder of the same boot stopped.
+        size: Total bytes on disk.
+
+    Raises:
+        OSError: when not even two segments can be allocated.
+    """
+
+    def __init__(self, folder: str, boot: str, size: int) -> None:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self._folder, self._boot = folder, boot
+        self._segment = max(MIN_SEGMENT, size // SEGMENTS)
+        self._count = max(2, size // self._segment)
+        self._fd, self._number, self._position = -1, 0, 0
+        self.last_seq = 0
+        self.last_sample: dict[str, Any] = {}
+        self.last_boot: str | None = None
+        self._spares = self._find_spares()
+        self._recover()
+
+    def _find_spares(self) -> list[str]:
+        names = sorted(name for name in os.listdir(self._folder) if name.startswith("spare-"))
+        return [os.path.join(self._folder, name) for name in names]
+
+    def _recover(self) -> None:
+        """Continue the newest segment behind its last whole record, or begin a new one."""
+        for number in reversed(segment_numbers(self._folder)):
+            self._number = max(self._number, number)
+            path = path_of(self._folder, number)
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            header = read_header(fd, number)
+            if header is None:  # killed between the rename and the header
+                os.close(fd)
+                continue
+            self.last_boot = str(header.get("boot"))
+            if self.last_boot != self._boot:
+                os.close(fd)
+                break
+            self._position, self.last_seq, sample = last_record(fd, number)
+            self.last_seq = max(self.last_seq, int(header.get("first", 1)) - 1)
+            self.last_sample = json.loads(sample) if sample else {}
+            if number == self._number:
+                self._fd = fd
+                while self.grow(2):
+                    pass
+                return
+            os.close(fd)
+            break
+        self._roll()
+
+    def grow(self, count: int | None = None) -> bool:
+        """Allocate one more segment; False when there are enough or the disk is full.
+
+        Args:
+            count: How many segments suffice; the whole ring by default.
+        """
+        have = len(segment_numbers(self._folder)) + len(self._spares)
+        if have >= (self._count if count is None else count):
+            return False
+        path = os.path.join(self._folder, "spare-%06d" % (have + 1))
+        try:
+            allocate(path, self._segment)
+        except OSError:
+            files.unlink(path)
+            self._count = max(2, have)  # make do with what there is
+            return False
+        self._spares.append(path)
+        return True
+
+    def append(self, kind: bytes, frame: dict[str, Any]) -> int:
+        """Append a frame and return its sequence number.
+
+        Args:
+            kind: `segment.SAMPLE` or `segment.EVENT`.
+            frame: The frame; ``boot`` and ``seq`` are put in here.
+
+        Raises:
+            OSError: when the disk refuses even an overwrite.
+        """
+        seq = self.last_seq + 1
+        frame["boot"], frame["seq"] = self._boot, seq
+        self.put(kind, seq, jsonline.dumps(frame))
+        return seq
+
+    def put(self, kind: bytes, seq: int, payload: bytes) -> None:
+        """Append a record that has its number already.
+
+        Raises:
+            OSError: when the disk refuses even an overwrite.
+            ValueError: when it is too large.
+        """
+        record = encode_record(self._number, kind, seq, payload)
+        if self._position + len(record) + 1 > os.fstat(self._fd).st_size:
+            if len(record) > self._segment // 2:
+                raise ValueError("a frame of %d bytes does not fit the ring" % len(record))
+            self._roll()
+            record = encode_record(self._number, kind, seq, payload)
+        self._write(record)
+        self.last_seq = seq
+
+    def skip_to(self, seq: int) -> None:
+        """Never use numbers up to `seq`: a client has seen them (the ring was lost in between)."""
+        self.last_seq = max(self.last_seq, seq)
+
+    def _write(self, record: bytes) -> None:
+        # The zero byte behind the record tells the reader cheaply that nothing newer is there.
+        data = record + b"\0"
+        done = 0
+        while done < len(data):
+            done += os.pwrite(self._fd, data[done:], self._position + done)
+        self._position += len(record)
+
+    def _roll(self) -> None:
+        """Begin the next segment: a new file, else a spare one, else the oldest, by renaming it."""
+        old = segment_numbers(self._folder)
+        if not self._spares and len(old) < self._count:
+            self.grow()
+        if self._spares:
+            source = self._spares.pop(0)
+        elif len(old) >= 2:
+            source = path_of(self._folder, old[0])
+        else:
+            allocate(os.path.join(self._folder, "spare-000001"), self._segment)
+            source = os.path.join(self._folder, "spare-000001")
+        for number in old[: max(0, len(old) - self._count)]:  # the ring was made smaller
+            if path_of(self._folder, number) != source:
+                files.unlink(path_of(self._folder, number))
+        target = path_of(self._folder, self._number + 1)
+        os.rename(source, target)
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._number += 1
+        self._fd, self._position = os.open(target, os.O_RDWR | os.O_CLOEXEC), 0
+        header = json.dumps({"boot": self._boot, "first": self.last_seq + 1}).encode("ascii")
+        self._write(encode_record(self._number, HEADER, self.last_seq, header))
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def allocate(path: str, size: int) -> None:
+    """Make a file whose every block is already there.
+
+    Raises:
+        OSError: ENOSPC among others; the caller removes what is left.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(fd, 0, size)
+        else:
+            files.write_all(fd, b"\0" * size)
+    finally:
+        os.close(fd)
+
+
+def read_header(fd: int, number: int) -> dict[str, Any] | None:
+    """Return the header of a segment; None when it has none yet."""
+    found, _ = read_records(fd, number, 0, 4096)
+    if not found or found[0][0] != HEADER:
+        return None
+    header: dict[str, Any] = json.loads(found[0][2])
+    return header
+
+
+HISTORY = 120
+"""Records that a client without a cursor gets of what was before."""
+
+
+class Record:
+    """One record as it goes out.
+
+    Attributes:
+        is_sample: False for an event.
+        skipped: Sequence numbers that the ring no longer held right before this one.
+    """
+
+    __slots__ = ("boot", "is_sample", "payload", "seq", "skipped")
+
+    def __init__(self, boot: str, seq: int, is_sample: bool, payload: bytes, skipped: int) -> None:
+        self.boot, self.seq, self.is_sample = boot, seq, is_sample
+        self.payload, self.skipped = payload, skipped
+
+
+class RingReader:
+    """A position in the ring. Several readers may read one ring.
+
+    Args:
+        folder: The ring's directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._fd, self._number, self._position = -1, -1, 0
+        self._boot = ""
+        self._next: tuple[str, int] | None = None
+        """(boot, seq) that is expected; what comes before it was received already."""
+
+    def seek(self, boot: str | None, seq: int) -> None:
+        """Go behind the record ``(boot, seq)``, or, without a boot, to the last `HISTORY` records."""
+        headers = headers_of(self._folder)
+        self._close()
+        if not headers:
+            self._number = -1
+            self._next = (boot, seq + 1) if boot else None
+            return
+        if boot is None:
+            newest = headers[-1]
+            fd = files.open_regular(path_of(self._folder, newest[0]))
+            last = last_record(fd, newest[0])[1]
+            os.close(fd)
+            boot, seq = newest[1], max(0, last - HISTORY)
+            first = min(start for _, name, start in headers if name == boot)
+            seq = max(seq, first - 1)
+        same = [number for number, name, first in headers if name == boot and first <= seq + 1]
+        older = [number for number, name, _ in headers if name == boot]
+        start = same[-1] if same else (older[0] if older else headers[0][0])
+        self._next = (boot, seq + 1)
+        self._open(start)
+
+    def advance(self, boot: str, seq: int) -> None:
+        """Take everything up to ``(boot, seq)`` for received: it came from elsewhere."""
+        self._next = (boot, seq + 1)
+
+    def read(self, limit: int = 262144) -> list[Record]:
+        """Return the next records, about `limit` bytes of them; [] when there is nothing newer."""
+        if self._fd < 0 and not self._open_next(self._number):
+            return []
+        while True:
+            newer = os.path.exists(path_of(self._folder, self._number + 1))
+            found, after = read_records(self._fd, self._number, self._position, limit)
+            if not self._is_current():
+                if not self._open_next(self._number):
+                    if not segment_numbers(self._folder):  # taken away; a new ring would count from 1
+                        self._close()
+                        self._number = -1
+                    return []
+                continue
+            if found:
+                self._position = after
+                records = self._fresh(found)
+                if records:
+                    return records
+                continue
+            if not newer or not self._open_next(self._number):
+                return []
+
+    def _fresh(self, found: list[tuple[bytes, int, bytes]]) -> list[Record]:
+        records = []
+        for kind, seq, payload in found:
+            if kind == HEADER:
+                continue
+            expected = self._next[1] if self._next and self._next[0] == self._boot else 1
+            if seq < expected:
+                continue
+            missing = seq - expected if self._next else 0
+            records.append(Record(self._boot, seq, kind == SAMPLE, payload, missing))
+            self._next = (self._boot, seq + 1)
+        return records
+
+    def _open(self, number: int) -> bool:
+        try:
+            fd = files.open_regular(path_of(self._folder, number))
+        except OSError:
+            return False
+        header = read_header(fd, number)
+        if header is None:
+            os.close(fd)
+            return False
+        self._close()
+        self._fd, self._number, self._position = fd, number, 0
+        self._boot = str(header["boot"])
+        return True
+
+    def _open_next(self, after: int) -> bool:
+        return any(self._open(number) for number in segment_numbers(self._folder) if number > after)
+
+    def _is_current(self) -> bool:
+        """Tell whether the open file still carries its number: it is renamed *before* it is overwritten."""
+        try:
+            named = os.stat(path_of(self._folder, self._number))
+        except OSError:
+            return False
+        mine = os.fstat(self._fd)
+        return (named.st_dev, named.st_ino) == (mine.st_dev, mine.st_ino)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def close(self) -> None:
+        """Close the file; the position is kept."""
+        self._close()
+
+
+def headers_of(folder: str) -> list[tuple[int, str, int]]:
+    """Return (number, boot, first seq) of every segment of a ring that has begun, oldest first."""
+    found = []
+    for number in segment_numbers(folder):
+        try:
+            fd = files.open_regular(path_of(folder, number))
+        except OSError:
+            continue
+        header = read_header(fd, number)
+        os.close(fd)
+        if header is not None:
+            found.append((number, str(header["boot"]), int(header["first"])))
+    return found
+
+
+def newest(folder: str) -> tuple[str, int] | None:
+    """Return (boot, seq) of the newest record of a ring; None when it has none."""
+    headers = headers_of(folder)
+    if not headers:
+        return None
+    number, boot, first = headers[-1]
+    try:
+        fd = files.open_regular(path_of(folder, number))
+    except OSError:
+        return None
+    last = last_record(fd, number)[1]
+    os.close(fd)
+    return boot, max(last, first - 1)
+
+
+def oldest(folder: str, boot: str) -> int | None:
+    """Return the first number of a boot that a ring still holds; None when it holds none."""
+    return min((first for _, name, first in headers_of(folder) if name == boot), default=None)

@@ -1,0 +1,346 @@
+"""The history: written to the ring on disk or in memory, read back across both, and summed up."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+
+from rgt_box import background, files, jsonline, ownership
+from rgt_box.recorder import state_files
+from rgt_box.recorder.ring import (
+    EVENT,
+    HISTORY,
+    SAMPLE,
+    Record,
+    Ring,
+    RingReader,
+    newest,
+    oldest,
+    ring_bytes,
+    segment_numbers,
+)
+from rgt_box.recorder.state_files import RING
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from typing import Any
+
+RETRY = 5.0
+"""Seconds between two tries to go back to the disk."""
+
+
+class Store:
+    """The writing end of the history. Numbers go on whatever happens to the disk.
+
+    Args:
+        folder: The state directory.
+        boot: This boot.
+
+    Attributes:
+        trouble: Why the disk is not written to; None while it is.
+        news: Events to record: ``(kind, text, level)``.
+
+    Raises:
+        OSError: when not even memory can be written.
+    """
+
+    def __init__(self, folder: str, boot: str) -> None:
+        self._folder, self._boot = folder, boot
+        self._path = os.path.join(folder, RING)
+        self.trouble: str | None = None
+        self.news: list[tuple[str, str, str]] = []
+        self.last_boot: str | None = None
+        self.last_sample: dict[str, Any] = {}
+        self._tried = 0.0
+        try:
+            self._ring = self._take_over() or Ring(self._path, boot, ring_bytes())
+            self.last_boot, self.last_sample = self._ring.last_boot, self._ring.last_sample
+        except (OSError, ValueError) as error:
+            self._ring = self._in_memory(error)
+            self.last_boot = self._ring.last_boot or (newest(self._path) or (None, 0))[0]
+
+    def append(self, kind: bytes, frame: dict[str, Any]) -> int:
+        """Append a frame and return its number; see `Ring.append`.
+
+        Raises:
+            OSError: when not even memory takes it.
+        """
+        if self.trouble is not None:
+            self._go_back()
+        try:
+            return self._ring.append(kind, frame)
+        except OSError as error:
+            if self.trouble is not None:
+                raise
+            last = self._ring.last_seq
+            self._ring.close()
+            self._ring = self._in_memory(error, last)
+            return self._ring.append(kind, frame)
+
+    def skip_to(self, seq: int) -> None:
+        """Never use numbers up to `seq`."""
+        self._ring.skip_to(seq)
+
+    def grow(self) -> bool:
+        """Allocate one more segment; see `Ring.grow`."""
+        return self._ring.grow()
+
+    def _in_memory(self, error: Exception, last: int = 0) -> Ring:
+        memory = state_files.ram(self._folder, make=True)
+        if memory is None:
+            raise error
+        self.trouble = background.describe(error)
+        self._tried = time.monotonic()
+        ring = Ring(os.path.join(memory, RING), self._boot, min(state_files.RAM_BYTES, ring_bytes()))
+        found = newest(self._path)
+        ring.skip_to(max(last, found[1] if found and found[0] == self._boot else 0))
+        text = "%s cannot be written (%s): history is kept in memory until it can" % (
+            self._path,
+            self.trouble,
+        )
+        self.news.append(("history-in-memory", text, "warn"))
+        return ring
+
+    def _go_back(self) -> None:
+        now = time.monotonic()
+        if now - self._tried < RETRY:
+            return
+        self._tried = now
+        last = self._ring.last_seq
+        try:
+            ring = self._take_over()
+        except (OSError, ValueError):
+            return
+        if ring is None:
+            return
+        self._ring, self.trouble = ring, None
+        ring.skip_to(last)
+        self.news.append(
+            ("history-on-disk", "%s can be written again; nothing was lost" % self._path, "info")
+        )
+
+    def _take_over(self) -> Ring | None:
+        """Append what memory holds to the ring on disk and empty it; None when memory holds nothing.
+
+        Raises:
+            OSError: when the disk does not take all of it. What it took is not copied again.
+        """
+        ownership.take(self._folder)
+        memory = state_files.ram(self._folder)
+        if memory is None or not segment_numbers(os.path.join(memory, RING)):
+            return None
+        reader = RingReader(os.path.join(memory, RING))
+        reader.seek("?", 0)  # an unknown boot: from the oldest record on
+        ring: Ring | None = None
+        boot = ""
+        while True:
+            records = reader.read()
+            for record in records:
+                if ring is None or record.boot != boot:
+                    boot, ring = record.boot, Ring(self._path, record.boot, ring_bytes())
+                if record.seq > ring.last_seq:
+                    kind = SAMPLE if record.is_sample else EVENT
+                    ring.put(kind, record.seq, record.payload)
+            if not records:
+                break
+        reader.close()
+        if ring is None or boot != self._boot:
+            ring = Ring(self._path, self._boot, ring_bytes())
+        for name in os.listdir(os.path.join(memory, RING)):
+            files.unlink(os.path.join(memory, RING, name))
+        os.rmdir(os.path.join(memory, RING))
+        return ring
+
+
+class ChainReader:
+    """A position in the history, wherever its records stand. No record comes twice when they move.
+
+    Args:
+        folder: The state directory.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._disk = RingReader(os.path.join(folder, RING))
+        self._memory: RingReader | None = None
+        self._at: tuple[str | None, int] = (None, 0)
+
+    def newest(self) -> tuple[str, int] | None:
+        """Return (boot, seq) of the newest record; None when there is none."""
+        for place in reversed(state_files.places(self._folder)):
+            found = newest(os.path.join(place, RING))
+            if found is not None:
+                return found
+        return None
+
+    def seek(self, boot: str | None, seq: int) -> None:
+        """Go behind the record ``(boot, seq)``, or, without a boot, to the last `HISTORY` records."""
+        memory = state_files.ram(self._folder)
+        if boot is None and memory is not None:
+            found = newest(os.path.join(memory, RING))
+            if found is not None:
+                firsts = [oldest(os.path.join(place, RING), found[0]) for place in (self._folder, memory)]
+                first = min(number for number in firsts if number is not None)
+                boot, seq = found[0], max(found[1] - HISTORY, first - 1)
+        self._at = (boot, seq)
+        self._disk.seek(boot, seq)
+        self._look_into_memory()
+
+    def read(self, limit: int = 262144) -> list[Record]:
+        """Return the next records, about `limit` bytes of them; [] when there is nothing newer."""
+        found = self._disk.read(limit)
+        other = self._memory
+        if not found and self._look_into_memory() and self._memory is not None:
+            found, other = self._memory.read(limit), self._disk
+        if found:
+            self._at = (found[-1].boot, found[-1].seq)
+            if other is not None:
+                other.advance(*self._at)
+        return found
+
+    def _look_into_memory(self) -> bool:
+        memory = state_files.ram(self._folder)
+        if memory is None:
+            return False
+        if self._memory is None:
+            self._memory = RingReader(os.path.join(memory, RING))
+            if self._at[0] is not None:
+                self._memory.seek(self._at[0], self._at[1])
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        for reader in (self._disk, self._memory):
+            if reader is not None:
+                reader.close()
+
+
+STEP = 64 << 10
+"""Bytes of the ring that are worked through at a time, so that live samples go out in between."""
+
+
+class Row:
+    """A stretch of time: per name the minimum, the sum, the maximum and the count."""
+
+    __slots__ = ("at", "count", "values")
+
+    def __init__(self) -> None:
+        self.at, self.count = 0.0, 0
+        self.values: dict[str, list[float]] = {}
+
+    def add(self, at: float, figures: dict[str, float]) -> None:
+        """Take in a sample."""
+        self.at, self.count = at, self.count + 1
+        for name, value in figures.items():
+            have = self.values.setdefault(name, [value, 0.0, value, 0])
+            have[:] = [min(have[0], value), have[1] + value, max(have[2], value), have[3] + 1]
+
+    def wire(self, names: list[str]) -> list[Any]:
+        """Return the row as it goes out."""
+        values = [self.values.get(name) for name in names]
+        return [
+            self.at,
+            self.count,
+            [have and [round(have[0], 1), round(have[1] / have[3], 1), round(have[2], 1)] for have in values],
+        ]
+
+
+class Summary:
+    """Rows of equal width by a clock of our own: the box's uptime, across reboots the time between.
+
+    Args:
+        seconds: How far back to look.
+        points: How many rows at most.
+    """
+
+    def __init__(self, seconds: float, points: int) -> None:
+        self.width = seconds / points
+        self._rows: deque[Row] = deque([Row()], points)
+        self._longest = seconds
+        self._elapsed, self._place = 0.0, 0
+        self._last: tuple[str, float, float | None] | None = None
+        self._seen = ("", 0)
+
+    def add(self, sample: dict[str, Any]) -> None:
+        """Take in the next sample."""
+        boot, at = str(sample.get("boot")), float(sample.get("at") or 0.0)
+        up = (sample.get("session") or {}).get("uptime_s")
+        if self._last is not None:
+            self._elapsed += self._since(boot, at, up)
+        self._last, self._seen = (boot, at, up), (boot, int(sample.get("seq") or 0))
+        place = int(self._elapsed / self.width)
+        for _ in range(min(place - self._place, self._rows.maxlen or 0)):
+            self._rows.append(Row())
+        self._place = place
+        self._rows[-1].add(at, figures(sample))
+
+    def _since(self, boot: str, at: float, up: float | None) -> float:
+        assert self._last is not None
+        before, then, was = self._last
+        passed = up - was if boot == before and up is not None and was is not None else at - then
+        return min(max(passed, 0.0), self._longest)
+
+    def frame(self) -> dict[str, Any]:
+        """Return the ``history`` frame."""
+        rows = [row for row in self._rows if row.count or row is not self._rows[0]]
+        names = sorted({name for row in rows for name in row.values})
+        found = {
+            "t": "history",
+            "boot": self._seen[0],
+            "seq": self._seen[1],
+            "width": self.width,
+            "names": names,
+        }
+        return dict(found, rows=[row.wire(names) for row in rows])
+
+
+def figures(sample: dict[str, Any]) -> dict[str, float]:
+    """Return the percentages of a sample that are summed up."""
+    gpus = sample.get("gpus") or []
+    utils = [gpu["util"] for gpu in gpus if gpu.get("util") is not None]
+    mem = sample.get("mem") or {}
+    found: dict[str, float | None] = {
+        "util": sum(utils) / len(utils) if utils else None,
+        "vram": share([gpu.get("vram_used") for gpu in gpus], [gpu.get("vram_total") for gpu in gpus]),
+        "cgroup": share([max(0, (mem.get("used") or 0) - (mem.get("cache") or 0))], [mem.get("limit")]),
+    }
+    for disk in sample.get("disks") or []:
+        for name, part, whole in (
+            ("disk", "bytes_used", "bytes_total"),
+            ("inodes", "inodes_used", "inodes_total"),
+        ):
+            found["%s:%s" % (name, disk.get("mount"))] = share([disk.get(part)], [disk.get(whole)])
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def share(parts: list[Any], wholes: list[Any]) -> float | None:
+    """Return the percentage of the sums; None where nothing is known."""
+    whole = sum(item or 0 for item in wholes)
+    return 100.0 * sum(item or 0 for item in parts) / whole if whole else None
+
+
+class Summing:
+    """Works through the whole history, a stretch at a time.
+
+    Args:
+        folder: The state directory.
+        request: ``{"seconds", "points"}``.
+    """
+
+    def __init__(self, folder: str, request: dict[str, Any]) -> None:
+        self._summary = Summary(request["seconds"], request["points"])
+        self._reader = ChainReader(folder)
+        self._reader.seek("?", 0)
+
+    def step(self) -> dict[str, Any] | None:
+        """Work through some of it; returns the frame when all is done."""
+        records = self._reader.read(STEP)
+        for record in records:
+            if record.is_sample:
+                self._summary.add(jsonline.loads_dict(record.payload) or {})
+        if records:
+            return None
+        self._reader.close()
+        return self._summary.frame()
