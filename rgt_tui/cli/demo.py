@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from rgt_tui.cli.arguments import command, json_option, port, positive_seconds
-from rgt_tui.cli.commands import Subparsers
+from rgt_tui.cli.commands import USAGE, Subparsers
+from rgt_tui.cli.printing import complain
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.source import FleetSource
 
+REPLAY = "REPLAY of a recorded run, over and over"
+"""On every screen, where the demo cannot run."""
 HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
 FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would go on without rgt"
 
@@ -49,7 +51,7 @@ def add_demo(subparsers: Subparsers) -> None:
 
 
 def run_demo(arguments: argparse.Namespace) -> int:
-    """Run the demo; return the exit code: 0 well, 1 a story is missing, 2 it cannot run here."""
+    """Run the demo; return the exit status."""
     from rgt_tui.demo.errors import DemoError
 
     try:
@@ -58,8 +60,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
         if arguments.headless or arguments.until or arguments.json:
             return _headless(arguments)
     except DemoError as error:
-        sys.stderr.write(f"rgt demo: {error}\n")
-        return 2
+        complain(f"demo: {error}")
+        return USAGE
     return _screen(arguments)
 
 
@@ -79,8 +81,8 @@ def _headless(arguments: argparse.Namespace) -> int:
 
 def _fleet_only(arguments: argparse.Namespace) -> int:
     if not arguments.write_fleet:
-        sys.stderr.write("rgt demo: --fleet-only needs --write-fleet FILE\n")
-        return 2
+        complain("demo: --fleet-only needs --write-fleet FILE")
+        return USAGE
     from rgt_tui.demo import alone
 
     return _finish(alone.run(arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds))
@@ -88,6 +90,14 @@ def _fleet_only(arguments: argparse.Namespace) -> int:
 
 def _screen(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.screen import show
+    from rgt_tui.demo.errors import DemoError
+    from rgt_tui.demo.sandbox import modes
+
+    try:
+        modes.check_torch()
+        modes.check()
+    except DemoError as error:
+        return _replay(str(error))
 
     def make() -> FleetSource:
         from rgt_tui.demo.source import DemoFleet
@@ -95,6 +105,31 @@ def _screen(arguments: argparse.Namespace) -> int:
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 
     return show(make, title="rgt demo", hint=HINT, farewell=FAREWELL, without="`rgt demo --headless`")
+
+
+def _replay(why: str) -> int:
+    """Play the recording that is shipped, and say what the real demo needs."""
+    from rgt_tui.cli.screen import show
+
+    def make() -> FleetSource:
+        from rgt_tui.demo import RECORDING
+        from rgt_tui.recordings.replay_fleet import ReplayFleet
+
+        return ReplayFleet(RECORDING, loop=True)
+
+    return show(
+        make,
+        title="rgt demo (REPLAY)",
+        hint="a recording of the demo; the real one trains on this machine",
+        farewell=f"that was a REPLAY: {why}",
+        without="`rgt demo --headless`",
+        notice=(REPLAY, _needs(why)),
+    )
+
+
+def _needs(why: str) -> str:
+    """Return what the real demo lacks, for one line of a screen."""
+    return 'the real demo: pip install "rgt-tui[train]"' if "torch" in why else why.partition(";")[0]
 
 
 def _finish(work: Coroutine[None, None, int]) -> int:

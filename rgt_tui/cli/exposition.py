@@ -1,13 +1,16 @@
-"""The state of a fleet as Prometheus reads it (text format 0.0.4). Pure.
+"""The state of a fleet as Prometheus reads it. Pure.
 
 GPU readings are named as NVIDIA's dcgm-exporter names them, so that boards made for it show them.
 """
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
+
+from prometheus_client import Metric, generate_latest
+from prometheus_client.registry import Collector
 
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxState, Health, Link
@@ -15,8 +18,8 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu, Sample
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MIB = 1 << 20
+_HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)
 
 Value = float | int | None
 
@@ -190,20 +193,30 @@ FAMILIES: tuple[Family, ...] = (
 """In the order in which they are written. A row without a value is left out: absent, never 0."""
 
 
-def exposition(state: FleetState, now: float) -> str:
-    """Return the text for a fleet.
+class Exposition(Collector):
+    """The figures of a fleet, for `prometheus_client`.
 
     Args:
         state: Its state.
         now: Client clock.
     """
-    lines = []
-    for family, rows in series(state, now):
-        lines.append(f"# HELP {family.name} {family.help}\n# TYPE {family.name} {family.kind}\n")
-        for labels, value in rows:
-            inside = ",".join(f'{key}="{_label(text)}"' for key, text in labels.items())
-            lines.append(f"{family.name}{{{inside}}} {number(value)}\n")
-    return "".join(lines)
+
+    def __init__(self, state: FleetState, now: float) -> None:
+        self._state, self._now = state, now
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield every family that has values."""
+        for family, rows in series(self._state, self._now):
+            metric = Metric(family.name, family.help, family.kind)
+            for labels, value in rows:
+                metric.add_sample(family.name, labels, value)
+            yield metric
+
+
+def exposition(state: FleetState, now: float) -> bytes:
+    """Return the text for a fleet as it is at `now` (client clock)."""
+    # dcgm-exporter's counters end in _TOTAL; the client library would add its own _total to their head lines.
+    return _HEAD.sub(rb"\1 ", generate_latest(Exposition(state, now)))
 
 
 def series(state: FleetState, now: float) -> Iterator[tuple[Family, list[tuple[dict[str, str], float]]]]:
@@ -219,18 +232,3 @@ def series(state: FleetState, now: float) -> Iterator[tuple[Family, list[tuple[d
                     rows.setdefault(tuple(named.values()), (named, value))
         if rows:
             yield family, list(rows.values())
-
-
-def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def number(value: float) -> str:
-    """Return a value as the format spells it."""
-    if isinstance(value, int):
-        return str(int(value))
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rgt_tui.model.box import BoxSpec
 
 LISTEN = "127.0.0.1:9844"
-PATH = "/metrics"
 
 
 def add_metrics(subparsers: Subparsers) -> None:
@@ -87,7 +86,7 @@ async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
     )
     now = time.time()
     if not arguments.json:
-        sys.stdout.write(exposition(state, now))
+        sys.stdout.write(exposition(state, now).decode())
         return OK
     for family, rows in series(state, now):
         for labels, value in rows:
@@ -101,28 +100,27 @@ async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: arg
 
     from rgt_tui.cli import running
     from rgt_tui.cli.composing import make_fleet
-    from rgt_tui.cli.exposition import CONTENT_TYPE, exposition
+    from rgt_tui.cli.exposition import exposition
     from rgt_tui.cli.gathering import stop
-    from rgt_tui.cli.http_text import TextServer
+    from rgt_tui.cli.metrics_server import PATH, MetricsServer
     from rgt_tui.cli.printing import complain
 
     over = asyncio.Event()
     running.until_signalled(over)
     fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts)
-    server = TextServer(PATH, CONTENT_TYPE, lambda: exposition(fleet.state, fleet.now()))
     host, port = arguments.listen
     try:
-        port = await server.start(host, port)
+        server = MetricsServer(host, port, lambda: exposition(fleet.state, fleet.now()))
     except OSError as error:
         complain(f"cannot listen on {host}:{port}: {error.strerror}; choose another with --listen")
         return FAILED
     shown = f"[{host}]" if ":" in host else host
-    complain(f"listening on http://{shown}:{port}{PATH}{_exposed(host)}")
+    complain(f"listening on http://{shown}:{server.port}{PATH}{_exposed(host)}")
     await fleet.start()
     try:
         await over.wait()
     finally:
-        await server.stop()
+        server.stop()
         await stop(fleet)
     return OK
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import shlex
 import shutil
 import sys
@@ -14,9 +13,9 @@ from pathlib import Path
 import asyncssh
 
 from rgt_tui.demo.errors import DemoError
+from rgt_tui.demo.local_pods import Change
+from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.provider import LocalProvider
-from rgt_tui.demo.provider.api import Change
 from rgt_tui.demo.sandbox import modes
 from rgt_tui.demo.sandbox.machine import Machine
 from rgt_tui.demo.sandbox.room import Room
@@ -30,19 +29,6 @@ KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""
 POD_DISK_GB = 20.0
 """Disk sizes that the local provider bills for."""
-
-
-def check_torch() -> None:
-    """Make sure that the boxes can train.
-
-    Raises:
-        DemoError: torch is not installed beside rgt.
-    """
-    if importlib.util.find_spec("torch") is None:
-        raise DemoError(
-            f"torch is missing from {sys.executable}, and the demo really trains; "
-            "run `make setup`, or install torch for this interpreter"
-        )
 
 
 class Embedded:
@@ -84,7 +70,7 @@ class Embedded:
         Raises:
             DemoError: with what is missing and what to do.
         """
-        check_torch()
+        modes.check_torch()
         await asyncio.to_thread(modes.check)
         remote = trainer_root()
         await self._make_workspace()

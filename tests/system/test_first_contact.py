@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import pty
+import re
 import subprocess
 import sys
+import sysconfig
+import termios
 from pathlib import Path
 
 import pytest
 
+from rgt_tui.demo import RECORDING
 from tests.contract.ssh.conftest import free_port
+from tests.system.tree import ROOT
 
 RGT = [sys.executable, "-m", "rgt_tui"]
 
@@ -28,11 +35,15 @@ def environment(home: Path, **more: str) -> dict[str, str]:
     return kept | {"HOME": str(home)} | more
 
 
-def in_a_terminal(words: list[str], **more: str) -> tuple[int, str]:
-    """Run rgt in a terminal of its own; return its exit status and everything that it wrote."""
+def in_a_terminal(words: list[str], leave_at: str | None = None, **more: str) -> tuple[int, str]:
+    """Run rgt in a terminal of its own; return its exit status and everything that it wrote.
+
+    As soon as it has written `leave_at`, ctrl+q is pressed.
+    """
     pid, master = pty.fork()
     if pid == 0:
         os.execvpe(RGT[0], [*RGT, *words], {**os.environ, **more})
+    termios.tcsetwinsize(master, (30, 120))
     said = b""
     while True:
         try:
@@ -42,6 +53,9 @@ def in_a_terminal(words: list[str], **more: str) -> tuple[int, str]:
         if not data:
             break
         said += data
+        if leave_at is not None and leave_at.encode() in said:
+            os.write(master, b"\x11")
+            leave_at = None
     os.close(master)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), said.decode()
 
@@ -113,3 +127,142 @@ def test_help_into_a_full_disk_is_no_traceback(tmp_path: Path) -> None:
 def test_a_pipe_that_ends_early_is_quiet(fleet: Path, command: str, code: int) -> None:
     done = shell('"$@" | true; exit ${PIPESTATUS[0]}', fleet.parent, command, "--fleet", str(fleet))
     assert (done.returncode, done.stderr) == (code, "")
+
+
+@pytest.fixture
+def without_torch(tmp_path: Path) -> str:
+    """A PYTHONPATH with which an interpreter sees everything but torch."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as u\n"
+        "find = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name == 'torch' else find(name, *a)\n"
+    )
+    return str(tmp_path)
+
+
+def test_without_torch_the_demo_plays_its_recording_and_says_what_the_real_one_needs(
+    tmp_path: Path, without_torch: str
+) -> None:
+    code, said = in_a_terminal(
+        ["demo"], leave_at="vast-demo",
+        TERM="xterm-256color", HOME=str(tmp_path), PYTHONPATH=without_torch, COLUMNS="120", LINES="30",
+    )  # fmt: skip
+    assert code == 0, said[-2000:]
+    assert "REPLAY of a recorded run" in said
+    assert 'pip install "rgt-tui[train]"' in said
+    assert "that was a REPLAY: torch is missing from" in said.replace("\r\n", " ")
+
+
+def test_the_shipped_recording_is_small_and_tells_the_three_stories() -> None:
+    assert RECORDING.stat().st_size <= 300_000
+    done = subprocess.run(
+        [*RGT, "replay", str(RECORDING), "--json"], capture_output=True, text=True, timeout=170, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    boxes = {line["box"]: line for line in map(json.loads, done.stdout.splitlines())}
+    assert set(boxes) == {"autodl-demo", "runpod-demo", "vast-demo"}
+    assert {run["state"] for run in boxes["autodl-demo"]["runs"]} == {"done"}
+    assert sum(run["resumes"] for run in boxes["runpod-demo"]["runs"]) == 1
+    assert "inodes" in boxes["vast-demo"]["reason"]
+
+
+def test_the_shipped_recording_names_no_directory_of_the_machine_that_made_it() -> None:
+    text = gzip.decompress(RECORDING.read_bytes())
+    allowed = rb"/(?:opt/rgt|tmp/rgt-demo|root/|workspace|runpod-volume|mnt/|proc|usr|dev|etc|sys|var|run|bin|lib|home)"
+    assert {
+        path[:40] for path in re.findall(rb'(?<=[" =])/[a-z][^" ]*', text) if not re.match(allowed, path)
+    } == set()
+
+
+CHROOT = """
+set -e
+mount --make-rprivate /
+for top in /*; do
+  case $top in /tmp) mkdir -m 1777 "$0/tmp" ;; /*) mkdir -p "$0$top"; mount --rbind "$top" "$0$top" ;; esac
+done
+exec chroot "$0" "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter a chroot")
+def test_a_root_that_is_no_mount_point_gets_its_own_word(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    code = "from rgt_tui.demo.sandbox import modes; modes.check()"
+    links = {name: os.readlink(f"/{name}") for name in os.listdir("/") if os.path.islink(f"/{name}")}
+    script = CHROOT.replace(
+        "/*; do", " ".join(f"/{name}" for name in os.listdir("/") if name not in links) + "; do"
+    )
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script, str(root), sys.executable, "-c", code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "the root directory is not a mount point" in done.stderr, done.stderr
+    assert "neither root" not in done.stderr
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel that pip has made; the libraries are this one's."""
+    folder = tmp_path_factory.mktemp("installed")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-w", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    (wheel,) = folder.glob("*.whl")
+    python = folder / "env/bin/python"
+    site = Path(
+        subprocess.run(
+            [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            capture_output=True, text=True, check=True,
+        ).stdout.strip()
+    )  # fmt: skip
+    subprocess.run(
+        [*pip, "--python", str(python), "install", "--no-deps", "--no-index", str(wheel)], check=True
+    )
+    # All that this environment has, but for the project itself, which it finds in the source tree.
+    libraries = folder / "libraries"
+    libraries.mkdir()
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if (
+            not path.name.startswith(("rgt_tui", "_rgt_tui", "__editable__", "_editable"))
+            and path.suffix != ".pth"
+        ):
+            (libraries / path.name).symlink_to(path)
+    (site / "libraries.pth").write_text(f"{libraries}\n")
+    return folder / "env/bin"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rgt", "--version"], "rgt "),
+        (["python", "-m", "rgt_tui", "--version"], "rgt "),
+        (["python", "-c", "import rgt_train; print(rgt_train.Run)"], "rgt_train.run"),
+        (["python", "-m", "rgt_train", "--help"], "usage: "),
+        (["rgt", "agent", "build", "--out", "agent.pyz"], "sha256"),
+        (["rgt", "scalars", "FIXTURE"], "loss"),
+    ],
+    ids=lambda item: " ".join(item[:3]) if isinstance(item, list) else "",
+)
+def test_what_pip_installs_works_away_from_the_source_tree(
+    installed: Path, tmp_path: Path, words: list[str], said: str
+) -> None:
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.4}\n')
+    command = [
+        str(installed / words[0]),
+        *(str(tmp_path) if word == "FIXTURE" else word for word in words[1:]),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout

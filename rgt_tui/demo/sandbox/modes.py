@@ -1,15 +1,18 @@
-"""Which kind of sandbox this machine allows."""
+"""Whether the demo's boxes can run on this machine, and which kind of sandbox it allows."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from rgt_tui.demo.errors import DemoError
 
 TRY_SECONDS = 10
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 def unshare_prefix() -> tuple[str, ...]:
@@ -20,6 +23,28 @@ def unshare_prefix() -> tuple[str, ...]:
 def enter_user_prefix() -> tuple[str, ...]:
     """Return the ``nsenter`` options that go with `unshare_prefix`."""
     return () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
+
+
+def check_torch() -> None:
+    """Make sure that the boxes can train.
+
+    Raises:
+        DemoError: torch is not installed beside rgt.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise DemoError(
+            f"torch is missing from {sys.executable}, and the demo really trains: "
+            'pip install "rgt-tui[train]" (in a clone: make setup)'
+        )
+
+
+def root_is_a_mount_point() -> bool:
+    """Tell whether ``/`` is one: in a chroot it need not be, and ``unshare --mount`` then fails even for root."""
+    try:
+        mounts = MOUNTS.read_text().splitlines()
+    except OSError:
+        return True
+    return any(line.split()[4:5] == ["/"] for line in mounts)
 
 
 def check() -> None:
@@ -41,8 +66,15 @@ def check() -> None:
         done = subprocess.run(trial, capture_output=True, text=True, timeout=TRY_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise DemoError(f"cannot try a namespace: {error}") from error
-    if done.returncode != 0:
+    if done.returncode == 0:
+        return
+    words = done.stderr.strip() or str(done.returncode)
+    if not root_is_a_mount_point():
         raise DemoError(
-            "this machine allows neither root nor user namespaces, of which the demo's boxes are made "
-            f"({done.stderr.strip() or done.returncode}); run it as root, or allow unprivileged user namespaces"
+            f"the root directory is not a mount point, as in a chroot, and namespaces need one ({words}); run the "
+            "demo outside the chroot, or bind its directory onto itself before entering it: mount --bind DIR DIR"
         )
+    raise DemoError(
+        "this machine allows neither root nor user namespaces, of which the demo's boxes are made "
+        f"({words}); run it as root, or allow unprivileged user namespaces"
+    )

@@ -11,8 +11,8 @@ import pytest
 
 from rgt_tui.cli.doctoring.box import BoxDoctor
 from rgt_tui.cli.gathering import gather
-from rgt_tui.demo.provider import LocalProvider
-from rgt_tui.demo.provider.pods import LocalPod
+from rgt_tui.demo.local_pods import LocalPod
+from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.fleet.reach import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef

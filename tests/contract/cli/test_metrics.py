@@ -96,7 +96,7 @@ def test_it_serves_http_as_it_should_be(rgt: Rgt, lab: BoxSpec) -> None:
             (b"GET /metrics HTTP/1.1\r\n\r\n", b"400"),
             (b"GET /metrics HTTP/3.0\r\nHost: x\r\n\r\n", b"505"),
             (b"GET /metrics HTTP/1.0\r\n\r\n", b"200"),
-            (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 40000 + b"\r\n\r\n", b"431"),
+            (b"GET /metrics HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 70000 + b"\r\n\r\n", b"431"),
         ):
             with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as sock:
                 sock.sendall(raw)

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.provider import LocalProvider
+from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.source import GateClosed

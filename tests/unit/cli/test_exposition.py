@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.cli.exposition import FAMILIES, exposition, number
+from rgt_tui.cli.exposition import FAMILIES, exposition, series
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Gpu
@@ -17,7 +18,7 @@ from tests.unit.cli.test_status_line import NOW, box
 
 
 def parsed(*boxes: BoxState) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    text = exposition(FleetState(boxes=boxes, at=NOW), NOW)
+    text = exposition(FleetState(boxes=boxes, at=NOW), NOW).decode()
     return {
         family.name: {frozenset(sample.labels.items()): sample.value for sample in family.samples}
         for family in text_string_to_metric_families(text)
@@ -95,18 +96,24 @@ def test_a_loss_may_be_nan() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [
-        (1, "1"),
-        (True, "1"),
-        (1.5, "1.5"),
-        (math.inf, "+Inf"),
-        (-math.inf, "-Inf"),
-        (math.nan, "NaN"),
-        (1e300, "1e+300"),
-    ],
+    [(1.5, "1.5"), (math.inf, "+Inf"), (-math.inf, "-Inf"), (math.nan, "NaN"), (1e300, "1e+300")],
 )
 def test_numbers(value: float, text: str) -> None:
-    assert number(value) == text
+    state = FleetState(boxes=(box(runs=(RunState(name="r", loss=value),)),), at=NOW)
+    assert f'rgt_run_loss{{box="lab",run="r"}} {text}' in exposition(state, NOW).decode().splitlines()
+
+
+def test_names_labels_and_kinds_are_those_of_the_table() -> None:
+    """The client library adds a suffix to counters, whose names are NVIDIA's here."""
+    state = FleetState(boxes=(with_gpu(util=1.0, ecc_corrected=2, ecc_uncorrected=3),), at=NOW)
+    text = exposition(state, NOW).decode()
+    for family, rows in series(state, NOW):
+        assert text.count(f"# TYPE {family.name} {family.kind}\n") == 1
+        assert text.count(f"# HELP {family.name} ") == 1
+        found = [line for line in text.splitlines() if line.startswith(f"{family.name}{{")]
+        assert len(found) == len(rows)
+        for line, (labels, _) in zip(found, rows, strict=True):
+            assert {pair.partition("=")[0] for pair in re.findall(r'\w+="', line)} == set(labels)
 
 
 def test_names_are_unique_and_valid() -> None:

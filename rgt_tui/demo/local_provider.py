@@ -1,0 +1,320 @@
+"""The demo's control plane: a real HTTP server on the loopback that answers like RunPod's REST v2.
+
+Nothing of it bills anybody. It exists so that the very adapter that talks to the vendor is what the demo and
+the tests drive, with the awkward parts kept: states that lag behind, 409s, rate limits, and faults on demand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import os
+import secrets
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+from rgt_tui.demo.local_pods import Api, Change, LocalPod, NetworkVolume, Request, Response, problem
+
+MAX_BODY = 64 * 1024
+IDLE_S = 30.0
+"""Seconds a connection may idle, or take to say what it wants."""
+
+
+@dataclass
+class Fault:
+    """What goes wrong with the next matching requests. Only one fault is used per request, the oldest first.
+
+    Example:
+        A timeout after the server has acted::
+
+            provider.inject(Fault(on="POST /v2/pods/", act=True, hang=True))
+    """
+
+    on: str = ""
+    """Start of ``METHOD /path``; empty = every request."""
+    status: int | None = None
+    """Answer with this error instead, as problem+json."""
+    headers: dict[str, str] = field(default_factory=dict)
+    """Extra headers, e.g. ``{"Retry-After": "7"}``."""
+    raw: bytes | None = None
+    """Answer with these bytes as the body."""
+    change: Callable[[object], object] | None = None
+    """Edit the JSON of the true answer."""
+    act: bool = False
+    """Carry the request out before misbehaving. Without it a hang or an error status leaves all as it is."""
+    hang: bool = False
+    """Never answer."""
+    cut: int | None = None
+    """Send only so many bytes of the answer's body, then close the connection."""
+    times: int = 1
+    """How many requests; a negative number = all."""
+
+    def matches(self, what: str) -> bool:
+        """Tell whether this fault is due for ``METHOD /path``; uses one of its `times` up if so."""
+        if self.times == 0 or not what.startswith(self.on):
+            return False
+        self.times -= 1
+        return True
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether the request is carried out at all."""
+        return self.act or (self.status is None and not self.hang)
+
+    def distort(self, answer: Response) -> Response:
+        """Return what is sent instead of the true answer."""
+        headers = {**answer.headers, **self.headers}
+        if self.status is not None:
+            return problem(self.status, "injected fault", headers)
+        data = answer.data if self.change is None else self.change(answer.data)
+        return Response(status=answer.status, data=data, headers=headers, raw=self.raw)
+
+
+class LocalProvider:
+    """A control plane on the loopback that answers like RunPod's REST v2.
+
+    Args:
+        key: The Bearer key it asks for; None = a random one.
+        settle_s: Seconds between the answer to an action and the moment it takes effect and shows.
+        per_minute: Requests allowed in a minute; beyond it there is a 429.
+        clock: Epoch seconds.
+        sleep: Waits that many seconds (the settling).
+        on_change: Called when an action takes effect, *before* the new status shows: whatever really runs
+            behind the pod is stopped or started here. If it raises, the pod goes to ``ERROR``.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: str | None = None,
+        settle_s: float = 2.0,
+        per_minute: int = 600,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
+    ) -> None:
+        self.key = key or secrets.token_urlsafe(24)
+        self.requests: list[str] = []
+        """``METHOD /path`` of the last thousand requests, the refused ones included."""
+        self._api = Api(settle_s=settle_s, clock=clock, sleep=sleep, on_change=on_change)
+        self._clock = clock
+        self._per_minute = per_minute
+        self._window: tuple[float, int] = (clock(), 0)
+        self._faults: list[Fault] = []
+        self._server: _Server | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._address = ("127.0.0.1", 0)
+
+    @property
+    def base_url(self) -> str:
+        """Where it answers, without a path."""
+        host, port = self._address
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    @property
+    def pods(self) -> dict[str, LocalPod]:
+        """The pods by their id, the terminated ones included."""
+        return self._api.pods
+
+    def add_pod(self, pod_id: str, name: str, *, created: float | None = None, **fields: object) -> LocalPod:
+        """Add a pod; `fields` are those of `LocalPod`. Without `created` it begins now.
+
+        Raises:
+            ValueError: the id is taken.
+        """
+        return self._api.add(pod_id, name, created, fields)
+
+    def add_volume(self, volume: str, size: float, kind: str = "STANDARD") -> None:
+        """Add a network volume of `size` GB, which pods may mount by its id."""
+        self._api.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
+
+    def set_balance(self, amount: float | None) -> None:
+        """Set what the account has left; None = nothing tells it."""
+        self._api.balance = amount
+
+    def inject(self, *faults: Fault) -> None:
+        """Let the next matching requests go wrong."""
+        self._faults.extend(faults)
+
+    async def settle(self) -> None:
+        """Wait until every action that is under way has taken effect."""
+        await self._api.settle()
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Begin to answer.
+
+        Args:
+            host: Address to bind; the loopback unless someone knows better.
+            port: 0 = any free one.
+
+        Raises:
+            OSError: the port is taken, or may not be bound; the message names it.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            self._server = _Server((host, port), self)
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(
+                error.errno,
+                f"the local provider cannot listen on {host} port {port}: {why}; choose another port",
+            ) from error
+        self._address = (host, self._server.server_address[1])
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="provider", daemon=True
+        ).start()
+
+    async def stop(self) -> None:
+        """Close the socket and every connection; actions that are under way are dropped."""
+        server, self._server = self._server, None
+        if server is not None:
+            await asyncio.to_thread(server.end)
+        await self._api.close()
+
+    def answer(self, request: Request) -> tuple[Response, Fault | None]:
+        """Return the answer to a request and the fault that it meets; called by the thread of its connection."""
+
+        async def in_the_loop() -> tuple[Response, Fault | None]:
+            what = f"{request.method} {request.path}"
+            self.requests = [*self.requests[-999:], what]
+            fault = next((fault for fault in self._faults if fault.matches(what)), None)
+            answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
+            return answer if fault is None else fault.distort(answer), fault
+
+        return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
+
+    def _answer(self, request: Request) -> Response:
+        given = request.key.encode("latin-1")
+        if not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
+            return problem(401, "invalid or missing API key")
+        now = self._clock()
+        begun, used = self._window
+        if not 0 <= now - begun < 60:
+            begun, used = now, 0
+        self._window = (begun, used + 1)
+        left, seconds = self._per_minute - used - 1, max(1, round(begun + 60 - now))
+        limits = {
+            "RateLimit-Policy": f'"minute";q={self._per_minute};w=60',
+            "RateLimit": f'"minute";r={max(0, left)};t={seconds}',
+        }
+        if left < 0:
+            return problem(429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)})
+        answer = self._api.handle(request)
+        return Response(answer.status, answer.data, {**answer.headers, **limits}, answer.raw)
+
+
+class _Server(ThreadingHTTPServer):
+    """The socket, a thread per connection, and the way to end them all."""
+
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], provider: LocalProvider) -> None:
+        self.provider = provider
+        self.ending = threading.Event()
+        self._connections: set[socket.socket] = set()
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # The base class would look up the name of the address, which may take half a minute.
+        socketserver.TCPServer.server_bind(self)
+
+    def process_request_thread(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        self._connections.add(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._connections.discard(request)
+
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: the client left, or we do, and either way there is nobody to tell."""
+
+    def end(self) -> None:
+        """Listen no more, and cut every connection."""
+        self.ending.set()
+        self.shutdown()
+        self.server_close()
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    default_request_version = "HTTP/1.1"
+    timeout = IDLE_S
+    server: _Server
+
+    def do_GET(self) -> None:
+        request = self._request()
+        if isinstance(request, Response):
+            self._write(request, close=True)
+            return
+        answer, fault = self.server.provider.answer(request)
+        if fault is not None and fault.hang:
+            self.server.ending.wait()
+            self.close_connection = True
+            return
+        self._write(answer, None if fault is None else fault.cut)
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PUT(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
+    def _request(self) -> Request | Response:
+        """Return what is asked for, or what is wrong with it."""
+        lengths = self.headers.get_all("Content-Length", ["0"])
+        keys = self.headers.get_all("Authorization", [""])
+        if self.headers.defects:
+            return problem(400, "a header line without a name")
+        if len(lengths) > 1 or len(keys) > 1:
+            return problem(400, "Content-Length or Authorization is there twice")
+        if "Transfer-Encoding" in self.headers:
+            return problem(411, "send a Content-Length; chunked bodies are not taken")
+        if not (lengths[0].isascii() and lengths[0].isdecimal()):
+            return problem(400, "Content-Length is not a number")
+        if int(lengths[0]) > MAX_BODY:
+            return problem(413, f"more than {MAX_BODY} bytes of body")
+        body = self.rfile.read(int(lengths[0]))
+        if len(body) < int(lengths[0]):
+            return problem(400, "the body ended too early")
+        try:
+            target = urlsplit(self.path)
+            query = {name: values[-1] for name, values in parse_qs(target.query).items()}
+        except ValueError:
+            return problem(400, "not a request target")
+        return Request(self.command, target.path, query, keys[0], body)
+
+    def _write(self, answer: Response, cut: int | None = None, *, close: bool = False) -> None:
+        """Send an answer; `cut`: only so many bytes of its body, and then nothing more."""
+        self.close_connection = self.close_connection or close or cut is not None
+        self.send_response(answer.status)
+        self.send_header("Connection", "close" if self.close_connection else "keep-alive")
+        if answer.status != 204:  # A 204 has neither body nor length (RFC 9110 section 8.6).
+            kind = "application/problem+json" if answer.status >= 400 else "application/json"
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(answer.body)))
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if answer.status != 204:
+            self.wfile.write(answer.body[:cut])
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Say as the API does what cannot be understood."""
+        self._write(problem(code, message or ""), close=True)
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing: `LocalProvider.requests` has them."""
