@@ -175,8 +175,17 @@ COMMANDS: dict[str, Command] = {
             (UNREACHABLE, "the box could not be reached in time"),
         ),
     ),
+    "curves": Command(
+        "curves", "Logs", "plot the curves of a run as text",
+        (
+            (OK, "printed"),
+            (FAILED, "no such run or series on the box, or none at all"),
+            _CONFIG,
+            _NO_BOX,
+        ),
+    ),
     "scalars": Command(
-        "scalars", "Logs", "list the scalars in a file or a directory",
+        "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "push": Command(

@@ -230,6 +230,7 @@ LOADING = {
     "status": ("status", "--timeout", "5"),
     "doctor": ("doctor", "--timeout", "5"),
     "logs": ("logs", "exec", "--timeout", "5"),
+    "curves": ("curves", "exec", "--timeout", "5"),
     "record": ("record", "--out", "new.jsonl", "--for", "4"),
     "trust": ("trust",),
 }

@@ -1,0 +1,241 @@
+"""``rgt curves`` and ``rgt scalars``: what a training program logged, as a plot and as a list."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rgt_tui.cli.arguments import (
+    box_argument,
+    command,
+    count,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
+from rgt_tui.cli.printing import complain
+
+if TYPE_CHECKING:
+    from rgt_tui.model.box import BoxSpec, BoxState
+    from rgt_tui.model.run import RunState
+
+USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
+"""Series that are plotted where none is named, as far as there are any; else the first."""
+ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
+AGENT_MODULE = "rgt_box.metrics.command"
+
+
+def add_scalars(subparsers: Subparsers) -> None:
+    """Declare the command."""
+    parser = command(
+        subparsers,
+        "scalars",
+        about="List the scalars that training programs left in a file or below a directory of this machine:\n"
+        "one line per series.",
+        examples=("rgt scalars runs/", "rgt scalars train.log --json"),
+    )
+    parser.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
+    json_option(parser, "print one JSON object per series")
+
+
+def run_scalars(arguments: argparse.Namespace) -> int:
+    """Run the agent's code in a process of its own and return its exit code."""
+    import subprocess
+
+    from rgt_tui.ssh.bundle import remote_root
+
+    try:
+        root = remote_root()
+    except FileNotFoundError as error:
+        complain(error)
+        return FAILED
+    path = arguments.path
+    words = [f"./{path}" if path.startswith("-") else path]
+    words += ["--json"] if arguments.json else []
+    # -P: a module in the directory of a run must not stand in for one of the standard library.
+    command = [sys.executable, "-P", "-m", AGENT_MODULE, *words]
+    finished = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(root)}, check=False)
+    return finished.returncode if finished.returncode >= 0 else FAILED
+
+
+def add_curves(subparsers: Subparsers) -> None:
+    """Declare the command."""
+    parser = command(
+        subparsers,
+        "curves",
+        about="Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of\n"
+        "attempts that were resumed stand one after the other; NaN and infinite values are left out, and counted.",
+        examples=(
+            "rgt curves lab                              the run that wrote last",
+            "rgt curves lab gpt-small --metric lr --metric grad_norm",
+            "rgt curves lab gpt-small --json | jq '.values[-1]'",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", help="name of the run (default: the one that wrote last)"
+    )
+    parser.add_argument(
+        "--metric",
+        dest="metrics",
+        action="append",
+        metavar="NAME",
+        help="a series to plot (default: the losses)",
+    )
+    parser.add_argument(
+        "--log", action="store_true", help="logarithmic values; those that are not positive are left out"
+    )
+    parser.add_argument(
+        "--width", type=count, metavar="N", help="columns (default: those of the terminal, else 100)"
+    )
+    parser.add_argument("--height", type=count, metavar="N", help="lines (default 24)", default=24)
+    json_option(parser, "print one JSON object per series: box, run, metric, steps, values")
+    fleet_option(parser)
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def run_curves(arguments: argparse.Namespace) -> int:
+    """Plot; return the exit status."""
+    from rgt_tui.cli.opening import open_boxes
+
+    opened = open_boxes(arguments, [arguments.box])
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    from rgt_tui.cli import running
+
+    return running.run(_plot(spec, arguments))
+
+
+async def _plot(spec: BoxSpec, arguments: argparse.Namespace) -> int:
+    from rgt_tui.cli.gathering import gather
+    from rgt_tui.model.box import Link
+
+    state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    box = state.boxes[0]
+    if box.link is not Link.LIVE:
+        complain(f"{spec.name}: {box.reason}")
+        return UNREACHABLE
+    try:
+        run = chosen_run(box, arguments.run)
+        names = chosen_series(run, arguments.metrics)
+    except LookupError as error:
+        complain(f"{spec.name}: {error.args[0]}")
+        return FAILED
+    if arguments.json:
+        return _print_json(spec.name, run, names)
+    width = arguments.width or _width()
+    text, left_out = plot(run, names, width, arguments.height, log=arguments.log)
+    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
+    if left_out:
+        complain(
+            f"{spec.name}: {left_out:,} point{'' if left_out == 1 else 's'} left out (NaN, infinite, or not positive)"
+        )
+    return OK
+
+
+def chosen_run(box: BoxState, name: str | None) -> RunState:
+    """Return the run of this name, or the one that wrote last.
+
+    Raises:
+        LookupError: there is none with a curve; the message names those there are.
+    """
+    runs = {run.name: run for run in box.runs if run.series}
+    if not runs:
+        raise LookupError("no run on it has a curve; `rgt scalars` says what can be read of a file")
+    if name is None:
+        return max(runs.values(), key=lambda run: run.last_at or 0.0)
+    if name not in runs:
+        raise LookupError(f"no run with a curve is called {name!r}; there are: {', '.join(runs)}")
+    return runs[name]
+
+
+def chosen_series(run: RunState, wanted: Sequence[str] | None) -> list[str]:
+    """Return the names of the series to plot.
+
+    Raises:
+        LookupError: one is not there; the message names those there are.
+    """
+    missing = [name for name in wanted or () if name not in run.series]
+    if missing:
+        raise LookupError(f"{run.name} has no series {missing[0]!r}; there are: {', '.join(run.series)}")
+    return list(wanted or [name for name in USUAL if name in run.series] or list(run.series)[:1])
+
+
+def plot(
+    run: RunState, names: Sequence[str], width: int, height: int, *, log: bool = False
+) -> tuple[str, int]:
+    """Return the plot, coloured, and how many points could not be drawn.
+
+    Args:
+        run: The run.
+        names: Its series.
+        width: Columns.
+        height: Lines.
+        log: Logarithmic values.
+    """
+    import math
+
+    import plotext
+
+    from rgt_tui.model.plain import clean
+
+    plotext.clear_figure()
+    plotext.theme("pro")
+    plotext.limit_size(False, False)
+    plotext.plotsize(max(20, width), max(8, height))
+    plotext.title(clean(f"{run.name}: {', '.join(names)}"))
+    plotext.xlabel("step")
+    if log:
+        plotext.yscale("log")
+    left_out = 0
+    for name in names:
+        points = list(run.series[name])
+        drawn = [(x, y) for x, y in points if math.isfinite(y) and (y > 0 or not log)]
+        left_out += len(points) - len(drawn)
+        if drawn:
+            plotext.plot([x for x, _ in drawn], [y for _, y in drawn], label=clean(name), marker="braille")
+    return str(plotext.build()), left_out
+
+
+def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
+    """Return a plot as this output can show it: without colours for a pipe, in ASCII where that is all it can."""
+    import plotext
+
+    if not colours:
+        text = plotext.uncolorize(text)
+    if (encoding or "").lower().replace("-", "") != "utf8":
+        text = "".join("*" if "\u2800" <= char <= "\u28ff" else char for char in text.translate(ASCII))
+    return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+
+
+def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
+    import math
+
+    from rgt_tui.cli.printing import json_line
+
+    for name in names:
+        points = list(run.series[name])
+        values = [y if math.isfinite(y) else str(y) for _, y in points]
+        body = {
+            "box": box,
+            "run": run.name,
+            "metric": name,
+            "steps": [x for x, _ in points],
+            "values": values,
+        }
+        sys.stdout.write(json_line(body).decode())
+    return OK
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100

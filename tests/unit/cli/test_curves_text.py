@@ -1,0 +1,70 @@
+"""Curves as text: which run, which series, what a pipe and a narrow locale get."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import msgspec
+import pytest
+
+from rgt_tui.cli.curves import _print_json, chosen_run, chosen_series, for_output, plot
+from rgt_tui.model.run import RunState, Series
+from tests.unit.cli.test_status_line import box
+
+
+def run(name: str = "gpt", last_at: float = 1.0, **series: list[float]) -> RunState:
+    curves = {key: Series(list(range(len(values))), values) for key, values in series.items()}
+    return RunState(name=name, last_at=last_at, series=curves)
+
+
+def test_the_run_that_wrote_last_is_meant() -> None:
+    state = box(
+        runs=(run("old", 1.0, loss=[1.0]), run("new", 2.0, loss=[1.0]), RunState(name="bare", last_at=9.0))
+    )
+    assert chosen_run(state, None).name == "new"
+    assert chosen_run(state, "old").name == "old"
+
+
+def test_a_wrong_name_is_answered_with_those_there_are() -> None:
+    state = box(runs=(run("a", loss=[1.0], lr=[0.1]),))
+    with pytest.raises(LookupError, match="there are: a"):
+        chosen_run(state, "b")
+    with pytest.raises(LookupError, match="there are: loss, lr"):
+        chosen_series(run(loss=[1.0], lr=[0.1]), ["nope"])
+    with pytest.raises(LookupError, match="no run on it has a curve"):
+        chosen_run(box(), None)
+
+
+def test_losses_are_plotted_unless_others_are_named() -> None:
+    found = run(lr=[0.1], val_loss=[2.0], loss=[1.0])
+    assert chosen_series(found, None) == ["loss", "val_loss"]
+    assert chosen_series(found, ["lr"]) == ["lr"]
+    assert chosen_series(run(reward=[1.0]), None) == ["reward"]
+
+
+def test_a_plot_fits_its_size_and_counts_what_it_leaves_out() -> None:
+    text, left_out = plot(run(loss=[3.0, math.nan, 2.0, math.inf, 1.0]), ["loss"], 60, 12)
+    lines = for_output(text, "utf-8", colours=False).splitlines()
+    assert left_out == 2
+    assert len(lines) == 12
+    assert max(map(len, lines)) <= 60
+    assert "gpt: loss" in lines[0]
+    assert any("\u2801" <= char <= "\u28ff" for line in lines for char in line)
+
+
+def test_a_logarithmic_plot_leaves_out_what_is_not_positive() -> None:
+    assert plot(run(loss=[1.0, 0.0, -1.0, 10.0]), ["loss"], 60, 12, log=True)[1] == 2
+
+
+def test_a_pipe_has_no_colours_and_a_narrow_locale_only_ascii() -> None:
+    text, _ = plot(run("evil\x1b[31m", loss=[3.0, 2.0, 1.0]), ["loss"], 60, 12)
+    assert "\x1b" not in for_output(text, "utf-8", colours=False)
+    assert for_output(text, "ANSI_X3.4-1968", colours=False).isascii()
+
+
+def test_json_has_every_point(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _print_json("lab", msgspec.structs.replace(run(loss=[3.0, math.nan])), ["loss"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "box": "lab", "run": "gpt", "metric": "loss", "steps": [0, 1], "values": [3.0, "nan"],
+    }  # fmt: skip
