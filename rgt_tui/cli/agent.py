@@ -6,34 +6,12 @@ import argparse
 import sys
 from pathlib import Path
 
-from rgt_tui.cli.arguments import command
-from rgt_tui.cli.commands import FAILED, OK, Subparsers, epilog
-
-EXAMPLE = "rgt agent build --out rgt-box.pyz"
-
-
-def add_agent(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "agent",
-        about="The program that rgt puts on a box.",
-        examples=(EXAMPLE,),
-    )
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    build = verbs.add_parser(
-        "build",
-        help="write the agent's zipapp",
-        epilog=epilog("agent", EXAMPLE),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.ssh.bundle import build_agent
 
 
 def run_agent(arguments: argparse.Namespace) -> int:
     """Write the zipapp; the same source gives the same bytes."""
-    from rgt_tui.ssh.bundle import build_agent
-
     bundle = build_agent()
     try:
         Path(arguments.out).write_bytes(bundle.data)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 
-from rgt_tui.cli.commands import COMMANDS, Subparsers, epilog
+from rgt_tui.cli.commands import COMMANDS, OK, Subparsers, epilog
 
 LONGEST_S = 1e7
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -141,3 +142,11 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
         return [] if path is None else [spec.name for spec in load_fleet(path)]
     except FleetFileError:
         return []
+
+
+def run_completion(arguments: argparse.Namespace) -> int:
+    """Print what a shell has to load once; it then asks rgt itself at every TAB. Return the exit status."""
+    from argcomplete.shell_integration import shellcode
+
+    sys.stdout.write(shellcode(["rgt"], shell=arguments.shell) + "\n")
+    return OK

@@ -26,7 +26,7 @@ Meaning = tuple[int, str]
 
 
 class Command(NamedTuple):
-    """One command. Its module has ``add_NAME(subparsers)`` and ``run_NAME(arguments)``."""
+    """One command. Its module has ``run_NAME(arguments)``, the parsers of its group ``add_NAME(subparsers)``."""
 
     module: str
     group: str
@@ -37,8 +37,15 @@ class Command(NamedTuple):
     """How it ends when nobody can read what it prints: not as if a box were in trouble."""
 
 
-GROUPS = ("Set up", "Watch", "Logs", "Queue", "Money", "Trainer")
-"""In the order of ``rgt --help``; a group without a command is not shown."""
+GROUPS = {
+    "Set up": "set_up_parsers",
+    "Watch": "watch_parsers",
+    "Logs": "watch_parsers",
+    "Queue": "set_up_parsers",
+    "Money": "set_up_parsers",
+    "Trainer": "set_up_parsers",
+}
+"""Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
 
 _LINE: Meaning = (USAGE, "wrong command line")
 _CONFIG: Meaning = (USAGE, "wrong command line, or a fleet file that cannot be used")
@@ -103,7 +110,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "completion": Command(
-        "completion", "Set up", "print the completion script of a shell",
+        "arguments", "Set up", "print the completion script of a shell",
         ((OK, "printed"), _LINE),
     ),
     "agent": Command(
@@ -225,21 +232,18 @@ def overview() -> str:
 
 
 def adder(name: str) -> Callable[[Subparsers], None]:
-    """Import a command's module and return what declares it; what it needs beyond its parser it imports when run."""
-    adds: Callable[[Subparsers], None] = getattr(_module(name), f"add_{name}")
+    """Return what declares a command; that loads its parser, and nothing that it needs when it runs."""
+    module = import_module(f"rgt_tui.cli.{GROUPS[COMMANDS[name].group]}")
+    adds: Callable[[Subparsers], None] = getattr(module, f"add_{name}")
     return adds
 
 
 def runner(name: str) -> Callable[[argparse.Namespace], int]:
     """Return what runs a command and returns its exit status."""
-    runs: Callable[[argparse.Namespace], int] = getattr(_module(name), f"run_{name}")
+    runs: Callable[[argparse.Namespace], int] = getattr(import_module(module_name(name)), f"run_{name}")
     return runs
 
 
 def module_name(name: str) -> str:
     """Return the full name of a command's module."""
     return f"rgt_tui.cli.{COMMANDS[name].module}"
-
-
-def _module(name: str) -> object:
-    return import_module(module_name(name))

@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import (
-    box_argument,
-    command,
-    count,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
-)
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
-from rgt_tui.cli.printing import complain
+import plotext
 
-if TYPE_CHECKING:
-    from rgt_tui.model.box import BoxSpec, BoxState
-    from rgt_tui.model.run import RunState
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.plain import clean
+from rgt_tui.model.run import RunState
+from rgt_tui.ssh.bundle import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
 """Series that are plotted where none is named, as far as there are any; else the first."""
 ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
-AGENT_MODULE = "rgt_box.metrics.command"
-
-
-def add_scalars(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "scalars",
-        about="List the scalars that training programs left in a file or below a directory of this machine:\n"
-        "one line per series.",
-        examples=("rgt scalars runs/", "rgt scalars train.log --json"),
-    )
-    parser.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
-    json_option(parser, "print one JSON object per series")
+AGENT_MODULE = "rgt_box.metrics.scalars_command"
 
 
 def run_scalars(arguments: argparse.Namespace) -> int:
     """Run the agent's code in a process of its own and return its exit code."""
-    import subprocess
-
-    from rgt_tui.ssh.bundle import remote_root
-
     try:
         root = remote_root()
     except FileNotFoundError as error:
@@ -63,60 +44,17 @@ def run_scalars(arguments: argparse.Namespace) -> int:
     return finished.returncode if finished.returncode >= 0 else FAILED
 
 
-def add_curves(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "curves",
-        about="Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of\n"
-        "attempts that were resumed stand one after the other; NaN and infinite values are left out, and counted.",
-        examples=(
-            "rgt curves lab                              the run that wrote last",
-            "rgt curves lab gpt-small --metric lr --metric grad_norm",
-            "rgt curves lab gpt-small --json | jq '.values[-1]'",
-        ),
-    )
-    box_argument(parser)
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="name of the run (default: the one that wrote last)"
-    )
-    parser.add_argument(
-        "--metric",
-        dest="metrics",
-        action="append",
-        metavar="NAME",
-        help="a series to plot (default: the losses)",
-    )
-    parser.add_argument(
-        "--log", action="store_true", help="logarithmic values; those that are not positive are left out"
-    )
-    parser.add_argument(
-        "--width", type=count, metavar="N", help="columns (default: those of the terminal, else 100)"
-    )
-    parser.add_argument("--height", type=count, metavar="N", help="lines (default 24)", default=24)
-    json_option(parser, "print one JSON object per series: box, run, metric, steps, values")
-    fleet_option(parser)
-    timeout_option(parser, 20.0)
-    host_key_option(parser)
-
-
 def run_curves(arguments: argparse.Namespace) -> int:
     """Plot; return the exit status."""
-    from rgt_tui.cli.opening import open_boxes
-
     opened = open_boxes(arguments, [arguments.box])
     if opened is None:
         return USAGE
     (spec,) = opened[1]
-    from rgt_tui.cli import running
 
     return running.run(_plot(spec, arguments))
 
 
 async def _plot(spec: BoxSpec, arguments: argparse.Namespace) -> int:
-    from rgt_tui.cli.gathering import gather
-    from rgt_tui.model.box import Link
-
     state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
     box = state.boxes[0]
     if box.link is not Link.LIVE:
@@ -181,12 +119,6 @@ def plot(
         height: Lines.
         log: Logarithmic values.
     """
-    import math
-
-    import plotext
-
-    from rgt_tui.model.plain import clean
-
     plotext.clear_figure()
     plotext.theme("pro")
     plotext.limit_size(False, False)
@@ -207,8 +139,6 @@ def plot(
 
 def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
     """Return a plot as this output can show it: without colours for a pipe, in ASCII where that is all it can."""
-    import plotext
-
     if not colours:
         text = plotext.uncolorize(text)
     if (encoding or "").lower().replace("-", "") != "utf8":
@@ -217,10 +147,6 @@ def for_output(text: str, encoding: str | None, *, colours: bool) -> str:
 
 
 def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
-    import math
-
-    from rgt_tui.cli.printing import json_line
-
     for name in names:
         points = list(run.series[name])
         values = [y if math.isfinite(y) else str(y) for _, y in points]
@@ -236,6 +162,4 @@ def _print_json(box: str, run: RunState, names: Sequence[str]) -> int:
 
 
 def _width() -> int:
-    import shutil
-
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100

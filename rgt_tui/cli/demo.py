@@ -6,8 +6,7 @@ import argparse
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import command, json_option, port, positive_seconds
-from rgt_tui.cli.commands import USAGE, Subparsers
+from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.printing import complain
 
 if TYPE_CHECKING:
@@ -17,37 +16,6 @@ REPLAY = "REPLAY of a recorded run, over and over"
 """On every screen, where the demo cannot run."""
 HINT = "the demo's boxes are starting; in about a minute vast-demo will need you"
 FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would go on without rgt"
-
-
-def add_demo(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    demo = command(
-        subparsers,
-        "demo",
-        about="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
-        examples=(
-            "rgt demo",
-            "rgt demo --headless --for 45 --json",
-            "rgt demo --headless --until story",
-            "rgt demo --fleet-only --write-fleet demo.toml",
-        ),
-    )
-    demo.add_argument("--headless", action="store_true", help="no screen: progress on stderr")
-    demo.add_argument(
-        "--for", dest="seconds", type=positive_seconds, metavar="SECONDS", help="stop after this time"
-    )
-    demo.add_argument("--until", choices=["story"], help="stop when all three stories have happened")
-    json_option(demo, "print one JSON object on the last line")
-    demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")
-    demo.add_argument(
-        "--follow-advice",
-        action="store_true",
-        help="remove what fills the disk once rgt has said so (otherwise that is yours to do)",
-    )
-    demo.add_argument(
-        "--fleet-only", action="store_true", help="run the boxes alone, for another rgt to watch"
-    )
-    demo.add_argument("--write-fleet", metavar="FILE", help="with --fleet-only: write the fleet file there")
 
 
 def run_demo(arguments: argparse.Namespace) -> int:

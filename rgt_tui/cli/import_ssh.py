@@ -10,44 +10,22 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.cli.arguments import command, fleet_option, json_option
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
+from rgt_tui.cli.adding import guess_profile, say, target, write
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.config.checks import BOX, NAME
+from rgt_tui.fleet.config.write import box_table
+from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
+from rgt_tui.ssh.resolve import Wanted, resolve
+from rgt_tui.ssh.ssh_config import scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
 
 GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "git.sr.ht", "codeberg.org")
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
 
 
-def add_import(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "import",
-        about="List the hosts that ssh_config names (Include is followed, wildcards are no hosts) as boxes; with\n"
-        "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
-        "ssh_config.",
-        examples=("rgt import", "rgt import 'gpu-*' lab --write", "rgt import --config work.conf --write"),
-    )
-    parser.add_argument(
-        "patterns", metavar="PATTERN", nargs="*", help="only these hosts; globs (default: all)"
-    )
-    parser.add_argument(
-        "--config", metavar="FILE", help="that ssh_config file, not ~/.ssh/config and the system's"
-    )
-    parser.add_argument(
-        "--write", action="store_true", help="write, instead of only showing what would be added"
-    )
-    json_option(parser, "print one JSON object per box: its keys, and the file")
-    fleet_option(parser)
-
-
 def run_import(arguments: argparse.Namespace) -> int:
     """List or add; return the exit code."""
-    from rgt_tui.cli.adding import say, write
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config.write import box_table
-    from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.ssh.ssh_errors import ConfigError
-
     try:
         taken = _taken(arguments)
         tables = _tables(arguments, taken)
@@ -73,9 +51,6 @@ def run_import(arguments: argparse.Namespace) -> int:
 
 def _taken(arguments: argparse.Namespace) -> dict[str, str]:
     """Return host → box of the fleet file, as far as there is one."""
-    from rgt_tui.cli.adding import target
-    from rgt_tui.fleet.fleet_file import load_fleet
-
     path = target(arguments.fleet).path
     # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
     if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
@@ -84,13 +59,6 @@ def _taken(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, dict[str, Any]]:
-    from rgt_tui.cli.adding import guess_profile
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config.checks import BOX, NAME
-    from rgt_tui.ssh.resolve import Wanted, resolve
-    from rgt_tui.ssh.ssh_config import scan, surroundings
-    from rgt_tui.ssh.ssh_errors import ConfigError
-
     config = str(Path(arguments.config).expanduser().absolute()) if arguments.config else None
     around = surroundings(config)
     found: dict[str, dict[str, Any]] = {}

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 from pathlib import Path
 
-from rgt_tui.cli.arguments import command, fleet_option, json_option
-from rgt_tui.cli.commands import FAILED, OK, Subparsers
+from rgt_tui.cli.adding import keep_trust
+from rgt_tui.cli.commands import FAILED, OK
+from rgt_tui.cli.opening import rgt_with
+from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.config.find import NAME, VARIABLE
+from rgt_tui.fleet.config.load import Source
+from rgt_tui.fleet.config.write import write_atomically
 
 TEMPLATE = """\
 # The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
@@ -39,32 +46,8 @@ TEMPLATE = """\
 """
 
 
-def add_init(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "init",
-        about="Write a fleet file with everything explained in comments. Never overwrites one.",
-        examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
-    )
-    parser.add_argument(
-        "--path", metavar="FILE", help="where to (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
-    )
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: the path")
-
-
 def run_init(arguments: argparse.Namespace) -> int:
     """Write the file; return the exit code."""
-    import os
-
-    from rgt_tui.cli.adding import keep_trust
-    from rgt_tui.cli.opening import rgt_with
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config.find import NAME, VARIABLE
-    from rgt_tui.fleet.config.load import Source
-    from rgt_tui.fleet.config.write import write_atomically
-
     path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or NAME).expanduser()
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
@@ -78,8 +61,6 @@ def run_init(arguments: argparse.Namespace) -> int:
     if doubt is not None:
         complain(doubt)
     if arguments.json:
-        import json
-
         sys.stdout.write(json.dumps({"path": str(path)}) + "\n")
     else:
         rgt = rgt_with(arguments.path or arguments.fleet)

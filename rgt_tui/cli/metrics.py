@@ -3,61 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import ipaddress
+import json
+import math
 import sys
+import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import (
-    boxes_argument,
-    command,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
-)
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
-
-if TYPE_CHECKING:
-    from rgt_tui.model.alert import AlertSettings
-    from rgt_tui.model.box import BoxSpec
-
-LISTEN = "127.0.0.1:9844"
-
-
-def add_metrics(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "metrics",
-        about="Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as\n"
-        "NVIDIA's dcgm-exporter names them. A box that is not reached has rgt_box_up 0 and no older figures.",
-        examples=("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up"),
-    )
-    boxes_argument(parser)
-    parser.add_argument(
-        "--listen", type=_address, default=LISTEN, metavar="ADDRESS:PORT", help=f"where to (default {LISTEN})"
-    )
-    parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
-    json_option(parser, "with --once: one JSON object per value: name, labels, value")
-    fleet_option(parser)
-    timeout_option(parser, 20.0)
-    host_key_option(parser)
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT, such as {LISTEN}")
-    return host, int(port)
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.composing import make_fleet
+from rgt_tui.cli.exposition import exposition, series
+from rgt_tui.cli.gathering import gather, stop
+from rgt_tui.cli.metrics_server import PATH, MetricsServer
+from rgt_tui.cli.opening import chosen, open_fleet
+from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.model.alert import AlertSettings
+from rgt_tui.model.box import BoxSpec
 
 
 def run_metrics(arguments: argparse.Namespace) -> int:
     """Serve or print; return the exit code."""
-    from rgt_tui.cli.opening import chosen, open_fleet
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.fleet_file import FleetFileError
-
     try:
         if arguments.json and not arguments.once:
             raise FleetFileError("--json goes with --once; what is served is Prometheus text")
@@ -66,7 +34,6 @@ def run_metrics(arguments: argparse.Namespace) -> int:
     except FleetFileError as error:
         complain(error)
         return USAGE
-    from rgt_tui.cli import running
 
     return running.run(
         (_once if arguments.once else _serve)(specs, config.alerts, arguments), boxes=len(specs)
@@ -74,13 +41,6 @@ def run_metrics(arguments: argparse.Namespace) -> int:
 
 
 async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
-    import json
-    import math
-    import time
-
-    from rgt_tui.cli.exposition import exposition, series
-    from rgt_tui.cli.gathering import gather
-
     state = await gather(
         specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts
     )
@@ -96,15 +56,6 @@ async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
 
 
 async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
-    import asyncio
-
-    from rgt_tui.cli import running
-    from rgt_tui.cli.composing import make_fleet
-    from rgt_tui.cli.exposition import exposition
-    from rgt_tui.cli.gathering import stop
-    from rgt_tui.cli.metrics_server import PATH, MetricsServer
-    from rgt_tui.cli.printing import complain
-
     over = asyncio.Event()
     running.until_signalled(over)
     fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts)
@@ -127,8 +78,6 @@ async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: arg
 
 def _exposed(host: str) -> str:
     """Say it where everyone who reaches this machine can read the figures."""
-    import ipaddress
-
     try:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -3,79 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from difflib import get_close_matches
+from pathlib import Path
 
-from rgt_tui.cli.arguments import box_names, command, duration, fleet_option, json_option
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
+import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from rgt_tui.health.mutes import Mute, Stored
-    from rgt_tui.model.box import BoxSpec
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import chosen, open_fleet
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.health.conditions import BY_ID
+from rgt_tui.health.mutes import EVERYTHING, Mute, Stored, default_path, key_of, load, put, update
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import age
 
 USUAL_S = 3600.0
 """As the key m on the screen."""
 
 
-def add_mute(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "mute",
-        about="Be quiet about the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
-        "the id that `rgt status --json` prints. It holds for every rgt of this machine, a running dashboard within\n"
-        "5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.",
-        examples=(
-            "rgt mute lab --for 2h",
-            "rgt mute lab idle-gpu --for 30m",
-            "rgt mute lab inodes:/workspace --until-over",
-            "rgt mute lab --off",
-            "rgt mute --list",
-        ),
-    )
-    box = parser.add_argument("box", metavar="BOX", nargs="?", help="name of the box in the fleet file")
-    box.completer = box_names  # type: ignore[attr-defined]
-    what = parser.add_argument(
-        "what", metavar="KIND|ID", nargs="?", help="only this (default: all of the box)"
-    )
-    what.completer = kinds  # type: ignore[attr-defined]
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument(
-        "--for",
-        dest="seconds",
-        type=duration,
-        metavar="TIME",
-        help="so long: 90s, 30m, 2h, 1d (default 1h)",
-    )
-    how.add_argument("--until-over", action="store_true", help="until what is muted is over")
-    how.add_argument("--off", action="store_true", help="speak again")
-    how.add_argument("--list", action="store_true", help="list what is muted")
-    json_option(
-        parser, "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
-    )
-    fleet_option(parser)
-
-
-def kinds(**_: object) -> list[str]:
-    """Return all kinds of alert, for a shell."""
-    from rgt_tui.health.conditions import BY_ID
-
-    return list(BY_ID)
-
-
 def run_mute(arguments: argparse.Namespace) -> int:
     """Mute, speak again, or list; return the exit code."""
-    import os
-    import time
-
-    from rgt_tui.cli.opening import chosen, open_fleet
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.health.mutes import EVERYTHING, default_path, key_of, load, put
-
     path, now = default_path(os.environ), time.time()
     try:
         config = open_fleet(arguments, trusted=True)
@@ -107,11 +59,6 @@ def _known(what: str) -> str:
     Raises:
         FleetFileError: there is no such kind; the nearest is named.
     """
-    from difflib import get_close_matches
-
-    from rgt_tui.fleet.fleet_file import FleetFileError
-    from rgt_tui.health.conditions import BY_ID
-
     kind = what.partition(":")[0]
     if kind not in BY_ID:
         near = get_close_matches(kind, BY_ID, 1)
@@ -121,10 +68,6 @@ def _known(what: str) -> str:
 
 
 def _changed(path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float) -> Stored:
-    import msgspec
-
-    from rgt_tui.health.mutes import update
-
     return update(path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now)
 
 
@@ -132,8 +75,6 @@ def _tell(
     spec: BoxSpec, what: str, before: tuple[Mute, ...], after: tuple[Mute, ...], now: float, *, as_json: bool
 ) -> None:
     """Say what is quiet now, or speaks again."""
-    from rgt_tui.health.mutes import EVERYTHING, key_of
-
     key = key_of(spec)
     made = [mute for mute in after if (mute.box, mute.what, mute.at) == (key, what, now)]
     if made:
@@ -153,13 +94,6 @@ def _holds(mute: Mute, now: float) -> bool:
 def _show(
     specs: tuple[BoxSpec, ...] | list[BoxSpec], mutes: tuple[Mute, ...], now: float, *, as_json: bool
 ) -> None:
-    import time
-
-    from rgt_tui.cli.printing import json_line
-    from rgt_tui.health.mutes import EVERYTHING, key_of
-    from rgt_tui.model.plain import clean
-    from rgt_tui.profiles.readings import age
-
     names = {key_of(spec): spec.name for spec in specs}
     for mute in mutes:
         if mute.box not in names or not _holds(mute, now):

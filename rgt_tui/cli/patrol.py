@@ -3,52 +3,32 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
+import time
+import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import (
-    boxes_argument,
-    command,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
-)
-from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, Subparsers
+import msgspec
 
-if TYPE_CHECKING:
-    from rgt_tui.cli.status_line import StatusLine, Verdict
-    from rgt_tui.health.mutes import Told
-    from rgt_tui.model.alert import AlertSettings
-    from rgt_tui.model.box import BoxSpec
-
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN
+from rgt_tui.cli.gathering import gather
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, drop_output, is_lost_output
+from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line
+from rgt_tui.cli.status_text import text_line
+from rgt_tui.health import assess, calls_once
+from rgt_tui.health.conditions_runs import ended_at
+from rgt_tui.health.mutes import Stored, Told, default_path, key_of, load, update
+from rgt_tui.model.alert import AlertSettings
+from rgt_tui.model.box import BoxSpec
 
 LEDGER = "(patrol)"
 """Beside the sinks, what was told by an exit status; no sink is called so."""
 SAME_S = 1.0
 """Two looks at one end may differ by so much."""
-
-
-def add_patrol(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "patrol",
-        about="Look at every box once and print a line for each, also when nothing has changed: its verdict\n"
-        "(healthy, escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files\n"
-        "there: the agent below ~/.cache/rgt, and the recorder with its bounded history.",
-        examples=(
-            "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
-            "rgt patrol --json --timeout 60",
-        ),
-    )
-    boxes_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object per box")
-    timeout_option(parser, 30.0)
-    host_key_option(parser)
 
 
 def run_patrol(arguments: argparse.Namespace) -> int:
@@ -57,14 +37,8 @@ def run_patrol(arguments: argparse.Namespace) -> int:
     try:
         return _look(arguments)
     except Exception as error:
-        from rgt_tui.cli.printing import is_lost_output
-
         if isinstance(error, OSError) and is_lost_output(error):
             raise  # whoever calls this knows what it means
-        import contextlib
-        import traceback
-
-        from rgt_tui.cli.printing import complain, drop_output
 
         with contextlib.suppress(OSError):  # standard error may be on the same full disk
             traceback.print_exc()
@@ -74,27 +48,15 @@ def run_patrol(arguments: argparse.Namespace) -> int:
 
 
 def _look(arguments: argparse.Namespace) -> int:
-    from rgt_tui.cli.opening import open_boxes
-
     opened = open_boxes(arguments, arguments.boxes, trusted=True)
     if opened is None:
         return UNKNOWN
     config, specs = opened
-    from rgt_tui.cli import running
 
     return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
 
 
 async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
-    import time
-
-    from rgt_tui.cli.gathering import gather
-    from rgt_tui.cli.status_line import encode, status_line
-    from rgt_tui.cli.status_text import text_line
-    from rgt_tui.health import assess, calls_once
-    from rgt_tui.health.conditions_runs import ended_at
-    from rgt_tui.health.mutes import Told, key_of
-
     known = _known()
     accept: bool = arguments.accept_new_host_key
     state = await gather(specs, arguments.timeout, accept_new_host_keys=accept, alerts=alerts)
@@ -119,8 +81,6 @@ async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
 
 def _known() -> Mapping[str, Told]:
     """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
-    from rgt_tui.health.mutes import default_path, load
-
     try:
         return load(default_path(os.environ)).told.get(LEDGER, {})
     except OSError:
@@ -132,11 +92,6 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
 
     A disk that fails is no fault here: told twice is better than not at all.
     """
-    import contextlib
-
-    import msgspec
-
-    from rgt_tui.health.mutes import Stored, default_path, load, update
 
     def change(stored: Stored) -> Stored:
         before = stored.told.get(LEDGER, {})

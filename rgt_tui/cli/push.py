@@ -3,63 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import logging
+import shlex
 import sys
-from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import (
-    box_argument,
-    command,
-    fleet_option,
-    host_key_option,
-    json_option,
-    timeout_option,
-)
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE, Subparsers
+import msgspec
 
-if TYPE_CHECKING:
-    from rgt_tui.ssh.deploy import Pushed
-
-
-def add_push(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "push",
-        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how it is launched.\n"
-        "The file's name carries its content's hash; one that is there is never written again, so a run that goes\n"
-        "on keeps the version it was launched with. Nothing is started.",
-        examples=("rgt push --trainer lab", "rgt push --trainer lab --json | jq -r .launch"),
-    )
-    parser.add_argument("--trainer", action="store_true", required=True, help="what is put there: rgt_train")
-    box_argument(parser)
-    fleet_option(parser)
-    json_option(parser, "print one JSON object: box, path, sha256, python, torch, launch, library, problem")
-    timeout_option(parser, 60.0)
-    host_key_option(parser)
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.pushing import push_trainer
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.deploy import Pushed
+from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
 
 
 def run_push(arguments: argparse.Namespace) -> int:
     """Push; return the exit code."""
-    from rgt_tui.cli.opening import open_boxes
-    from rgt_tui.cli.printing import complain
-
     opened = open_boxes(arguments, [arguments.box], trusted=True)
     if opened is None:
         return USAGE
     (spec,) = opened[1]
-    import logging
-
-    from rgt_tui.cli import running
-    from rgt_tui.fleet.pushing import push_trainer
-    from rgt_tui.model.plain import clean
-    from rgt_tui.ssh.ssh_errors import (
-        BoxError,
-        CommandFailed,
-        ConfigError,
-        DeployFailed,
-        NoCommands,
-        NoPython,
-    )
 
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
 
@@ -82,13 +47,6 @@ def run_push(arguments: argparse.Namespace) -> int:
 
 def tell(pushed: Pushed, as_json: bool) -> int:
     """Print what is there now; return the exit code."""
-    import shlex
-
-    import msgspec
-
-    from rgt_tui.cli.printing import json_line
-    from rgt_tui.model.plain import clean
-
     if as_json:
         body = {**msgspec.structs.asdict(pushed), "problem": pushed.problem}
         sys.stdout.write(json_line(body).decode())
@@ -104,8 +62,6 @@ def tell(pushed: Pushed, as_json: bool) -> int:
         ):
             sys.stdout.write(clean(line) + "\n")
     if pushed.problem:
-        from rgt_tui.cli.printing import complain
-
         complain(clean(f"{pushed.box}: {pushed.problem}"))
         return FAILED
     return OK

@@ -7,52 +7,12 @@ import math
 import sys
 from typing import TYPE_CHECKING
 
-from rgt_tui.cli.arguments import command, json_option, positive_seconds
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
+from rgt_tui.cli.commands import FAILED, OK, USAGE
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.source import FleetSource
 
-FULL = "full"
 KEYS = "the recording's own clock counts; nothing can be done to its boxes"
-
-
-def add_replay(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "replay",
-        about="Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.\n"
-        "With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened\n"
-        "goes to stderr, and at the end how every box stood to stdout, as `rgt status` prints it.",
-        examples=(
-            "rgt replay fleet.jsonl.gz --speed 10",
-            "rgt replay fleet.jsonl --from 120 --loop",
-            "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
-        ),
-    )
-    parser.add_argument("file", metavar="FILE", help="what rgt record wrote, compressed or not")
-    parser.add_argument(
-        "--speed", type=_speed, metavar="X",
-        help=f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--from", dest="skip", type=positive_seconds, default=0.0, metavar="S",
-        help="begin so many seconds into the recording",
-    )  # fmt: skip
-    parser.add_argument("--loop", action="store_true", help="begin again at the end")
-    parser.add_argument("--headless", action="store_true", help="no screen")
-    json_option(parser, "print status lines as JSON objects at the end; implies --headless")
-
-
-def _speed(text: str) -> float:
-    try:
-        value = math.inf if text == FULL else float(text)
-    except ValueError:
-        value = 0.0
-    if not value > 0 or (math.isinf(value) and text != FULL):
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed, such as 10, 0.5 or {FULL}")
-    return value
 
 
 def run_replay(arguments: argparse.Namespace) -> int:

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
 
-from rgt_tui.cli.arguments import command, fleet_option, json_option
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from rgt_tui.fleet.config.trusted import Entry, Seen
-
-
-def add_trust(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "trust",
-        about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
-        "ask whether it may act: run the programs, send the keys and read the files that it names. Until then only\n"
-        "the names and hosts of its boxes count. What is trusted is this path with exactly what was shown.",
-        examples=("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke"),
-    )
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="the fleet file (default: the one that is found)"
-    )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--yes", action="store_true", help="trust what is shown without asking")
-    what.add_argument("--list", action="store_true", help="list what is trusted")
-    what.add_argument("--revoke", action="store_true", help="trust it no more")
-    json_option(parser, "print JSON objects: path, trusted, since, why")
-    fleet_option(parser)
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import NONE_FOUND, meant
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.config import trusted
+from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
+from rgt_tui.fleet.fleet_file import FleetFileError, whole
+from rgt_tui.model.plain import clean
 
 
 def run_trust(arguments: argparse.Namespace) -> int:
     """Show and ask, list, or revoke; return the exit code."""
-    import os
-    from pathlib import Path
-
-    from rgt_tui.cli.opening import NONE_FOUND, meant
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config import trusted
-    from rgt_tui.fleet.fleet_file import FleetFileError
-
     book = trusted.default_path(os.environ)
     try:
         if arguments.list:
@@ -64,11 +38,6 @@ def run_trust(arguments: argparse.Namespace) -> int:
 
 
 def _list(book: Path, *, as_json: bool) -> int:
-    import time
-
-    from rgt_tui.fleet.config.trusted import read_book
-    from rgt_tui.model.plain import clean
-
     for path, entry in sorted(read_book(book).files.items()):
         why = _standing(path, entry)
         if as_json:
@@ -81,12 +50,6 @@ def _list(book: Path, *, as_json: bool) -> int:
 
 def _standing(path: str, entry: Entry) -> str | None:
     """Say why a file that was trusted is not trusted as it is now; None = it is."""
-    import os
-    from pathlib import Path
-
-    from rgt_tui.fleet.config.trusted import differs, look
-    from rgt_tui.fleet.fleet_file import FleetFileError, whole
-
     try:
         source, config = whole(Path(path), os.environ)
     except FleetFileError as error:
@@ -95,9 +58,6 @@ def _standing(path: str, entry: Entry) -> str | None:
 
 
 def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config.trusted import revoke
-
     real = path.resolve()
     was = revoke(book, real)
     if as_json:
@@ -110,12 +70,6 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
 
 
 def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
-    import os
-
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.config import trusted
-    from rgt_tui.fleet.fleet_file import whole
-
     source, config = whole(path, os.environ)
     entry = trusted.look(source, config, os.environ)
     known = trusted.read_book(book).files.get(str(source.real))
@@ -143,8 +97,6 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 
 def _agreed(path: Path) -> bool:
     """Ask; without a terminal there is nobody who could have read it."""
-    from rgt_tui.cli.printing import complain
-
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         complain(f"nobody can be asked here; once you have read {path}: rgt trust --yes")
         return False
@@ -155,8 +107,6 @@ def _agreed(path: Path) -> bool:
 
 def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
     """Yield what is to be looked at: whole where nothing of it was trusted, else what has changed."""
-    from rgt_tui.fleet.config.trusted import Seen
-
     if known is None or known.file.sha256 != entry.file.sha256:
         yield from _compared(path, known.file if known else None, entry.file)
     for name, seen in entry.beside.items():
@@ -167,8 +117,6 @@ def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
 
 
 def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
-    from difflib import unified_diff
-
     shown = visible(path)
     if not now.sha256:
         yield f"{shown} is named, and is not there or cannot be read"
@@ -192,6 +140,4 @@ def visible(text: str) -> str:
 
 
 def _json(path: str, *, trusted: bool, since: float | None, why: str | None) -> None:
-    from rgt_tui.cli.printing import json_line
-
     sys.stdout.write(json_line({"path": path, "trusted": trusted, "since": since, "why": why}).decode())

@@ -3,52 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import socket
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Sequence
+from difflib import get_close_matches
 
-from rgt_tui.cli.arguments import command, fleet_option, json_option
-from rgt_tui.cli.commands import FAILED, OK, USAGE, Subparsers, epilog
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rgt_tui.model.alert import SinkSettings
-
-EXAMPLES = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
-
-
-def add_alerts(subparsers: Subparsers) -> None:
-    """Declare the command."""
-    parser = command(
-        subparsers,
-        "alerts",
-        about="Where alerts go beside the screen.",
-        examples=EXAMPLES,
-    )
-    fleet_option(parser)
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    test = verbs.add_parser(
-        "test",
-        help="send one message to each sink of the fleet file",
-        description="Send one message to each sink of the fleet file, side by side, and say which of them took it.\n"
-        "Levels, kinds, boxes and quiet hours do not hold it back. Whether a person saw it only that person knows.",
-        epilog=epilog("alerts", *EXAMPLES),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    test.add_argument("sinks", metavar="SINK", nargs="*", help="only the sinks of these names (default: all)")
-    json_option(test, "print one JSON object per sink: sink, kind, sent, problem")
-    fleet_option(test)
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_fleet
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.health.alert_sinks import build
+from rgt_tui.health.delivery import MARGIN_S, reason
+from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.plain import clean
 
 
 def run_alerts(arguments: argparse.Namespace) -> int:
     """Send; return the exit code."""
-    from difflib import get_close_matches
-
-    from rgt_tui.cli import running
-    from rgt_tui.cli.opening import open_fleet
-    from rgt_tui.cli.printing import complain
-    from rgt_tui.fleet.fleet_file import FleetFileError
-
     try:
         config = open_fleet(arguments, trusted=True)
         named = {sink.name: sink for sink in config.alerts.sinks}
@@ -67,11 +42,6 @@ def run_alerts(arguments: argparse.Namespace) -> int:
 
 
 async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
-    import asyncio
-
-    from rgt_tui.cli.printing import json_line
-    from rgt_tui.model.plain import clean
-
     problems = await asyncio.gather(*(_one(sink) for sink in sinks))
     for sink, problem in zip(sinks, problems, strict=True):
         if as_json:
@@ -86,15 +56,6 @@ async def _send(sinks: Sequence[SinkSettings], *, as_json: bool) -> int:
 
 async def _one(settings: SinkSettings) -> str | None:
     """Send one message; return why it was not delivered, or None."""
-    import asyncio
-    import os
-    import socket
-    import time
-
-    from rgt_tui.health.alert_sinks import build
-    from rgt_tui.health.delivery import MARGIN_S, reason
-    from rgt_tui.model.alert import AlertEvent
-
     text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"
     event = AlertEvent(what="test", at=time.time(), level="info", title="rgt: test", text=text)
     sink = build(settings, os.environ)

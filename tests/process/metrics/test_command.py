@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from rgt_box.metrics.scalars_command import main
 
-from rgt_tui.cli import curves
+from rgt_tui.cli import curves, watch_parsers
 
 ROOT = Path(__file__).parents[3]
 FIXTURES = ROOT / "tests" / "fixtures" / "scalars" / "console"
@@ -156,7 +156,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
 
 def client(*words: str) -> int:
     parser = argparse.ArgumentParser()
-    curves.add_scalars(parser.add_subparsers(dest="command"))
+    watch_parsers.add_scalars(parser.add_subparsers(dest="command"))
     return curves.run_scalars(parser.parse_args(["scalars", *words]))
 
 

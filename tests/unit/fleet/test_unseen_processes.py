@@ -30,7 +30,7 @@ def limited(*procs: Proc, unseen: str | None = BY_NAME) -> BoxState:
 
 
 def metrics(state: BoxState) -> list[str]:
-    lines = exposition(FleetState(boxes=(state,)), NOW).splitlines()
+    lines = exposition(FleetState(boxes=(state,)), NOW).decode().splitlines()
     return [line for line in lines if line.startswith("rgt_training_processes{")]
 
 
@@ -49,8 +49,8 @@ def test_the_dashboard_says_unknown() -> None:
 
 def test_metrics_leave_the_number_out() -> None:
     assert metrics(limited()) == []
-    assert metrics(limited(unseen=None)) == ['rgt_training_processes{box="vast-demo"} 0']
-    assert metrics(limited(TRAINING)) == ['rgt_training_processes{box="vast-demo"} 1']
+    assert metrics(limited(unseen=None)) == ['rgt_training_processes{box="vast-demo"} 0.0']
+    assert metrics(limited(TRAINING)) == ['rgt_training_processes{box="vast-demo"} 1.0']
 
 
 @pytest.mark.parametrize(("state", "expected"), [

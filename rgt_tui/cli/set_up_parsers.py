@@ -1,0 +1,258 @@
+"""What the commands that set things up take: their options, their help, their examples."""
+
+from __future__ import annotations
+
+import argparse
+
+from rgt_tui.cli.arguments import (
+    box_argument,
+    boxes_argument,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    port,
+    positive_seconds,
+    timeout_option,
+)
+from rgt_tui.cli.commands import Subparsers, epilog
+
+SHELLS = ("bash", "zsh", "fish")
+AGENT_EXAMPLE = "rgt agent build --out rgt-box.pyz"
+
+
+def add_demo(subparsers: Subparsers) -> None:
+    """Declare ``rgt demo``."""
+    demo = command(
+        subparsers,
+        "demo",
+        about="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
+        examples=(
+            "rgt demo",
+            "rgt demo --headless --for 45 --json",
+            "rgt demo --headless --until story",
+            "rgt demo --fleet-only --write-fleet demo.toml",
+        ),
+    )
+    demo.add_argument("--headless", action="store_true", help="no screen: progress on stderr")
+    demo.add_argument(
+        "--for", dest="seconds", type=positive_seconds, metavar="SECONDS", help="stop after this time"
+    )
+    demo.add_argument("--until", choices=["story"], help="stop when all three stories have happened")
+    json_option(demo, "print one JSON object on the last line")
+    demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")
+    demo.add_argument(
+        "--follow-advice",
+        action="store_true",
+        help="remove what fills the disk once rgt has said so (otherwise that is yours to do)",
+    )
+    demo.add_argument(
+        "--fleet-only", action="store_true", help="run the boxes alone, for another rgt to watch"
+    )
+    demo.add_argument("--write-fleet", metavar="FILE", help="with --fleet-only: write the fleet file there")
+
+
+def add_init(subparsers: Subparsers) -> None:
+    """Declare ``rgt init``."""
+    parser = command(
+        subparsers,
+        "init",
+        about="Write a fleet file with everything explained in comments. Never overwrites one.",
+        examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
+    )
+    parser.add_argument(
+        "--path", metavar="FILE", help="where to (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
+    )
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: the path")
+
+
+def profiles(**_: object) -> list[str]:
+    """Return the ids of all profiles, for a shell."""
+    from rgt_tui.profiles import all_profiles
+
+    return list(all_profiles())
+
+
+def _port(text: str) -> int:
+    return port(text, 1, 65535)
+
+
+def add_add(subparsers: Subparsers) -> None:
+    """Declare ``rgt add``."""
+    parser = command(
+        subparsers,
+        "add",
+        about="Add a box to the fleet file; what stands there is left as it is, comments included. HOST is a host\n"
+        "name, an alias of ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental hands out.",
+        examples=(
+            "rgt add lab lab-a100",
+            'rgt add vast "ssh -p 40022 root@1.2.3.4 -L 8080:localhost:8080" --profile vastai',
+            "rgt add seeta \"ssh -p 12345 root@connect.westb.seetacloud.com\" --log '~/exp/*.log'",
+        ),
+    )
+    parser.add_argument("name", metavar="NAME", help="what to call the box")
+    parser.add_argument("target", metavar="HOST", help="a host, or an ssh command in quotes")
+    profile = parser.add_argument("--profile", metavar="P", help="platform (default: told by the host name)")
+    profile.completer = profiles  # type: ignore[attr-defined]
+    parser.add_argument("-p", "--port", type=_port, metavar="N", help="port")
+    parser.add_argument("--user", help="who logs in")
+    parser.add_argument("-i", "--identity", metavar="FILE", help="private key file")
+    parser.add_argument(
+        "--log", dest="logs", action="append", metavar="GLOB", help="a log on the box to follow"
+    )
+    parser.add_argument(
+        "--job", dest="jobs", action="append", metavar="DIR", help="a job directory on the box"
+    )
+    parser.add_argument(
+        "--run", dest="runs", action="append", metavar="DIR", help="a run directory on the box"
+    )
+    json_option(parser, "print one JSON object per box: its keys, and the file")
+    fleet_option(parser)
+
+
+def add_import(subparsers: Subparsers) -> None:
+    """Declare ``rgt import``."""
+    parser = command(
+        subparsers,
+        "import",
+        about="List the hosts that ssh_config names (Include is followed, wildcards are no hosts) as boxes; with\n"
+        "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
+        "ssh_config.",
+        examples=("rgt import", "rgt import 'gpu-*' lab --write", "rgt import --config work.conf --write"),
+    )
+    parser.add_argument(
+        "patterns", metavar="PATTERN", nargs="*", help="only these hosts; globs (default: all)"
+    )
+    parser.add_argument(
+        "--config", metavar="FILE", help="that ssh_config file, not ~/.ssh/config and the system's"
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write, instead of only showing what would be added"
+    )
+    json_option(parser, "print one JSON object per box: its keys, and the file")
+    fleet_option(parser)
+
+
+def add_trust(subparsers: Subparsers) -> None:
+    """Declare ``rgt trust``."""
+    parser = command(
+        subparsers,
+        "trust",
+        about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
+        "ask whether it may act: run the programs, send the keys and read the files that it names. Until then only\n"
+        "the names and hosts of its boxes count. What is trusted is this path with exactly what was shown.",
+        examples=("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke"),
+    )
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the fleet file (default: the one that is found)"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--yes", action="store_true", help="trust what is shown without asking")
+    what.add_argument("--list", action="store_true", help="list what is trusted")
+    what.add_argument("--revoke", action="store_true", help="trust it no more")
+    json_option(parser, "print JSON objects: path, trusted, since, why")
+    fleet_option(parser)
+
+
+def add_doctor(subparsers: Subparsers) -> None:
+    """Declare ``rgt doctor``."""
+    parser = command(
+        subparsers,
+        "doctor",
+        about="Check this machine, the fleet file and each box, from its name to its GPUs, and say what to do. The\n"
+        "boxes are examined side by side: one that hangs holds up none of the others. The ids of the checks stay\n"
+        "as they are.",
+        examples=(
+            "rgt doctor",
+            'rgt doctor lab --json | jq -r \'select(.status == "fail") | .id + ": " + .advice\'',
+        ),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per check")
+    timeout_option(parser, 60.0)
+    host_key_option(parser)
+
+
+def add_remove(subparsers: Subparsers) -> None:
+    """Declare ``rgt remove``."""
+    parser = command(
+        subparsers,
+        "remove",
+        about="Stop rgt's recorder on a box, and remove its history and the files of agent and trainer there. Jobs,\n"
+        "results and checkpoints are not touched. Nothing is removed while a queue runs or waits there, or another\n"
+        "rgt watches. What a process, a Slurm job or a Pod can still name is kept, also where that cannot be told.\n"
+        "The machine itself is neither stopped nor destroyed, and bills on.",
+        examples=(
+            "rgt remove lab --dry-run",
+            "rgt remove lab --yes --forget",
+            "rgt remove lab --old      only agents that no process, job or Pod can name any more",
+            "rgt remove lab --only-forget",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--old", action="store_true", help="only agents of other versions of rgt")
+    what.add_argument("--forget", action="store_true", help="then take the box out of the fleet file, too")
+    what.add_argument(
+        "--only-forget", action="store_true", help="only that, without connecting: the machine has gone"
+    )
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten")
+    timeout_option(parser, 60.0)
+    host_key_option(parser)
+
+
+def add_completion(subparsers: Subparsers) -> None:
+    """Declare ``rgt completion``."""
+    parser = command(
+        subparsers,
+        "completion",
+        about="Print what makes a shell complete commands, options and the names of boxes (asked of rgt itself at\n"
+        "every TAB, so that it is never out of date). Paths on a box are not completed.",
+        examples=(
+            'eval "$(rgt completion bash)"                        in ~/.bashrc',
+            'eval "$(rgt completion zsh)"                         in ~/.zshrc, behind compinit',
+            "rgt completion fish > ~/.config/fish/completions/rgt.fish",
+        ),
+    )
+    parser.add_argument("shell", choices=SHELLS, help="which shell")
+
+
+def add_agent(subparsers: Subparsers) -> None:
+    """Declare ``rgt agent``."""
+    parser = command(
+        subparsers,
+        "agent",
+        about="The program that rgt puts on a box.",
+        examples=(AGENT_EXAMPLE,),
+    )
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    build = verbs.add_parser(
+        "build",
+        help="write the agent's zipapp",
+        epilog=epilog("agent", AGENT_EXAMPLE),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
+
+
+def add_push(subparsers: Subparsers) -> None:
+    """Declare ``rgt push``."""
+    parser = command(
+        subparsers,
+        "push",
+        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how it is launched.\n"
+        "The file's name carries its content's hash; one that is there is never written again, so a run that goes\n"
+        "on keeps the version it was launched with. Nothing is started.",
+        examples=("rgt push --trainer lab", "rgt push --trainer lab --json | jq -r .launch"),
+    )
+    parser.add_argument("--trainer", action="store_true", required=True, help="what is put there: rgt_train")
+    box_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object: box, path, sha256, python, torch, launch, library, problem")
+    timeout_option(parser, 60.0)
+    host_key_option(parser)

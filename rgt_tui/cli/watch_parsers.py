@@ -1,0 +1,328 @@
+"""What the commands that look at boxes take: their options, their help, their examples."""
+
+from __future__ import annotations
+
+import argparse
+import math
+
+from rgt_tui.cli.arguments import (
+    box_argument,
+    box_names,
+    boxes_argument,
+    command,
+    count,
+    duration,
+    fleet_option,
+    history_option,
+    host_key_option,
+    json_option,
+    positive_seconds,
+    timeout_option,
+)
+from rgt_tui.cli.commands import Subparsers, epilog
+
+ALERTS_EXAMPLES = ("rgt alerts test", "rgt alerts test pager --json | jq -r .problem")
+LISTEN = "127.0.0.1:9844"
+FULL = "full"
+LOG_LINES = 200
+
+
+def add_status(subparsers: Subparsers) -> None:
+    """Declare ``rgt status``."""
+    parser = command(
+        subparsers,
+        "status",
+        about="Connect to the boxes once and print a line for each, in the order of the fleet file.",
+        examples=("rgt status", "rgt status lab --json | jq -r '.state + \" \" + .reason'"),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per box")
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def add_watch(subparsers: Subparsers) -> None:
+    """Declare ``rgt watch``."""
+    parser = command(
+        subparsers,
+        "watch",
+        about="Stay connected and print a line whenever something happens on a box; alerts reach the sinks of the\n"
+        "fleet file. With --json: the line of `rgt status --json` whenever a box has changed, at most one a\n"
+        "second for each.",
+        examples=("rgt watch", "rgt watch lab --json | jq -r .reason", "rgt watch --for 3600"),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print status lines as JSON objects")
+    parser.add_argument(
+        "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
+    )
+    host_key_option(parser)
+    history_option(parser)
+
+
+def add_patrol(subparsers: Subparsers) -> None:
+    """Declare ``rgt patrol``."""
+    parser = command(
+        subparsers,
+        "patrol",
+        about="Look at every box once and print a line for each, also when nothing has changed: its verdict\n"
+        "(healthy, escalate, unknown), its state and why. It changes nothing on a box beyond rgt's own files\n"
+        "there: the agent below ~/.cache/rgt, and the recorder with its bounded history.",
+        examples=(
+            "*/30 * * * *  rgt patrol --fleet ~/exp/rgt.toml >> ~/patrol.log || mail -s rgt me < ~/patrol.log",
+            "rgt patrol --json --timeout 60",
+        ),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    json_option(parser, "print one JSON object per box")
+    timeout_option(parser, 30.0)
+    host_key_option(parser)
+
+
+def add_alerts(subparsers: Subparsers) -> None:
+    """Declare ``rgt alerts``."""
+    parser = command(
+        subparsers,
+        "alerts",
+        about="Where alerts go beside the screen.",
+        examples=ALERTS_EXAMPLES,
+    )
+    fleet_option(parser)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    test = verbs.add_parser(
+        "test",
+        help="send one message to each sink of the fleet file",
+        description="Send one message to each sink of the fleet file, side by side, and say which of them took it.\n"
+        "Levels, kinds, boxes and quiet hours do not hold it back. Whether a person saw it only that person knows.",
+        epilog=epilog("alerts", *ALERTS_EXAMPLES),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    test.add_argument("sinks", metavar="SINK", nargs="*", help="only the sinks of these names (default: all)")
+    json_option(test, "print one JSON object per sink: sink, kind, sent, problem")
+    fleet_option(test)
+
+
+def kinds(**_: object) -> list[str]:
+    """Return all kinds of alert, for a shell."""
+    from rgt_tui.health.conditions import BY_ID
+
+    return list(BY_ID)
+
+
+def add_mute(subparsers: Subparsers) -> None:
+    """Declare ``rgt mute``."""
+    parser = command(
+        subparsers,
+        "mute",
+        about="Be quiet about the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
+        "the id that `rgt status --json` prints. It holds for every rgt of this machine, a running dashboard within\n"
+        "5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.",
+        examples=(
+            "rgt mute lab --for 2h",
+            "rgt mute lab idle-gpu --for 30m",
+            "rgt mute lab inodes:/workspace --until-over",
+            "rgt mute lab --off",
+            "rgt mute --list",
+        ),
+    )
+    box = parser.add_argument("box", metavar="BOX", nargs="?", help="name of the box in the fleet file")
+    box.completer = box_names  # type: ignore[attr-defined]
+    what = parser.add_argument(
+        "what", metavar="KIND|ID", nargs="?", help="only this (default: all of the box)"
+    )
+    what.completer = kinds  # type: ignore[attr-defined]
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
+        "--for",
+        dest="seconds",
+        type=duration,
+        metavar="TIME",
+        help="so long: 90s, 30m, 2h, 1d (default 1h)",
+    )
+    how.add_argument("--until-over", action="store_true", help="until what is muted is over")
+    how.add_argument("--off", action="store_true", help="speak again")
+    how.add_argument("--list", action="store_true", help="list what is muted")
+    json_option(
+        parser, "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
+    )
+    fleet_option(parser)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not ADDRESS:PORT, such as {LISTEN}")
+    return host, int(port)
+
+
+def add_metrics(subparsers: Subparsers) -> None:
+    """Declare ``rgt metrics``."""
+    parser = command(
+        subparsers,
+        "metrics",
+        about="Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as\n"
+        "NVIDIA's dcgm-exporter names them. A box that is not reached has rgt_box_up 0 and no older figures.",
+        examples=("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up"),
+    )
+    boxes_argument(parser)
+    parser.add_argument(
+        "--listen", type=_address, default=LISTEN, metavar="ADDRESS:PORT", help=f"where to (default {LISTEN})"
+    )
+    parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
+    json_option(parser, "with --once: one JSON object per value: name, labels, value")
+    fleet_option(parser)
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def add_record(subparsers: Subparsers) -> None:
+    """Declare ``rgt record``."""
+    parser = command(
+        subparsers,
+        "record",
+        about="Connect to the boxes and write every line that they send into a new file, with lost connections and\n"
+        "the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they\n"
+        "are, and no keys; look through it before you hand it on.",
+        examples=("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz"),
+    )
+    boxes_argument(parser)
+    fleet_option(parser)
+    parser.add_argument("--out", metavar="FILE", required=True, help="a new file; FILE.gz is compressed")
+    parser.add_argument(
+        "--for", dest="seconds", type=positive_seconds, metavar="S", help="end after this time"
+    )
+    json_option(parser, "print one JSON object at the end: file, seconds, bytes, lines per box")
+    host_key_option(parser)
+
+
+def _speed(text: str) -> float:
+    try:
+        value = math.inf if text == FULL else float(text)
+    except ValueError:
+        value = 0.0
+    if not value > 0 or (math.isinf(value) and text != FULL):
+        raise argparse.ArgumentTypeError(f"{text!r} is no speed, such as 10, 0.5 or {FULL}")
+    return value
+
+
+def add_replay(subparsers: Subparsers) -> None:
+    """Declare ``rgt replay``."""
+    parser = command(
+        subparsers,
+        "replay",
+        about="Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.\n"
+        "With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened\n"
+        "goes to stderr, and at the end how every box stood to stdout, as `rgt status` prints it.",
+        examples=(
+            "rgt replay fleet.jsonl.gz --speed 10",
+            "rgt replay fleet.jsonl --from 120 --loop",
+            "rgt replay fleet.jsonl --json | jq -r '.box + \" \" + .state'",
+        ),
+    )
+    parser.add_argument("file", metavar="FILE", help="what rgt record wrote, compressed or not")
+    parser.add_argument(
+        "--speed", type=_speed, metavar="X",
+        help=f"seconds of the recording per second, or {FULL!r} (default 1; {FULL} without a screen)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--from", dest="skip", type=positive_seconds, default=0.0, metavar="S",
+        help="begin so many seconds into the recording",
+    )  # fmt: skip
+    parser.add_argument("--loop", action="store_true", help="begin again at the end")
+    parser.add_argument("--headless", action="store_true", help="no screen")
+    json_option(parser, "print status lines as JSON objects at the end; implies --headless")
+
+
+def add_logs(subparsers: Subparsers) -> None:
+    """Declare ``rgt logs``."""
+    parser = command(
+        subparsers,
+        "logs",
+        about="Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost\n"
+        "connection is taken up again where it broke off, without a gap or a repeat; rotation and truncation are\n"
+        "told on standard error. On a terminal escape sequences are made harmless, unless --raw.",
+        examples=(
+            "rgt logs lab                              the newest of its logs",
+            "rgt logs lab gpt-small --follow           that run's, as it grows",
+            "rgt logs lab '~/exp/*.log' --from-start > exp.log",
+        ),
+    )
+    box_argument(parser)
+    log = parser.add_argument(
+        "log",
+        metavar="PATH|RUN",
+        nargs="?",
+        help="a path on the box (~ and globs are expanded there), or the name of a run; default: the newest log",
+    )
+    log.completer = lambda **_: []  # type: ignore[attr-defined]
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--from-start", action="store_true", help="the whole file")
+    where.add_argument(
+        "--lines", type=count, default=LOG_LINES, metavar="N", help=f"the last N lines (default {LOG_LINES})"
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on with what is written, until Ctrl-C"
+    )
+    parser.add_argument("--raw", action="store_true", help="leave escape sequences also on a terminal")
+    json_option(
+        parser,
+        "a JSON object per line instead of its bytes: path, offset, text (what is no UTF-8 is replaced)",
+    )
+    parser.add_argument("--list", action="store_true", help="list the logs of the box, the newest first")
+    fleet_option(parser)
+    timeout_option(parser, 60.0)
+    host_key_option(parser)
+
+
+def add_curves(subparsers: Subparsers) -> None:
+    """Declare ``rgt curves``."""
+    parser = command(
+        subparsers,
+        "curves",
+        about="Connect to a box once and plot the curves of a run as text, for a pipe or a report. Points of\n"
+        "attempts that were resumed stand one after the other; NaN and infinite values are left out, and counted.",
+        examples=(
+            "rgt curves lab                              the run that wrote last",
+            "rgt curves lab gpt-small --metric lr --metric grad_norm",
+            "rgt curves lab gpt-small --json | jq '.values[-1]'",
+        ),
+    )
+    box_argument(parser)
+    parser.add_argument(
+        "run", metavar="RUN", nargs="?", help="name of the run (default: the one that wrote last)"
+    )
+    parser.add_argument(
+        "--metric",
+        dest="metrics",
+        action="append",
+        metavar="NAME",
+        help="a series to plot (default: the losses)",
+    )
+    parser.add_argument(
+        "--log", action="store_true", help="logarithmic values; those that are not positive are left out"
+    )
+    parser.add_argument(
+        "--width", type=count, metavar="N", help="columns (default: those of the terminal, else 100)"
+    )
+    parser.add_argument("--height", type=count, metavar="N", help="lines (default 24)", default=24)
+    json_option(parser, "print one JSON object per series: box, run, metric, steps, values")
+    fleet_option(parser)
+    timeout_option(parser, 20.0)
+    host_key_option(parser)
+
+
+def add_scalars(subparsers: Subparsers) -> None:
+    """Declare ``rgt scalars``."""
+    parser = command(
+        subparsers,
+        "scalars",
+        about="List the scalars that training programs left in a file or below a directory of this machine:\n"
+        "one line per series.",
+        examples=("rgt scalars runs/", "rgt scalars train.log --json"),
+    )
+    parser.add_argument("path", metavar="PATH", help="a file, or a directory that is searched for sources")
+    json_option(parser, "print one JSON object per series")
