@@ -1,10 +1,14 @@
-"""docs/alerts.md has the table as it is; ``RGT_UPDATE_DOCS=1`` writes it."""
+"""The pages have the table of conditions as it is: alerts, handbook, checks; ``RGT_UPDATE_DOCS=1`` writes them."""
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from rgt_tui.health.alert_settings import SINKS
 from rgt_tui.health.condition import Condition
@@ -13,7 +17,8 @@ from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.model.alert import SinkSettings
 from rgt_tui.profiles.readings import age
 
-PAGE = Path(__file__).parents[3] / "docs" / "alerts.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = DOCS / "alerts.md"
 HEAD = "| kind | what | raised → cleared | lasts | over for | what to do | more |\n|---|---|---|---|---|---|---|\n"
 
 
@@ -42,14 +47,37 @@ def between(text: str, name: str) -> str:
     return found.group(1)
 
 
-def test_the_page_has_the_table() -> None:
-    table = HEAD + "".join(row(kind) for kind in ALERTS)
-    text = PAGE.read_text(encoding="utf-8")
+def kinds() -> str:
+    return HEAD + "".join(row(kind) for kind in ALERTS)
+
+
+def handbook() -> str:
+    rows = [
+        f"| `{entry.id}` | {entry.title} | {entry.severity.value} | "
+        f"{', '.join(f'`{beaten}`' for beaten in entry.beats) or '–'} |\n"
+        for entry in HANDBOOK.values()
+    ]
+    return "| id | what | severity | explains away |\n|---|---|---|---|\n" + "".join(rows)
+
+
+def checks() -> str:
+    rows = [f"| {check.id} | {check.title} | {inspect.getdoc(check.evaluator)} |\n" for check in CHECKS]
+    return "| check | | |\n|---|---|---|\n" + "".join(rows)
+
+
+@pytest.mark.parametrize(
+    ("page", "table"),
+    [("alerts.md", kinds), ("triage.md", handbook), ("lifecycle.md", checks)],
+    ids=["alerts", "triage", "lifecycle"],
+)
+def test_the_pages_have_the_table(page: str, table: Callable[[], str]) -> None:
+    path, name = DOCS / page, table.__name__
+    text = path.read_text(encoding="utf-8")
     if os.environ.get("RGT_UPDATE_DOCS"):
-        old = f"<!-- kinds -->\n{between(text, 'kinds')}<!-- /kinds -->"
-        text = text.replace(old, f"<!-- kinds -->\n{table}<!-- /kinds -->")
-        PAGE.write_text(text, encoding="utf-8")
-    assert between(text, "kinds") == table
+        old = f"<!-- {name} -->\n{between(text, name)}<!-- /{name} -->"
+        text = text.replace(old, f"<!-- {name} -->\n{table()}<!-- /{name} -->")
+        path.write_text(text, encoding="utf-8")
+    assert between(text, name) == table()
 
 
 def test_every_sink_and_every_key_is_described() -> None:
