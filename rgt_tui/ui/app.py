@@ -145,9 +145,9 @@ class RgtApp(Enduring, App[None]):
             return self._farewell
         names = [clean(box.spec.name) for box in self._newest.boxes] if self._newest else []
         if not names:
-            return "rgt has left"
+            return "rgt has quit"
         more = f" and {len(names) - 6} more" if len(names) > 6 else ""
-        return f"rgt has left; the boxes go on: {', '.join(names[:6])}{more}"
+        return f"rgt has quit; the boxes keep running: {', '.join(names[:6])}{more}"
 
     @work(exclusive=True, group="fleet", exit_on_error=False, description="make and start the fleet")
     async def begin(self) -> None:
@@ -256,7 +256,7 @@ class RgtApp(Enduring, App[None]):
 
         Nobody should answer what is not shown whole.
         """
-        text = f"{failed}, {self._reports.get(failed, 'as others before it')}"
+        text = f"{failed}, {self._reports.get(failed, 'not reported: 100 others were')}"
         if screen in self._taken_away and screen is self.screen:
             with contextlib.suppress(Exception):
                 self.pop_screen()
@@ -300,7 +300,7 @@ class RgtApp(Enduring, App[None]):
         """Answer ctrl+c: say how to leave, on the event line."""
         hint = getattr(self.screen, "hint", None)
         if callable(hint):
-            hint("ctrl+q quits; the boxes go on without rgt")
+            hint("ctrl+q quits; the boxes keep running")
 
     async def action_quit(self) -> None:
         """Leave: disconnect, then go. What runs on the boxes goes on."""

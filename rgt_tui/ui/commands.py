@@ -101,16 +101,14 @@ APP: tuple[Command, ...] = (
         "app.help",
         footer=20,
     ),
-    Command(
-        "app.palette", ("ctrl+p", "colon"), "commands", "Find a command by its name.", "app.command_palette"
-    ),
+    Command("app.palette", ("ctrl+p", "colon"), "commands", "Find a command by name.", "app.command_palette"),
     Command("app.screenshot", ("ctrl+s",), "screenshot", "Save the screen as an SVG file.", "app.screenshot"),
-    Command("app.theme", ("ctrl+t",), "next theme", "Use the next theme.", "app.next_theme"),
+    Command("app.theme", ("ctrl+t",), "next theme", "Switch to the next theme.", "app.next_theme"),
     Command(
         "app.quit",
         ("ctrl+q",),
         "quit",
-        "Leave rgt. What runs on the boxes goes on without it.",
+        "Quit rgt. Whatever runs on the boxes keeps running.",
         "app.quit",
         priority=True,
     ),
@@ -118,28 +116,28 @@ APP: tuple[Command, ...] = (
 """Work on every screen."""
 
 SCREEN: tuple[Command, ...] = (
-    Command("screen.back", ("q",), "back", "Back to the screen before this one."),
+    Command("screen.back", ("q",), "back", "Go back to the previous screen."),
     Command(
         "screen.escape",
         ("escape",),
         "clear",
-        "Clear the filter or search, then go back; on the fleet, the event line is seen. Never quits.",
+        "Clear the filter or search, then go back; on the fleet screen, dismiss the event line. Never quits.",
     ),
 )
 """Work on every screen that shows the fleet."""
 
 MOVE: tuple[Command, ...] = (
     Command("move.down", ("j", "down"), "down", "Next line.", "move(1)"),
-    Command("move.up", ("k", "up"), "up", "Line before.", "move(-1)"),
+    Command("move.up", ("k", "up"), "up", "Previous line.", "move(-1)"),
     Command("move.top", ("g", "home"), "top", "First line.", "move_top"),
-    Command("move.bottom", ("G", "end"), "bottom", "Last line; in a log, follow it again.", "move_bottom"),
-    Command("move.page-down", ("pagedown", "ctrl+d"), "page down", "One page further.", "page(1)"),
-    Command("move.page-up", ("pageup", "ctrl+u"), "page up", "One page back.", "page(-1)"),
+    Command("move.bottom", ("G", "end"), "bottom", "Last line; in a log, resume following.", "move_bottom"),
+    Command("move.page-down", ("pagedown", "ctrl+d"), "page down", "One page down.", "page(1)"),
+    Command("move.page-up", ("pageup", "ctrl+u"), "page up", "One page up.", "page(-1)"),
 )
 """Work where there are lines to move through. ctrl+d moves; it never deletes."""
 
 BOX_TARGET: tuple[Command, ...] = (
-    Command("box.log", ("l",), "log", "The followed log on the whole screen.", "open_log", footer=2),
+    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_log", footer=2),
     Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_curves", footer=3),
     Command(
         "box.phases",
@@ -153,7 +151,7 @@ BOX_TARGET: tuple[Command, ...] = (
         "box.teardown",
         ("D",),
         "tear down",
-        "Review what stopping the meter takes; nothing is sent before you type the name.",
+        "Review what it takes to stop the meter; nothing is sent until you type the name.",
         "open_teardown",
         footer=5,
         dangerous=True,
@@ -164,41 +162,49 @@ BOX_TARGET: tuple[Command, ...] = (
 FLEET: tuple[Command, ...] = (
     Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1),
     Command(
-        "fleet.filter", ("slash",), "filter", "Show only boxes whose name, platform or state match.", footer=6
+        "fleet.filter",
+        ("slash",),
+        "filter",
+        "Show only boxes whose name, platform or state matches.",
+        footer=6,
     ),
     Command(
-        "fleet.sort", ("o",), "sort", "Sort by the next order: trouble, name, age, spent, file.", footer=7
+        "fleet.sort", ("o",), "sort", "Change the sort order: trouble, name, age, spent, file.", footer=7
     ),
     Command(
         "fleet.next-pane",
         ("tab",),
         "next pane",
-        "Give the keys to the pane below, to read what does not fit; at the end back to the boxes.",
+        "Focus the next pane to scroll it; after the last one, the boxes again.",
         "next_pane(1)",
     ),
     Command(
         "fleet.previous-pane",
         ("shift+tab",),
-        "pane before",
-        "Give the pane before the keys.",
+        "previous pane",
+        "Focus the previous pane.",
         "next_pane(-1)",
     ),
     Command(
-        "fleet.answer", ("A",), "answer", "Answer what a box asks: a first host key, a password.", "answer"
+        "fleet.answer",
+        ("A",),
+        "answer",
+        "Answer a question from a box: a new host key, a password.",
+        "answer",
     ),
 )
 
 BOX_CARE: tuple[Command, ...] = (
     Command(
-        "box.alerts", ("a",), "alerts", "What holds now, since when, and what to do; mute from there.",
+        "box.alerts", ("a",), "alerts", "Active alerts, since when they hold, and what to do; mute them there.",
         "open_alerts", footer=9,
     ),
     Command(
         "box.connect", ("r",), "connect now",
-        "Connect to the box without waiting; start the fleet again if it failed to start.", "connect",
+        "Connect to the box now; restart the fleet if it failed to start.", "connect",
     ),
     Command(
-        "box.pause", ("P",), "pause", "Disconnect from the box and leave it alone, or connect again.", "pause"
+        "box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"
     ),
     Command(
         "box.interval", ("i",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"
@@ -207,57 +213,63 @@ BOX_CARE: tuple[Command, ...] = (
 """How rgt treats a box; nothing of it touches what runs there."""
 
 REPLAY: tuple[Command, ...] = (
+    Command("replay.hold", ("space",), "pause replay", "In a replay: pause or resume.", "hold_replay"),
     Command(
-        "replay.hold", ("space",), "hold", "In a replay: let its time stand still, or go on.", "hold_replay"
+        "replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)"
     ),
-    Command(
-        "replay.faster", ("plus", "equals_sign"), "faster", "In a replay: twice as fast.", "pace_replay(2)"
-    ),
-    Command("replay.slower", ("minus",), "slower", "In a replay: half as fast.", "pace_replay(0.5)"),
+    Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)"),
 )
 """Work on a recording; a running fleet's time is nobody's to hold."""
 
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
-    Command("alerts.mute", ("m",), "mute 1 h", "Be quiet about the selected alert for an hour.",
+    Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.",
             "mute(3600)", footer=2),
-    Command("alerts.mute-long", ("M",), "mute", "Be quiet about it until it is over.", "mute(-1)", footer=3),
-    Command("alerts.unmute", ("u",), "unmute", "Speak about it again.", "mute(0)", footer=4),
+    Command("alerts.mute-long", ("M",), "mute", "Mute it until it clears.", "mute(-1)", footer=3),
+    Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=4),
 )  # fmt: skip
 """Work on the selected alert."""
 
 LOG_LINES: tuple[Command, ...] = (
     Command("log.next-error", ("e",), "next error", "Next line with an error.", "next_error(1)", footer=6),
-    Command("log.previous-error", ("E",), "previous error", "Line with an error before.", "next_error(-1)"),
-    Command("log.follow", ("F", "f"), "follow", "Follow the newest line again.", "follow", footer=7),
+    Command("log.previous-error", ("E",), "previous error", "Previous line with an error.", "next_error(-1)"),
+    Command("log.follow", ("F", "f"), "follow", "Resume following the newest line.", "follow", footer=7),
 )
 """Work where a log is shown."""
 
 BOX: tuple[Command, ...] = (
-    Command("box.next-pane", ("tab",), "next pane", "Give the next pane the keys.", "next_pane(1)"),
+    Command("box.next-pane", ("tab",), "next pane", "Focus the next pane.", "next_pane(1)"),
     Command(
-        "box.previous-pane", ("shift+tab",), "pane before", "Give the pane before the keys.", "next_pane(-1)"
+        "box.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"
     ),
     Command(
         "box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"
     ),
     Command(
-        "box.previous-log", ("left_square_bracket",), "log before", "Show the log before.", "next_log(-1)"
+        "box.previous-log",
+        ("left_square_bracket",),
+        "previous log",
+        "Show the previous log of the box.",
+        "next_log(-1)",
     ),
 )
 
 LOG: tuple[Command, ...] = (
-    Command("log.search", ("slash",), "search", "Search the log; empty text ends the search.", footer=2),
-    Command("log.next-match", ("n",), "next match", "Next line that matches.", "next_match(1)", footer=3),
-    Command("log.previous-match", ("N",), "match before", "Matching line before.", "next_match(-1)"),
-    Command("log.wrap", ("w",), "wrap", "Wrap long lines, or cut them.", "toggle_wrap"),
-    Command("log.left", ("left",), "left", "Scroll cut lines to the left.", "sideways(-1)"),
-    Command("log.right", ("right",), "right", "Scroll cut lines to the right.", "sideways(1)"),
+    Command("log.search", ("slash",), "search", "Search the log; an empty search clears it.", footer=2),
+    Command("log.next-match", ("n",), "next match", "Next matching line.", "next_match(1)", footer=3),
+    Command("log.previous-match", ("N",), "previous match", "Previous matching line.", "next_match(-1)"),
+    Command("log.wrap", ("w",), "wrap", "Wrap or truncate long lines.", "toggle_wrap"),
+    Command("log.left", ("left",), "left", "Scroll truncated lines left.", "sideways(-1)"),
+    Command("log.right", ("right",), "right", "Scroll truncated lines right.", "sideways(1)"),
     Command(
         "box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"
     ),
     Command(
-        "box.previous-log", ("left_square_bracket",), "log before", "Show the log before.", "next_log(-1)"
+        "box.previous-log",
+        ("left_square_bracket",),
+        "previous log",
+        "Show the previous log of the box.",
+        "next_log(-1)",
     ),
 )
 

@@ -32,7 +32,7 @@ async def test_muting_says_for_how_long_and_asks_the_fleet() -> None:
             ("mute", picked.box, picked.alert.id, None),
             ("mute", picked.box, picked.alert.id, 0.0),
         ]
-        assert "again" in screen_text(app)
+        assert "unmuted" in screen_text(app)
 
 
 async def test_enter_opens_the_box_of_the_alert() -> None:

@@ -82,7 +82,10 @@ async def test_ctrl_q_quits_stops_the_fleet_once_and_says_that_the_boxes_go_on()
         await pilot.pause()
         assert app.return_code == 0
     assert fleet.stopped == 1
-    assert app.farewell == "rgt has left; the boxes go on: autodl-demo, runpod-demo, vast-demo, lab-a100-2"
+    assert (
+        app.farewell
+        == "rgt has quit; the boxes keep running: autodl-demo, runpod-demo, vast-demo, lab-a100-2"
+    )
 
 
 async def test_a_caller_may_have_its_own_farewell() -> None:
@@ -116,7 +119,7 @@ async def test_escape_and_q_never_quit() -> None:
 async def test_ctrl_c_says_how_to_quit_instead_of_quitting() -> None:
     async with running(keys=("ctrl+c",)) as (app, _, __):
         assert app.return_code is None
-        assert "ctrl+q quits; the boxes go on" in screen_text(app)
+        assert "ctrl+q quits; the boxes keep running" in screen_text(app)
 
 
 async def test_q_and_escape_go_back_from_a_box() -> None:

@@ -73,7 +73,7 @@ async def test_the_box_screen_shows_every_pane() -> None:
             "/root/autodl-fs",
             "s survives stop  d destroy",
             "2231 python -m rgt",
-            "verified on durable",
+            "durable: verified",
             "step 655 of 2,400 (27%)",
             "gpt-c.log",
             "following",
@@ -157,8 +157,8 @@ def test_queue_lines_tell_each_state() -> None:
     )
     text = [text_of(row) for row in queue_lines(box, 80, NOW)]
     assert text[0].startswith("◆ ok")
-    assert "verified on durable" in text[0]
-    assert "NOT on durable" in text[1]
+    assert "durable: verified" in text[0]
+    assert "NO durable copy" in text[1]
     assert text[2].startswith("✖ bad")
     assert "exit 1" in text[2]
     assert "CUDA out of memory" in text[2]
@@ -188,7 +188,7 @@ async def test_a_lost_box_keeps_its_last_values_dim_and_says_how_old() -> None:
         assert "◌ 3m20 old" in text
         assert "88%" in text
         assert "ssh: connection refused" in text
-        assert "tries again in 12s" in text
+        assert "retries in 12s" in text
         vitals = app.screen.query_one("#vitals", Pane).shown_lines
         bright = [s.text for row in vitals for s in row if s.tone is Tone.TEXT and "88%" in s.text]
         assert bright == []
@@ -199,7 +199,7 @@ async def test_a_box_that_leaves_the_fleet_is_said_to_have_left() -> None:
         fleet.push(FleetState((), (), NOW))
         app.tick()
         await pilot.pause()
-        assert "no longer has this box" in screen_text(app)
+        assert "no longer in the fleet" in screen_text(app)
         await pilot.press("q")
         await settle(pilot)
 
@@ -260,7 +260,7 @@ async def test_errors_are_found_from_the_box_screen() -> None:
         assert pane.cursor.mark == 40
         await pilot.press("e")
         await pilot.pause()
-        assert "no further error" in screen_text(app)
+        assert "no more errors" in screen_text(app)
 
 
 async def test_another_log_can_be_shown() -> None:
@@ -312,7 +312,7 @@ async def test_long_lines_are_cut_scrolled_or_wrapped() -> None:
     )
     async with running(fleet_of(box), size=(80, 24), keys=("l",)) as (app, pilot, _):
         assert " end" not in screen_text(app)
-        assert "7 before are on the box" in screen_text(app)
+        assert "7 earlier lines are on the box" in screen_text(app)
         await pilot.press("w")
         await pilot.pause()
         assert " end" in screen_text(app)

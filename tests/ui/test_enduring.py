@@ -258,7 +258,7 @@ async def test_faults_without_number_fill_no_disk(fleet: FakeFleet, faults: Path
         for number in range(150):
             app.endure(app.screen, ValueError(f"fault {number}"))
         await settle(pilot)
-        assert "fault 149, as others before it" in screen_text(app)
+        assert "fault 149, not reported: 100 others were" in screen_text(app)
     assert faults.read_text().count("ValueError: fault") == 100
 
 

@@ -147,7 +147,7 @@ async def test_a_question_that_ends_while_it_is_answered_gives_no_letter_to_the_
         await pilot.press(*"erD")
         await settle(pilot)
         assert isinstance(app.screen, QuestionScreen)
-        assert "no longer asks" in screen_text(app)
+        assert "no longer asking" in screen_text(app)
         await pilot.press("enter")
         await wait_for(pilot, lambda: isinstance(app.screen, FleetScreen))
         assert fleet.told == [], "nobody waits for it"

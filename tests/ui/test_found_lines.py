@@ -43,7 +43,7 @@ def test_one_that_is_gone_is_never_called_done() -> None:
 
 
 def test_without_queue_and_training_it_says_so() -> None:
-    assert lines() == ["no queue, and no training was found on the box"]
+    assert lines() == ["no queue and no training found on the box"]
 
 
 def test_hostile_names_are_stripped() -> None:

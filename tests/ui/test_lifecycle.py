@@ -80,8 +80,8 @@ def test_what_failed_comes_next_then_what_is_not_proved() -> None:
 
 def test_the_summary_counts() -> None:
     parts = [text_of(part) for _, part in summary_parts(phases_of(default_checks()))]
-    assert parts == ["4 of 8 proved", "✖ 1 failed", "▲ 1 warn", "1 needs you", "next: 5.2"]
-    assert "nothing is left" in text_of(summary_parts(phases_of([check("0.1")]))[-1][1])
+    assert parts == ["4 of 8 proved", "✖ 1 failed", "▲ 1 warning", "1 needs you", "next: 5.2"]
+    assert "nothing left" in text_of(summary_parts(phases_of([check("0.1")]))[-1][1])
 
 
 @pytest.mark.parametrize("width", [40, 60, 100, 180])
@@ -196,11 +196,11 @@ async def test_every_size_without_checks_and_without_the_box(fleet: FakeFleet) -
         await pilot.resize_terminal(80, 24)
         fleet.check_results = ()
         app.tick(force=True)
-        await until(pilot, lambda: "No check is known" in listed(screen))
+        await until(pilot, lambda: "No checks are known" in listed(screen))
         await pilot.press("e", "j", "enter", "a", "left")
         fleet.push(msgspec.structs.replace(fleet.state, boxes=()))
         app.tick(force=True)
-        await until(pilot, lambda: "not in the fleet any more" in listed(screen))
+        await until(pilot, lambda: "no longer in the fleet" in listed(screen))
         await pilot.press("e", "k", "space", "right", "q")
         await until(pilot, lambda: app.screen is not screen)
 

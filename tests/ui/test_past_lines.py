@@ -49,8 +49,8 @@ def test_faults_of_a_gpu_are_said_and_a_healthy_one_says_nothing() -> None:
     )
     text = "\n".join(text_of(made) for made in fault_lines(bad))
     assert "Xid 79" in text
-    assert "2 memory errors that could not" in text
-    assert "5 memory errors corrected" in text
+    assert "2 uncorrected memory errors" in text
+    assert "5 corrected memory errors" in text
     assert "7 python" in text
     assert fault_lines(Gpu(index=0, name="X", ecc_corrected=0, ecc_uncorrected=0)) == []
 
@@ -66,7 +66,7 @@ def test_limits_of_the_box_and_of_the_agent_are_said_once() -> None:
 def test_another_pace_and_remembered_values_are_said() -> None:
     box = msgspec.structs.replace(running_box("a"), interval=15.0, remembered_at=NOW, sample=None)
     text = "\n".join(text_of(made) for made in link_lines(box, NOW))
-    assert "a sample every 15 s" in text
+    assert "sampled every 15 s" in text
     assert "by an earlier rgt" in text
 
 

@@ -62,7 +62,7 @@ async def test_its_time_can_be_held_and_sped_up() -> None:
         await pilot.press("space")
         await settle(pilot)
         assert fleet.held
-        assert "REPLAY ×1 held" in screen_text(app)
+        assert "REPLAY ×1 paused" in screen_text(app)
         before = fleet.now()
         await pilot.press("plus", "plus", "minus", "plus")
         await settle(pilot)
@@ -76,7 +76,7 @@ async def test_its_time_can_be_held_and_sped_up() -> None:
 
 async def test_a_running_fleet_has_no_such_keys() -> None:
     async with running(keys=("space",)) as (app, pilot, _):
-        assert "this is no replay" in screen_text(app)
+        assert "this is not a replay" in screen_text(app)
         await pilot.press("plus")
-        assert "this is no replay" in screen_text(app)
+        assert "this is not a replay" in screen_text(app)
         assert "REPLAY" not in screen_text(app)

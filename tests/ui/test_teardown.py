@@ -283,13 +283,13 @@ async def test_closing_leaves_the_request_going_and_says_so() -> None:
         await type_name(pilot, screen)
         await pilot.press("tab", "tab", "enter")
         await until(pilot, lambda: screen.state.in_flight)
-        assert "closing this leaves the request going" in said(screen)
+        assert "closing this does not stop the request" in said(screen)
         hints: list[str] = []
         behind = pilot.app.screen_stack[-2]
         behind.hint = hints.append  # type: ignore[attr-defined]
         await pilot.press("escape")
         await until(pilot, lambda: pilot.app.screen is behind)
-        assert "goes on" in hints[0]
+        assert "continues" in hints[0]
         again = await open_dialog(pilot, fleet)
         assert again.state.elsewhere
         await type_name(pilot, again)

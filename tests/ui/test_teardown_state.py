@@ -48,7 +48,7 @@ def step(phase: StopPhase, text: str = "") -> StopProgress:
 def test_nothing_is_on_at_first() -> None:
     state = Confirm(NAME, Verb.DESTROY, NOW)
     assert state.typed == ""
-    assert state.blockers(LATER) == ("the review is being made", "the name is not typed")
+    assert state.blockers(LATER) == ("the review is in progress", "the name has not been typed")
 
 
 def test_the_exact_name_switches_it_on() -> None:
@@ -87,8 +87,8 @@ def test_only_equality_counts(typed: str) -> None:
 
 
 def test_the_mismatch_is_explained() -> None:
-    assert mismatch("vast-demo ", NAME) == "a space too many"
-    assert mismatch("VAST-demo", NAME) == "small and capital letters differ"
+    assert mismatch("vast-demo ", NAME) == "an extra space"
+    assert mismatch("VAST-demo", NAME) == "upper and lower case differ"
     assert "U+043E" in mismatch("vast-demо", NAME)
     assert mismatch("vast-demo2", NAME) == "longer than the name"
     assert "character 2" in mismatch("vest", NAME)
@@ -127,7 +127,7 @@ def test_a_change_between_opening_and_ok_is_shown_and_guarded() -> None:
 def test_a_gate_that_closes_in_between_locks() -> None:
     state = ready().reviewed(review(refusals=("training runs",), at=LATER), LATER)
     assert not state.may_confirm(LATER + 1)
-    assert state.changed == ("refused since you looked first; see above",)
+    assert state.changed == ("newly refused; see above",)
 
 
 def test_ages_and_sums_are_no_change() -> None:
@@ -140,15 +140,15 @@ def test_ages_and_sums_are_no_change() -> None:
     ("different", "part"),
     [
         ({"instance": "7"}, "instance"),
-        ({"will_send": "DELETE /other"}, "will send"),
+        ({"will_send": "DELETE /other"}, "will now send"),
         ({"per_hour": 0.5}, "price"),
         ({"irreversible": False}, "reversible"),
         ({"native_label": "Terminate"}, "called"),
-        ({"lost": ()}, "lost, no more"),
+        ({"lost": ()}, "lost, no longer"),
         ({"kept": ("a",)}, "kept, new"),
         ({"keeps_billing": ("disk",)}, "keeps billing, new"),
-        ({"items": ()}, "no longer looked at"),
-        ({"items": (EvidenceItem("quiet", False, "runs"),)}, "not proved"),
+        ({"items": ()}, "no longer checked"),
+        ({"items": (EvidenceItem("quiet", False, "runs"),)}, "no longer proved"),
     ],
 )
 def test_what_matters_is_a_change(different: dict[str, object], part: str) -> None:
@@ -217,7 +217,7 @@ def test_losing_the_network_in_mid_call_is_an_unknown_state() -> None:
 
 def test_a_request_followed_elsewhere_locks() -> None:
     assert replace(ready(), elsewhere=True).blockers(LATER) == (
-        "another request for this box is still being followed",
+        "another request for this box is still in progress",
     )
 
 

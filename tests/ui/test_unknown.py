@@ -78,7 +78,7 @@ def test_the_panes_of_a_box_that_nobody_can_look_into_say_so() -> None:
     looked = msgspec.structs.replace(sample(), procs=())
     seen = msgspec.structs.replace(BLIND, sample=looked)
     assert text_of(process_lines(seen, 60)[0]) == "no training process"
-    assert "no training was found" in text_of(queue_lines(seen, 80, NOW)[0])
+    assert "no training found" in text_of(queue_lines(seen, 80, NOW)[0])
 
 
 def test_a_limit_that_nobody_sees_is_unknown_not_none() -> None:

@@ -62,8 +62,8 @@ class AlertsScreen(FleetAwareScreen):
         if not unknown:
             return "nothing is wrong"
         if len(boxes) == 1:
-            return "no alert holds, but nothing is known of the box now"
-        return f"no alert holds, but of {unknown} of {len(boxes)} boxes nothing is known now"
+            return "no active alerts, but nothing is known about the box right now"
+        return f"no active alerts, but nothing is known about {unknown} of {len(boxes)} boxes right now"
 
     def _rows(self, state: FleetState) -> list[AlertRow]:
         boxes = [box for box in state.boxes if self.box_name in (None, box.spec.name)]
@@ -95,9 +95,9 @@ class AlertsScreen(FleetAwareScreen):
             return
         until = None if seconds == UNTIL_OVER else float(seconds)
         self.fleet.mute(picked.box, picked.alert.id, until)
-        name = f"{clean(picked.alert.id)} of {clean(picked.box)}"
-        how = {None: f"quiet about {name} until it is over", 0.0: f"speaks about {name} again"}
-        self.hint(how.get(until, f"quiet about {name} for an hour"))
+        name = f"{clean(picked.alert.id)} on {clean(picked.box)}"
+        how = {None: f"muted {name} until it clears", 0.0: f"unmuted {name}"}
+        self.hint(how.get(until, f"muted {name} for an hour"))
 
     def action_move(self, count: int) -> None:
         """Select another alert."""

@@ -192,7 +192,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
             return sim
         speed = self._fleet.speed
         pace = f" {glyphs().times}{speed:g}" if math.isfinite(speed) else ""
-        return (*sim, f"REPLAY{pace}{' held' if self._fleet.held else ''}")
+        return (*sim, f"REPLAY{pace}{' paused' if self._fleet.held else ''}")
 
     def resting_hint(self) -> str:
         """Return what the event line says while nothing has happened."""
@@ -242,7 +242,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if len(self.app.screen_stack) > 1:
             self.dismiss()
         else:
-            self.hint("ctrl+q quits; the boxes go on without rgt")
+            self.hint("ctrl+q quits; the boxes keep running")
 
     def action_escape(self) -> None:
         """Clear what `clear` finds to clear, else go back; on the first screen the event that stands is seen."""
@@ -284,7 +284,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if box is None:
             return
         if box.link is Link.LIVE:
-            self.hint(f"{clean(box.spec.name)} is connected")
+            self.hint(f"{clean(box.spec.name)} is already connected")
             return
         if box.link is Link.PAUSED:
             self.fleet.pause(box.spec.name, False)
@@ -301,7 +301,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
         self.fleet.pause(box.spec.name, paused)
         name = clean(box.spec.name)
         self.hint(
-            f"{name} is left alone; its training goes on, P connects again"
+            f"disconnected from {name}; its training goes on; P reconnects"
             if paused
             else f"connecting to {name}"
         )
@@ -314,21 +314,21 @@ class FleetAwareScreen(Enduring, Screen[None]):
         here = box.interval if box.interval is not None else box.spec.interval
         seconds = next((pace for pace in PACES if pace > here + 0.01), PACES[0])
         self.fleet.set_interval(box.spec.name, seconds)
-        self.hint(f"{clean(box.spec.name)}: a sample every {seconds:g} s")
+        self.hint(f"{clean(box.spec.name)}: sampling every {seconds:g} s")
 
     def action_hold_replay(self) -> None:
         """Let the time of a recording stand still, or go on."""
         if not isinstance(self._fleet, Playback):
-            self.hint("this is no replay")
+            self.hint("this is not a replay")
             return
         self._fleet.hold(not self._fleet.held)
-        self.hint("held; space goes on" if self._fleet.held else "goes on")
+        self.hint("paused; space resumes" if self._fleet.held else "resumed")
         self.redraw_now()
 
     def action_pace_replay(self, factor: float) -> None:
         """Let the time of a recording pass faster or slower."""
         if not isinstance(self._fleet, Playback):
-            self.hint("this is no replay")
+            self.hint("this is not a replay")
             return
         now = self._fleet.speed if math.isfinite(self._fleet.speed) else SPEEDS[1]
         self._fleet.set_speed(min(SPEEDS[1], max(SPEEDS[0], now * factor)))
@@ -339,12 +339,12 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if self.has_fleet and self.target_box is not None and self.fleet_state is not None:
             found = self.fleet_state.box(self.target_box)
         if found is None:
-            self.hint("there is no box to act on yet")
+            self.hint("no box to act on yet")
         return found
 
     def open_for_box(self, place: str) -> None:
         """Open a screen for the box that the keys act on."""
         if self.target_box is None or not self.has_fleet:
-            self.hint("there is no box to act on yet")
+            self.hint("no box to act on yet")
         else:
             cast("BoxOpener", self.app).open_screen(place, self.target_box)

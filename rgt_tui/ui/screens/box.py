@@ -72,7 +72,7 @@ class BoxScreen(LogKeys):
         """Draw what changed in every pane."""
         box = self.box
         if box is None:
-            gone = [Section(line("gone"), [line("the fleet no longer has this box; q goes back")])]
+            gone = [Section(line("gone"), [line("this box is no longer in the fleet; q goes back")])]
             self.query_one("#vitals", Pane).show(lambda width: gone)
             return
         profile = self.fleet.profile(box.spec.name)

@@ -63,13 +63,16 @@ def nothing_to_draw(box: BoxState | None, name: str, settings: Settings) -> tupl
     """Say why the plot is empty, and what to do."""
     name = clean(name)
     if box is None:
-        return (f"{name} is not in the fleet any more.", "q goes back.")
+        return (f"{name} is no longer in the fleet.", "q goes back.")
     if not box.runs and box.sample is None:
-        return (f"Nothing is known of {name} yet: {clean(box.reason) or box.link.value}.", "r connects now.")
+        return (
+            f"Nothing is known about {name} yet: {clean(box.reason) or box.link.value}.",
+            "r connects now.",
+        )
     if not box.runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
         queue = (
-            f"The queue has {waiting} waiting."
+            f"{waiting} cell{'' if waiting == 1 else 's'} waiting in the queue."
             if waiting
             else "Start a queue on the box, or name its job directory in the fleet file."
         )

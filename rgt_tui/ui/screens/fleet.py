@@ -252,7 +252,7 @@ class FleetScreen(FleetAwareScreen):
     def action_answer(self) -> None:
         """Open the oldest question."""
         if not cast("Asker", self.app).ask_next(again=True):
-            self.hint("no box asks for anything")
+            self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:
         """Sort by the next order."""

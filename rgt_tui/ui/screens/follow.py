@@ -73,7 +73,7 @@ class LogKeys(FleetAwareScreen):
     def action_next_error(self, direction: int) -> None:
         """Go to the next line with an error."""
         if not self.log_pane.cursor.next_error(direction, self.log_pane.rows):
-            self.hint("no further error in the lines kept here")
+            self.hint("no more errors in the lines kept here")
         self.log_pane.redraw()
 
     def action_next_log(self, direction: int) -> None:

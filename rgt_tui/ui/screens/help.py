@@ -71,7 +71,7 @@ class HelpPanel(LineWidget):
     def make_lines(self, width: int, height: int) -> list[Line]:
         """Draw the list."""
         body = help_lines(self._commands, width - 4)[self._top :]
-        title = line(f"keys of {self._place}" if self._place else "keys")
+        title = line(f"{self._place} keys" if self._place else "keys")
         return framed(body, width, height, title=title, hint=line(dim("esc closes")), active=True)
 
 

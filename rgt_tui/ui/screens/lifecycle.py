@@ -34,12 +34,12 @@ LIFECYCLE: tuple[Command, ...] = (
         "next_open(1)",
         footer=1,
     ),
-    Command("phases.previous-open", ("E",), "open before", "Go to the one before.", "next_open(-1)"),
+    Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
     Command(
         "phases.fold",
         ("enter", "space"),
         "fold",
-        "Open or close the phase of the selected line.",
+        "Expand or collapse the selected phase.",
         "fold",
         footer=2,
     ),
@@ -54,11 +54,13 @@ LIFECYCLE: tuple[Command, ...] = (
     Command(
         "phases.previous-phase",
         ("left",),
-        "phase before",
-        "Open the phase before and go to it.",
+        "previous phase",
+        "Open the previous phase and go to it.",
         "step_phase(-1)",
     ),
-    Command("phases.all", ("a",), "all", "Open all phases, or close all but this one.", "fold_all", footer=4),
+    Command(
+        "phases.all", ("a",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=4
+    ),
 )
 
 
@@ -125,9 +127,9 @@ class LifecycleScreen(FleetAwareScreen):
         """Draw the list; ages grow, so it is drawn at every tick."""
         empty: tuple[str, ...] = ()
         if self.box is None:
-            empty = (f"{clean(self.box_name or '')} is not in the fleet any more.", "q goes back.")
+            empty = (f"{clean(self.box_name or '')} is no longer in the fleet.", "q goes back.")
         elif not any(phase.checks for phase in self.phases):
-            empty = ("No check is known for this box.", "q goes back.")
+            empty = ("No checks are known for this box.", "q goes back.")
         self.checklist.show(self.phases, self.opened, self.cursor, now, empty)
         self.query_one(CheckDetail).show(None if empty else self.checklist.cursor_row, now)
         self._fit()

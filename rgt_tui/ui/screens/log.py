@@ -52,9 +52,9 @@ class LogScreen(LogKeys):
         """Go to another matching line."""
         pane = self.log_pane
         if not pane.cursor.searched:
-            self.hint("nothing is searched for; / starts a search")
+            self.hint("no active search; / starts one")
         elif not pane.cursor.next_match(direction, pane.rows):
-            self.hint("no further match in the lines kept here")
+            self.hint("no more matches in the lines kept here")
         pane.redraw()
 
     def action_toggle_wrap(self) -> None:

@@ -29,14 +29,14 @@ QUESTION: tuple[Command, ...] = (
 
 WORDS: dict[QuestionKind, tuple[str, str]] = {
     QuestionKind.HOST_KEY: (
-        "Compare the fingerprint with the one your platform shows. A stranger's key means a stranger's machine.",
-        "yes accepts it and writes it down, anything else refuses",
+        "Compare the fingerprint with the one your platform shows. A different key means a different machine.",
+        "yes accepts it and adds it to known_hosts; anything else refuses",
     ),
     QuestionKind.SECRET: (
-        "It goes to this box alone, is kept in memory while rgt runs, and is never written anywhere.",
+        "It is sent to this box only, kept in memory while rgt runs, and never written to disk.",
         "an empty answer refuses",
     ),
-    QuestionKind.TEXT: ("The box asks this; the answer goes to it alone.", "an empty answer refuses"),
+    QuestionKind.TEXT: ("The box is asking; the answer is sent only to it.", "an empty answer refuses"),
 }
 """What to know before answering, and what the answers mean."""
 
@@ -44,10 +44,10 @@ GUARD_SECONDS = 0.5
 """A question that came up by itself takes nothing until so long no key was pressed."""
 FIRST_LINES = 3
 """Lines of a question that stand above what to know; what is below (a picture of the key) may not fit."""
-OVER = "The box no longer asks; nothing is sent. Enter closes."
+OVER = "The box is no longer asking; nothing is sent. Enter closes."
 HINTS = {
     QuestionKind.HOST_KEY: "type yes",
-    QuestionKind.SECRET: "not shown while typed",
+    QuestionKind.SECRET: "hidden while you type",
     QuestionKind.TEXT: "",
 }
 

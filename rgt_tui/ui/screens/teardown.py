@@ -44,9 +44,9 @@ REVIEW_SECONDS = 2.0
 """How often the review is made anew while the dialog is open."""
 
 TEARDOWN: tuple[Command, ...] = (
-    Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request that was made goes on.", "close"),
+    Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request already sent continues.", "close"),
     Command("teardown.next", ("tab",), "next", "Go to the next field or button.", "app.focus_next"),
-    Command("teardown.previous", ("shift+tab",), "previous", "Go to the field or button before.", "app.focus_previous"),
+    Command("teardown.previous", ("shift+tab",), "previous", "Go to the previous field or button.", "app.focus_previous"),
     Command("teardown.scroll-down", ("pagedown",), "scroll down", "See the rest of the review.", "scroll(1)"),
     Command("teardown.scroll-up", ("pageup",), "scroll up", "See the start of the review.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),
@@ -289,7 +289,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             return
         if self.state.in_flight:
             behind = self.app.screen_stack[-2]
-            self._hint(behind, f"{clean(self.box_name)}: the request goes on without the dialog")
+            self._hint(behind, f"{clean(self.box_name)}: the request continues without the dialog")
         self.dismiss()
 
     def action_scroll(self, pages: int) -> None:

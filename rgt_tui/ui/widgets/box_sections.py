@@ -67,12 +67,12 @@ def link_lines(box: BoxState, now: float) -> list[Line]:
     sure = counters.gaps == 0 and counters.duplicates == 0
     since = f" {compact_time(now - box.since)}" if box.since else ""
     out = [line(f"{box.link.value}{since}", dim(f"  {clean(box.reason)}"))]
-    stream = f"{thousands(counters.samples)} samples, {counters.gaps} gaps, {counters.duplicates} doubles"
+    stream = f"{thousands(counters.samples)} samples, {counters.gaps} gaps, {counters.duplicates} duplicates"
     out.append(line(dim(stream) if sure else Span(stream, Tone.WARN)))
     if box.interval is not None and box.interval != box.spec.interval:
-        out.append(line(dim(f"a sample every {box.interval:g} s")))
+        out.append(line(dim(f"sampled every {box.interval:g} s")))
     if box.remembered_at is not None and box.sample is None:
-        out.append(line(dim(f"values of {clock(box.remembered_at)} by an earlier rgt")))
+        out.append(line(dim(f"values recorded at {clock(box.remembered_at)} by an earlier rgt")))
     out += limited_lines(box)
     if box.hello is not None:
         rss = size(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""

@@ -91,13 +91,13 @@ def fault_lines(gpu: Gpu) -> list[Line]:
     if gpu.xid is not None:
         out.append(line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
     if gpu.ecc_uncorrected:
-        text = f"{g.trouble} {thousands(gpu.ecc_uncorrected)} memory errors that could not be corrected"
+        text = f"{g.trouble} {thousands(gpu.ecc_uncorrected)} uncorrected memory errors"
         out.append(line(Span(text, Tone.TROUBLE)))
     if gpu.ecc_corrected:
-        out.append(line(dim(f"{thousands(gpu.ecc_corrected)} memory errors corrected")))
+        out.append(line(dim(f"{thousands(gpu.ecc_corrected)} corrected memory errors")))
     if gpu.orphans:
         held = ", ".join(f"{holder.pid} {clean(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
-        out.append(line(Span(f"{g.warn} held without the driver knowing: {held}", Tone.WARN)))
+        out.append(line(Span(f"{g.warn} held by processes unknown to the driver: {held}", Tone.WARN)))
     return out
 
 

@@ -15,8 +15,8 @@ from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
 WORDS = {
     CheckStatus.PASSED: "proved",
     CheckStatus.FAILED: "failed",
-    CheckStatus.WARN: "warn",
-    CheckStatus.WAITING: "waits",
+    CheckStatus.WARN: "warning",
+    CheckStatus.WAITING: "waiting",
     CheckStatus.PERSON: "you",
 }
 RAIL = 19
@@ -122,13 +122,13 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
         parts.append((1, line(Span(f"{glyphs().trouble} {count[CheckStatus.FAILED]} failed", Tone.TROUBLE))))
     if count[CheckStatus.WARN]:
         many = count[CheckStatus.WARN]
-        parts.append((4, line(Span(f"{glyphs().warn} {many} warn", Tone.WARN))))
+        parts.append((4, line(Span(f"{glyphs().warn} {many} warning{'' if many == 1 else 's'}", Tone.WARN))))
     if count[CheckStatus.PERSON]:
         many = count[CheckStatus.PERSON]
         parts.append((5, line(Span(f"{many} need{'s' if many == 1 else ''} you"))))
     first = next_check(phases)
     parts.append(
-        (4, line(dim("next: "), clean(first.id)) if first is not None else line(dim("nothing is left")))
+        (4, line(dim("next: "), clean(first.id)) if first is not None else line(dim("nothing left")))
     )
     return parts
 
@@ -186,9 +186,9 @@ def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[L
     says = {
         CheckStatus.PASSED: "proved",
         CheckStatus.FAILED: "failed",
-        CheckStatus.WARN: "warn: proved for now, but not for long",
-        CheckStatus.WAITING: "waits: nothing to look at yet",
-        CheckStatus.PERSON: "only you can say",
+        CheckStatus.WARN: "warning: proved for now, but not for long",
+        CheckStatus.WAITING: "waiting: nothing to check yet",
+        CheckStatus.PERSON: "only you can tell",
     }[check.status]
     age = f"evidence {age_of(check, now)} old" if check.at is not None else "no evidence yet"
     head = line(mark(check.status), " ", Span(clean(check.id), Tone.STRONG), "  ", says, dim(f"   {age}"))

@@ -24,14 +24,12 @@ DANGER = cast(Tone, "danger")
 
 CHOOSE: tuple[Command, ...] = (
     Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
-            "Change between the reversible and the irreversible way; the name must be typed again.", "other_verb"),
+            "Switch between the reversible and the irreversible action; the name must be typed again.", "other_verb"),
 )  # fmt: skip
 
 
 PRESS: tuple[Command, ...] = (
-    Command(
-        "teardown.press", ("enter",), "press", "Press the button that has the focus: Cancel, until you move."
-    ),
+    Command("teardown.press", ("enter",), "press", "Press the focused button: Cancel, until you move."),
 )
 
 

@@ -17,7 +17,7 @@ def changes(before: Review, after: Review) -> tuple[str, ...]:
     if before.status != after.status:
         found.append(f"provider says {after.status}, was {before.status}")
     if before.will_send != after.will_send:
-        found.append(f"will send {after.will_send}")
+        found.append(f"will now send {after.will_send}")
     if before.irreversible != after.irreversible:
         found.append("now irreversible" if after.irreversible else "now reversible")
     if before.native_label != after.native_label:
@@ -31,12 +31,12 @@ def changes(before: Review, after: Review) -> tuple[str, ...]:
     ):
         known, there = {_shape(text) for text in old}, {_shape(text) for text in new}
         found.extend(f"{name}, new: {text}" for text in new if _shape(text) not in known)
-        found.extend(f"{name}, no more: {text}" for text in old if _shape(text) not in there)
+        found.extend(f"{name}, no longer: {text}" for text in old if _shape(text) not in there)
     known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
     if there - known:
-        found.append("refused since you looked first; see above")
+        found.append("newly refused; see above")
     if known - there:
-        found.append("a reason to refuse is gone")
+        found.append("a refusal no longer applies")
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
 
@@ -47,8 +47,8 @@ def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, .
     for item in after:
         known = old.pop(item.key, None)
         if known is None or known.ok != item.ok:
-            found.append(f"{item.key} is proved now" if item.ok else f"{item.key} is not proved any more")
-    found.extend(f"{key} is no longer looked at" for key in old)
+            found.append(f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved")
+    found.extend(f"{key} is no longer checked" for key in old)
     return found
 
 

@@ -68,12 +68,12 @@ class Confirm:
         if self.stage is Stage.SENDING:
             return ("a request is on its way",)
         if self.stage is not Stage.REVIEW:
-            return ("the request has been made",)
-        found = ["another request for this box is still being followed"] if self.elsewhere else []
+            return ("the request has been sent",)
+        found = ["another request for this box is still in progress"] if self.elsewhere else []
         if self.review_error is not None:
             found.append(f"the review failed: {self.review_error}")
         if self.review is None:
-            found.append("the review is being made")
+            found.append("the review is in progress")
         else:
             if self.review.box != self.box or self.review.verb is not self.verb:
                 found.append("the review is for something else")
@@ -81,7 +81,7 @@ class Confirm:
                 found.append("the review is too old")
             found.extend(self.review.refusals)
         if not self.name_fits():
-            found.append("the name is not typed")
+            found.append("the name has not been typed")
         return tuple(found)
 
     def may_confirm(self, now: float) -> bool:
@@ -161,7 +161,7 @@ class Confirm:
     def ended(self) -> Confirm:
         """There will be no further step. Without the last word of the provider the state is unknown."""
         if self.stage is Stage.SENDING:
-            return self.call_failed("no word from the provider that the meter is off")
+            return self.call_failed("the provider has not said that the meter is off")
         return self
 
     @property
@@ -177,14 +177,14 @@ def mismatch(typed: str, name: str) -> str:
     if not typed:
         return ""
     if typed.strip() == name:
-        return "a space too many"
+        return "an extra space"
     if typed.casefold() == name.casefold():
-        return "small and capital letters differ"
+        return "upper and lower case differ"
     at = next((i for i, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b), len(name))
     if at >= len(name):
         return "longer than the name"
     char = typed[at]
     if not char.isascii():
         called = unicodedata.name(char, "no name").lower()
-        return f"character {at + 1} is not the one of the name (U+{ord(char):04X}, {called})"
+        return f"character {at + 1} is not the name's (U+{ord(char):04X}, {called})"
     return f"differs from the name at character {at + 1}"

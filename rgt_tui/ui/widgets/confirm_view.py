@@ -45,12 +45,12 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if state.closed:
         lines += _list("refused", state.closed, width, Tone.TROUBLE, glyphs().trouble)
         lines += [
-            _named("", Span("the gate looked again and stayed closed: nothing was sent", Tone.STRONG)),
+            _named("", Span("the gate checked again and stayed closed: nothing was sent", Tone.STRONG)),
             EMPTY,
         ]
     if state.review_error is not None:
         lines += _list("no review", (state.review_error,), width, Tone.TROUBLE, glyphs().trouble)
-        lines += [_named("", dim("tried again every 2 s; nothing can be sent until it works")), EMPTY]
+        lines += [_named("", dim("retried every 2 s; nothing can be sent until it succeeds")), EMPTY]
     if review is None:
         if state.review_error is None:
             lines.append(_named("", dim("asking the box and the provider")))
@@ -61,7 +61,10 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
         lines += [*_list("just changed", state.changed, width, Tone.WARN, glyphs().warn), EMPTY]
     lines += _money(state, review, setting, width)
     lines += _list(
-        "lost", review.lost or ("nothing, by the profile",), width, Tone.STRONG if review.lost else Tone.TEXT
+        "lost",
+        review.lost or ("nothing, according to the profile",),
+        width,
+        Tone.STRONG if review.lost else Tone.TEXT,
     )
     if review.kept:
         lines += _list("kept", review.kept, width)
@@ -105,9 +108,9 @@ def promise(state: Confirm) -> str:
 def status(state: Confirm, setting: Setting) -> Line:
     """Return the one line under the field: what is missing, or how the request stands."""
     if state.stage is Stage.SENDING:
-        return line(dim("closing this leaves the request going; the fleet screen shows how it ends"))
+        return line(dim("closing this does not stop the request; the fleet screen shows how it ends"))
     if state.stage is Stage.OFF:
-        return line(dim("done; the audit log has what was shown, sent and answered"))
+        return line(dim("done; the audit log records what was shown, sent and answered"))
     if state.stage is Stage.UNKNOWN:
         console = f" at {clean(setting.console)}" if setting.console else ""
         text = f"state unknown, check the console{console}: {clean(state.trouble or '')}"

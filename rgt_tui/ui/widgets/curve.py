@@ -93,7 +93,7 @@ class CurvePlot(LineWidget):
         self._zoom(event, 0.8)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Further away."""
+        """Zoom out."""
         self._zoom(event, 1.25)
 
     def _zoom(self, event: events.MouseEvent, factor: float) -> None:

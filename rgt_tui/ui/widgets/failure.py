@@ -18,7 +18,7 @@ def failure_lines(error: BaseException, width: int) -> list[Line]:
         *(row for part in text.splitlines() or [text] for row in wrapped(part, width)),
         line(dim(f"({type(error).__name__})")),
         EMPTY,
-        line(dim("look   "), Span("rgt doctor", Tone.ACCENT), " names what is missing and how to get it"),
-        line(dim("again  "), Span("r", Tone.ACCENT), " tries again"),
-        line(dim("leave  "), Span("ctrl+q", Tone.ACCENT)),
+        line(dim("check  "), Span("rgt doctor", Tone.ACCENT), " says what is missing and how to get it"),
+        line(dim("retry  "), Span("r", Tone.ACCENT), " starts the fleet again"),
+        line(dim("quit   "), Span("ctrl+q", Tone.ACCENT)),
     ]

@@ -110,7 +110,7 @@ class LogPane(LineWidget):
             first = cursor.first(self.rows)
             parts.append(f"{thousands(first + 1)} of {thousands(len(cursor.lines))}")
         if cursor.dropped:
-            parts.append(f"{thousands(cursor.dropped)} before are on the box")
+            parts.append(f"{thousands(cursor.dropped)} earlier lines are on the box")
         return line(dim("   ".join(parts))) if parts else EMPTY
 
     def _body(self, width: int, height: int) -> list[Line]:

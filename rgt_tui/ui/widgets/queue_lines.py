@@ -29,7 +29,7 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
         if queue.error:
             out.append(line(Span(clean(queue.error), Tone.TROUBLE)))
         elif not queue.runner_alive and not queue.done:
-            out.append(line(Span("the runner is not alive", Tone.WARN)))
+            out.append(line(Span("the queue runner is not running", Tone.WARN)))
         if queue.done:
             out.append(line(dim("QUEUE DONE")))
     return out
@@ -38,10 +38,10 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
 def _nothing(box: BoxState) -> str:
     """Say why nothing is listed: nobody has looked yet, nobody can, or there is nothing."""
     if box.sample is None:
-        return "no queue and no training is known yet"
+        return "no queue or training is known yet"
     if box.sample.unseen is not None:
-        return f"queue and trainings unknown: {clean(box.sample.unseen)}"
-    return "no queue, and no training was found on the box"
+        return f"queue and training unknown: {clean(box.sample.unseen)}"
+    return "no queue and no training found on the box"
 
 
 def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
@@ -96,13 +96,13 @@ def _cell_rest(cell: Cell, run: RunState | None, box_now: float) -> list[Span]:
     if cell.reason:
         out.append(Span(clean(cell.reason), Tone.TROUBLE if cell.state == "failed" else Tone.WARN))
     elif cell.durable == "verified":
-        out.append(Span("verified on durable", Tone.PROVED))
+        out.append(Span("durable: verified", Tone.PROVED))
     elif cell.durable == "failed":
-        out.append(Span("NOT on durable", Tone.TROUBLE))
+        out.append(Span("NO durable copy", Tone.TROUBLE))
     elif cell.durable == "pending":
-        out.append(Span("copy to durable pending", Tone.WARN))
+        out.append(Span("durable: pending", Tone.WARN))
     elif cell.state == "done":
-        out.append(dim("no durable copy asked for"))
+        out.append(dim("no durable copy requested"))
     return out
 
 

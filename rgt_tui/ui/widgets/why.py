@@ -60,7 +60,7 @@ def _state(row: Row, width: int, now: float) -> list[Line]:
         *(line("  ", more) for more in rest),
     ]
     if row.box.retry_at is not None and row.verdict.health is Health.UNREACHABLE:
-        out.append(line(dim("next   "), f"tries again in {compact_time(row.box.retry_at - now)}"))
+        out.append(line(dim("next   "), f"retries in {compact_time(row.box.retry_at - now)}"))
     return out
 
 
@@ -90,7 +90,7 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
     if finding.never:
         out += labelled("never", clean(finding.never), width, Tone.WARN, most=WHOLE)
     if finding.cleared:
-        out += labelled("now", "the cause is gone; the run has not shown yet that it goes on", width)
+        out += labelled("now", "the cause is gone; the run has yet to make progress", width)
     for place, fix in enumerate(finding.fixes, 1):
         label = f"fix {place}" if len(finding.fixes) > 1 else "fix"
         out += labelled(label, clean(fix.text), width, Tone.STRONG, most=WHOLE)
@@ -104,7 +104,7 @@ def finding_lines(finding: Finding, width: int, now: float, *, proof_first: bool
 def command_lines(command: str, width: int) -> list[Line]:
     """Return a command, whole, or why it is not shown: what this terminal cannot show might name another file."""
     if plain(clean(command)) != command:
-        return labelled("", "its path cannot be shown here, so neither is the command", width, Tone.DIM)
+        return labelled("", "its path cannot be displayed here, so neither can the command", width, Tone.DIM)
     return labelled("", f"$ {command}", width, Tone.ACCENT, most=WHOLE)
 
 
@@ -126,7 +126,7 @@ def run_line(run: RunState, width: int) -> Line:
 
 
 def cell_mark(cell: Cell) -> tuple[str, Tone]:
-    """Return the glyph of a queue cell; green for what is verified on durable storage alone."""
+    """Return the glyph of a queue cell; green for what is durable copy verified storage alone."""
     g = glyphs()
     if cell.state == "done":
         return (g.finished, Tone.PROVED if cell.durable == "verified" else Tone.TEXT)
