@@ -323,30 +323,3 @@ class RgtApp(Enduring, App[None]):
                 await asyncio.wait_for(self.fleet.stop(), STOP_SECONDS)
             except Exception as error:
                 self.log.error(f"the fleet did not stop cleanly: {error!r}")
-
-
-def run_app(
-    make_fleet: Callable[[], FleetSource],
-    *,
-    title: str = "rgt",
-    hint: str | None = None,
-    farewell: str | None = None,
-    keymap: dict[str, str] | None = None,
-) -> int:
-    """Run the dashboard until the person leaves, and print the farewell afterwards.
-
-    Args:
-        make_fleet: Makes the fleet; called after the first frame.
-        title: Shown by terminals that show a title.
-        hint: Said on the event line until something happens.
-        farewell: The line to print; None says which boxes go on.
-        keymap: Keys by command id, see `rgt_tui.ui.keymap`.
-
-    Returns:
-        The exit code.
-    """
-    app = RgtApp(make_fleet, title=title, hint=hint, farewell=farewell, keymap=keymap)
-    app.run()
-    if app.return_code == 0:
-        print(app.farewell)
-    return app.return_code or 0

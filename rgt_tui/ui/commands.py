@@ -93,37 +93,21 @@ def bindings(commands: Iterable[Command]) -> list[BindingType]:
 
 
 APP: tuple[Command, ...] = (
-    Command(
-        "app.help",
-        ("question_mark", "f1"),
-        "help",
-        "Every key of this screen, and what it does.",
-        "app.help",
-        footer=20,
-    ),
+    Command("app.help", ("question_mark", "f1"), "help",
+            "Every key of this screen, and what it does.", "app.help", footer=20),
     Command("app.palette", ("ctrl+p", "colon"), "commands", "Find a command by name.", "app.command_palette"),
     Command("app.screenshot", ("ctrl+s",), "screenshot", "Save the screen as an SVG file.", "app.screenshot"),
     Command("app.theme", ("ctrl+t",), "next theme", "Switch to the next theme.", "app.next_theme"),
-    Command(
-        "app.quit",
-        ("ctrl+q",),
-        "quit",
-        "Quit rgt. Whatever runs on the boxes keeps running.",
-        "app.quit",
-        priority=True,
-    ),
-)
+    Command("app.quit", ("ctrl+q",), "quit",
+            "Quit rgt. Whatever runs on the boxes keeps running.", "app.quit", priority=True),
+)  # fmt: skip
 """Work on every screen."""
 
 SCREEN: tuple[Command, ...] = (
     Command("screen.back", ("q",), "back", "Go back to the previous screen."),
-    Command(
-        "screen.escape",
-        ("escape",),
-        "clear",
-        "Clear the filter or search, then go back; on the fleet screen, dismiss the event line. Never quits.",
-    ),
-)
+    Command("screen.escape", ("escape",), "clear",
+            "Clear the filter or search, then go back; on the fleet screen, dismiss the event line. Never quits."),
+)  # fmt: skip
 """Work on every screen that shows the fleet."""
 
 MOVE: tuple[Command, ...] = (
@@ -133,98 +117,51 @@ MOVE: tuple[Command, ...] = (
     Command("move.bottom", ("G", "end"), "bottom", "Last line; in a log, resume following.", "move_bottom"),
     Command("move.page-down", ("pagedown", "ctrl+d"), "page down", "One page down.", "page(1)"),
     Command("move.page-up", ("pageup", "ctrl+u"), "page up", "One page up.", "page(-1)"),
-)
+)  # fmt: skip
 """Work where there are lines to move through. ctrl+d moves; it never deletes."""
 
 BOX_TARGET: tuple[Command, ...] = (
-    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_log", footer=2),
-    Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_curves", footer=3),
-    Command(
-        "box.phases",
-        ("p",),
-        "phases",
-        "The six phases of the box's life and their checks.",
-        "open_phases",
-        footer=4,
-    ),
-    Command(
-        "box.teardown",
-        ("D",),
-        "tear down",
-        "Review what it takes to stop the meter; nothing is sent until you type the name.",
-        "open_teardown",
-        footer=5,
-        dangerous=True,
-    ),
-)
+    Command("box.log", ("l",), "log", "The followed log, full screen.", "open_for_box('log')", footer=2),
+    Command("box.curves", ("c",), "curves", "The loss curves of the box's runs.", "open_for_box('curves')", footer=3),
+    Command("box.phases", ("p",), "phases",
+            "The six phases of the box's life and their checks.", "open_for_box('phases')", footer=4),
+    Command("box.teardown", ("D",), "tear down",
+            "Review what it takes to stop the meter; nothing is sent until you type the name.",
+            "open_for_box('teardown')", footer=5, dangerous=True),
+)  # fmt: skip
 """Work on a box: the selected one on the fleet screen, the shown one elsewhere."""
 
 FLEET: tuple[Command, ...] = (
     Command("fleet.open", ("enter",), "open", "Open the selected box.", footer=1),
-    Command(
-        "fleet.filter",
-        ("slash",),
-        "filter",
-        "Show only boxes whose name, platform or state matches.",
-        footer=6,
-    ),
-    Command(
-        "fleet.sort", ("o",), "sort", "Change the sort order: trouble, name, age, spent, file.", footer=7
-    ),
-    Command(
-        "fleet.next-pane",
-        ("tab",),
-        "next pane",
-        "Focus the next pane to scroll it; after the last one, the boxes again.",
-        "next_pane(1)",
-    ),
-    Command(
-        "fleet.previous-pane",
-        ("shift+tab",),
-        "previous pane",
-        "Focus the previous pane.",
-        "next_pane(-1)",
-    ),
-    Command(
-        "fleet.answer",
-        ("A",),
-        "answer",
-        "Answer a question from a box: a new host key, a password.",
-        "answer",
-    ),
-)
+    Command("fleet.filter", ("slash",), "filter", "Show only boxes whose name, platform or state matches.", footer=6),
+    Command("fleet.sort", ("o",), "sort", "Change the sort order: trouble, name, age, spent, file.", footer=7),
+    Command("fleet.next-pane", ("tab",), "next pane",
+            "Focus the next pane to scroll it; after the last one, the boxes again.", "next_pane(1)"),
+    Command("fleet.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
+    Command("fleet.answer", ("A",), "answer", "Answer a question from a box: a new host key, a password.", "answer"),
+)  # fmt: skip
 
 BOX_CARE: tuple[Command, ...] = (
-    Command(
-        "box.alerts", ("a",), "alerts", "Active alerts, since when they hold, and what to do; mute them there.",
-        "open_alerts", footer=9,
-    ),
-    Command(
-        "box.connect", ("r",), "connect now",
-        "Connect to the box now; restart the fleet if it failed to start.", "connect",
-    ),
-    Command(
-        "box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"
-    ),
-    Command(
-        "box.interval", ("i",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"
-    ),
+    Command("box.alerts", ("a",), "alerts",
+            "Active alerts, since when they hold, and what to do; mute them there.",
+            "open_for_box('alerts')", footer=9),
+    Command("box.connect", ("r",), "connect now",
+            "Connect to the box now; restart the fleet if it failed to start.", "connect"),
+    Command("box.pause", ("P",), "pause", "Disconnect from the box, or reconnect.", "pause"),
+    Command("box.interval", ("i",), "interval", "Sample the box every 1, 2, 5, 15 or 60 seconds.", "interval"),
 )  # fmt: skip
 """How rgt treats a box; nothing of it touches what runs there."""
 
 REPLAY: tuple[Command, ...] = (
     Command("replay.hold", ("space",), "pause replay", "In a replay: pause or resume.", "hold_replay"),
-    Command(
-        "replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)"
-    ),
+    Command("replay.faster", ("plus", "equals_sign"), "faster", "In a replay: double the speed.", "pace_replay(2)"),
     Command("replay.slower", ("minus",), "slower", "In a replay: halve the speed.", "pace_replay(0.5)"),
-)
+)  # fmt: skip
 """Work on a recording; a running fleet's time is nobody's to hold."""
 
 ALERTS: tuple[Command, ...] = (
     Command("alerts.open", ("enter",), "open", "Open the box of the selected alert.", footer=1),
-    Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.",
-            "mute(3600)", footer=2),
+    Command("alerts.mute", ("m",), "mute 1 h", "Mute the selected alert for an hour.", "mute(3600)", footer=2),
     Command("alerts.mute-long", ("M",), "mute", "Mute it until it clears.", "mute(-1)", footer=3),
     Command("alerts.unmute", ("u",), "unmute", "Unmute it.", "mute(0)", footer=4),
 )  # fmt: skip
@@ -234,25 +171,16 @@ LOG_LINES: tuple[Command, ...] = (
     Command("log.next-error", ("e",), "next error", "Next line with an error.", "next_error(1)", footer=6),
     Command("log.previous-error", ("E",), "previous error", "Previous line with an error.", "next_error(-1)"),
     Command("log.follow", ("F", "f"), "follow", "Resume following the newest line.", "follow", footer=7),
-)
+)  # fmt: skip
 """Work where a log is shown."""
 
 BOX: tuple[Command, ...] = (
     Command("box.next-pane", ("tab",), "next pane", "Focus the next pane.", "next_pane(1)"),
-    Command(
-        "box.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"
-    ),
-    Command(
-        "box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"
-    ),
-    Command(
-        "box.previous-log",
-        ("left_square_bracket",),
-        "previous log",
-        "Show the previous log of the box.",
-        "next_log(-1)",
-    ),
-)
+    Command("box.previous-pane", ("shift+tab",), "previous pane", "Focus the previous pane.", "next_pane(-1)"),
+    Command("box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"),
+    Command("box.previous-log", ("left_square_bracket",), "previous log",
+            "Show the previous log of the box.", "next_log(-1)"),
+)  # fmt: skip
 
 LOG: tuple[Command, ...] = (
     Command("log.search", ("slash",), "search", "Search the log; an empty search clears it.", footer=2),
@@ -261,16 +189,9 @@ LOG: tuple[Command, ...] = (
     Command("log.wrap", ("w",), "wrap", "Wrap or truncate long lines.", "toggle_wrap"),
     Command("log.left", ("left",), "left", "Scroll truncated lines left.", "sideways(-1)"),
     Command("log.right", ("right",), "right", "Scroll truncated lines right.", "sideways(1)"),
-    Command(
-        "box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"
-    ),
-    Command(
-        "box.previous-log",
-        ("left_square_bracket",),
-        "previous log",
-        "Show the previous log of the box.",
-        "next_log(-1)",
-    ),
-)
+    Command("box.next-log", ("right_square_bracket",), "next log", "Show the next log of the box.", "next_log(1)"),
+    Command("box.previous-log", ("left_square_bracket",), "previous log",
+            "Show the previous log of the box.", "next_log(-1)"),
+)  # fmt: skip
 
 HELP: tuple[Command, ...] = ()

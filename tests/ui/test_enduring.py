@@ -117,7 +117,7 @@ async def test_a_screen_that_cannot_take_a_state(
 
 async def test_a_key_whose_action_fails(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(fleet, size=(80, 24)) as (app, pilot, _fleet):
-        monkeypatch.setattr(FleetScreen, "open_for_box", broken)
+        monkeypatch.setattr(FleetScreen, "action_open_for_box", broken)
         await pilot.press("l")
         await settle(pilot)
         assert "this screen failed: RuntimeError" in screen_text(app)

@@ -21,10 +21,10 @@ from rgt_tui.ui.widgets.checklist_view import (
     row_line,
     rows_of,
     summary_parts,
-    wrapped,
 )
 from rgt_tui.ui.widgets.headline import HeaderLine
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
+from rgt_tui.ui.widgets.wrap import wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 
 BOX = "autodl-demo"
@@ -98,7 +98,7 @@ def test_the_detail_cuts_nothing_that_has_room() -> None:
     shown = " ".join(text_of(made) for made in detail_lines(row, 50, 20, NOW))
     assert text in shown.replace("\n", " ")
     assert len(detail_lines(row, 50, 3, NOW)) == 3
-    assert wrapped("a" * 25, 10) == ["a" * 10, "a" * 10, "a" * 5]
+    assert [text_of(row) for row in wrapped("a" * 25, 10)] == ["a" * 10, "a" * 10, "a" * 5]
 
 
 async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:

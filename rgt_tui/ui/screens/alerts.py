@@ -14,7 +14,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
 from rgt_tui.ui.format import clean
 from rgt_tui.ui.messages import RowChosen
-from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
+from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.alert_list import AlertList, AlertRow
 from rgt_tui.ui.widgets.spans import EMPTY, dim, line
 
@@ -25,7 +25,7 @@ UNKNOWN = frozenset({Health.CONNECTING, Health.STALE, Health.UNREACHABLE, Health
 """States in which a box without an alert is not known to be well."""
 
 
-class AlertsScreen(FleetAwareScreen):
+class AlertsScreen(Moves, FleetAwareScreen):
     """One line per alert, worst first; what is muted stands at the end."""
 
     PLACE = "alerts"
@@ -103,14 +103,7 @@ class AlertsScreen(FleetAwareScreen):
         """Select another alert."""
         self.alert_list.move(count)
 
-    def action_page(self, count: int) -> None:
-        """Select an alert a page away."""
-        self.alert_list.move(count * max(1, self.alert_list.size.height // 2))
-
-    def action_move_top(self) -> None:
-        """Select the first alert."""
-        self.alert_list.move(-100_000)
-
-    def action_move_bottom(self) -> None:
-        """Select the last alert."""
-        self.alert_list.move(100_000)
+    @property
+    def page_rows(self) -> int:
+        """Half of the list: the details of the selected alert take the rest."""
+        return self.alert_list.size.height // 2

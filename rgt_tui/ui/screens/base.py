@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from textual.widget import Widget
 
 HINT_SECONDS = 4.0
+FAR = 1_000_000
+"""Lines: from anywhere to the end of any list."""
 SPEEDS = (0.125, 1024.0)
 """Between these the pace of a replay can be chosen."""
 PACES = (1.0, 2.0, 5.0, 15.0, 60.0)
@@ -53,6 +55,31 @@ class BoxOpener(Protocol):
     def open_screen(self, place: str, box_name: str | None) -> None:
         """Open the screen called `place` for a box."""
         ...
+
+
+class Moves:
+    """The keys `MOVE` of a screen with lines to move through: all of them follow from `action_move`."""
+
+    @property
+    def page_rows(self) -> int:
+        """How many lines a page has."""
+        raise NotImplementedError
+
+    def action_move(self, count: int) -> None:
+        """Move by `count` lines, as far as there are any."""
+        raise NotImplementedError
+
+    def action_page(self, count: int) -> None:
+        """Move by pages."""
+        self.action_move(count * max(1, self.page_rows))
+
+    def action_move_top(self) -> None:
+        """Go to the first line."""
+        self.action_move(-FAR)
+
+    def action_move_bottom(self) -> None:
+        """Go to the last line."""
+        self.action_move(FAR)
 
 
 class FleetAwareScreen(Enduring, Screen[None]):
@@ -258,26 +285,6 @@ class FleetAwareScreen(Enduring, Screen[None]):
         """Clear a filter or a search; return False when there was none."""
         return False
 
-    def action_open_log(self) -> None:
-        """Open the log."""
-        self.open_for_box("log")
-
-    def action_open_curves(self) -> None:
-        """Open the curves."""
-        self.open_for_box("curves")
-
-    def action_open_phases(self) -> None:
-        """Open the phases."""
-        self.open_for_box("phases")
-
-    def action_open_teardown(self) -> None:
-        """Open the review of a teardown."""
-        self.open_for_box("teardown")
-
-    def action_open_alerts(self) -> None:
-        """Open the alerts of the box."""
-        self.open_for_box("alerts")
-
     def action_connect(self) -> None:
         """Connect to the box without waiting for the next try."""
         box = self._target_state()
@@ -342,7 +349,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
             self.hint("no box to act on yet")
         return found
 
-    def open_for_box(self, place: str) -> None:
+    def action_open_for_box(self, place: str) -> None:
         """Open a screen for the box that the keys act on."""
         if self.target_box is None or not self.has_fleet:
             self.hint("no box to act on yet")

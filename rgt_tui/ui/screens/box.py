@@ -133,29 +133,11 @@ class BoxScreen(LogKeys):
         else:
             pane.scroll_lines(count)
 
-    def action_page(self, count: int) -> None:
-        """Scroll the pane that has the keys by a page."""
+    @property
+    def page_rows(self) -> int:
+        """Rows of the pane that has the keys."""
         pane = self._focused_pane()
-        if pane is None:
-            super().action_page(count)
-        else:
-            pane.scroll_lines(count * pane.page_rows)
-
-    def action_move_top(self) -> None:
-        """Go to the first line of the pane that has the keys."""
-        pane = self._focused_pane()
-        if pane is None:
-            super().action_move_top()
-        else:
-            pane.scroll_lines(-1_000_000)
-
-    def action_move_bottom(self) -> None:
-        """Go to the last line of the pane that has the keys."""
-        pane = self._focused_pane()
-        if pane is None:
-            super().action_move_bottom()
-        else:
-            pane.scroll_lines(1_000_000)
+        return super().page_rows if pane is None else pane.page_rows
 
     def action_next_pane(self, direction: int) -> None:
         """Give another pane the keys."""

@@ -16,7 +16,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
-from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen
+from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen, Moves
 from rgt_tui.ui.sorting import SORTS, matches, ordered
 from rgt_tui.ui.verdict import failed
 from rgt_tui.ui.widgets.detail import detail_sections
@@ -70,7 +70,7 @@ class Asker(Protocol):
         ...
 
 
-class FleetScreen(FleetAwareScreen):
+class FleetScreen(Moves, FleetAwareScreen):
     """Table of boxes, and a pane that says why the selected one is where it is."""
 
     PLACE = "fleet"
@@ -109,10 +109,13 @@ class FleetScreen(FleetAwareScreen):
         """The selected box."""
         return self.query_one(FleetTable).picked
 
-    def open_for_box(self, place: str) -> None:
-        """Open a screen for the selected box; whoever does so has chosen it."""
+    def action_open_for_box(self, place: str) -> None:
+        """Open a screen for the selected box, or the alerts of all; whoever does so has chosen the box."""
+        if place == "alerts" and self.has_fleet:
+            cast("BoxOpener", self.app).open_screen("alerts", None)
+            return
         self.query_one(FleetTable).hold()
-        super().open_for_box(place)
+        super().action_open_for_box(place)
 
     def _rows(self, state: FleetState, now: float) -> list[Row]:
         return [self._row(box, now) for box in state.boxes]
@@ -201,32 +204,22 @@ class FleetScreen(FleetAwareScreen):
 
     def action_open(self) -> None:
         """Open the selected box."""
-        self.open_for_box("box")
+        self.action_open_for_box("box")
 
-    def _move(self, count: int) -> None:
+    def action_move(self, count: int) -> None:
+        """Select another row, or scroll the pane that has the keys."""
         pane = self.focused
         if isinstance(pane, Pane):
             pane.scroll_lines(count)
         else:
             self.query_one(FleetTable).move(count)
 
-    def action_move(self, count: int) -> None:
-        """Select another row, or scroll the pane that has the keys."""
-        self._move(count)
-
-    def action_page(self, count: int) -> None:
-        """Go one page away."""
-        pane = self.focused
-        page = pane.page_rows if isinstance(pane, Pane) else self.query_one(FleetTable).page_rows
-        self._move(count * page)
-
-    def action_move_top(self) -> None:
-        """Go to the first line."""
-        self._move(-1_000_000)
-
-    def action_move_bottom(self) -> None:
-        """Go to the last line."""
-        self._move(1_000_000)
+    @property
+    def page_rows(self) -> int:
+        """Rows of what has the keys."""
+        return (
+            self.focused.page_rows if isinstance(self.focused, Pane) else self.query_one(FleetTable).page_rows
+        )
 
     def action_next_pane(self, direction: int) -> None:
         """Give the keys to the next pane with something in it, and behind the last one back to the table."""
@@ -243,11 +236,6 @@ class FleetScreen(FleetAwareScreen):
         self._failure = None
         self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
         cast("FleetStarter", self.app).begin()
-
-    def action_open_alerts(self) -> None:
-        """Open the alerts of all boxes."""
-        if self.has_fleet:
-            cast("BoxOpener", self.app).open_screen("alerts", None)
 
     def action_answer(self) -> None:
         """Open the oldest question."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rgt_tui.model.box import BoxState, LogView
-from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.verdict import current_cell
 from rgt_tui.ui.widgets.log_pane import LogPane
 
@@ -22,7 +22,7 @@ def choose_log(box: BoxState, wanted: str | None) -> LogView | None:
     return max(box.logs, key=lambda view: view.at or 0.0, default=None)
 
 
-class LogKeys(FleetAwareScreen):
+class LogKeys(Moves, FleetAwareScreen):
     """A screen with a log pane called ``#log``."""
 
     _wanted_log: str | None = None
@@ -52,18 +52,10 @@ class LogKeys(FleetAwareScreen):
         """Scroll by lines."""
         self.log_pane.scroll_lines(count)
 
-    def action_page(self, count: int) -> None:
-        """Scroll by pages."""
-        self.log_pane.scroll_lines(count * max(1, self.log_pane.rows - 1))
-
-    def action_move_top(self) -> None:
-        """Go to the oldest line."""
-        self.log_pane.cursor.to_top()
-        self.log_pane.redraw()
-
-    def action_move_bottom(self) -> None:
-        """Follow the end."""
-        self.action_follow()
+    @property
+    def page_rows(self) -> int:
+        """One line stays in sight."""
+        return self.log_pane.rows - 1
 
     def action_follow(self) -> None:
         """Follow the end."""

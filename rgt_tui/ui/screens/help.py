@@ -12,9 +12,11 @@ from textual.screen import ModalScreen
 from rgt_tui.ui.commands import MOVE, Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.glyphs import plain
+from rgt_tui.ui.screens.base import Moves
 from rgt_tui.ui.widgets.frame import framed
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+from rgt_tui.ui.widgets.wrap import wrapped
 
 CLOSE = Command(
     "help.close", ("q", "escape", "question_mark", "f1"), "close", "Close the help.", "close", footer=1
@@ -28,27 +30,11 @@ def help_lines(commands: Sequence[Command], width: int) -> list[Line]:
     out: list[Line] = []
     for command in commands:
         room = max(0, width - keys - names - 4)
-        words, text = command.help.split(), ""
-        rows: list[str] = []
-        for word in words:
-            if text and len(text) + 1 + len(word) > room:
-                rows.append(text)
-                text = word
-            else:
-                text = f"{text} {word}" if text else word
-        rows.append(text)
         tone = Tone.WARN if command.dangerous else Tone.ACCENT
-        for index, row in enumerate(rows):
-            first = index == 0
-            out.append(
-                line(
-                    Span(fit(plain(command.shown_keys) if first else "", keys, right=True), tone),
-                    "  ",
-                    Span(fit(command.title if first else "", names)),
-                    "  ",
-                    dim(row),
-                )
-            )
+        for index, row in enumerate(wrapped(command.help, room, Tone.DIM)):
+            key = plain(command.shown_keys) if index == 0 else ""
+            name = command.title if index == 0 else ""
+            out.append(line(Span(fit(key, keys, right=True), tone), "  ", Span(fit(name, names)), "  ", *row))
     return out
 
 
@@ -75,7 +61,7 @@ class HelpPanel(LineWidget):
         return framed(body, width, height, title=title, hint=line(dim("esc closes")), active=True)
 
 
-class HelpScreen(Enduring, ModalScreen[None]):
+class HelpScreen(Moves, Enduring, ModalScreen[None]):
     """Covers the screen whose keys it explains."""
 
     PLACE = "help"
@@ -103,17 +89,10 @@ class HelpScreen(Enduring, ModalScreen[None]):
         """Scroll by lines."""
         self.query_one(HelpPanel).scroll_lines(count)
 
-    def action_page(self, count: int) -> None:
-        """Scroll by pages."""
-        self.query_one(HelpPanel).scroll_lines(count * max(1, self.size.height - 4))
-
-    def action_move_top(self) -> None:
-        """Go to the first line."""
-        self.query_one(HelpPanel).scroll_lines(-10_000)
-
-    def action_move_bottom(self) -> None:
-        """Go to the last line."""
-        self.query_one(HelpPanel).scroll_lines(10_000)
+    @property
+    def page_rows(self) -> int:
+        """Rows of the panel."""
+        return self.size.height - 4
 
     def on_mouse_scroll_down(self) -> None:
         """Scroll with the wheel."""

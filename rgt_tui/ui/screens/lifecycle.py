@@ -17,7 +17,7 @@ from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_TARGET, MOVE, Command, bindings
 from rgt_tui.ui.format import clean
-from rgt_tui.ui.screens.base import FleetAwareScreen
+from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist
 from rgt_tui.ui.widgets.checklist_view import Phase, next_check, phases_of, summary_parts
 from rgt_tui.ui.widgets.headline import Parts
@@ -26,45 +26,19 @@ HUGE = 160
 """From this width on the detail stands beside the list."""
 
 LIFECYCLE: tuple[Command, ...] = (
-    Command(
-        "phases.next-open",
-        ("e",),
-        "next open",
-        "Go to the next check that failed, warns, or needs you.",
-        "next_open(1)",
-        footer=1,
-    ),
+    Command("phases.next-open", ("e",), "next open",
+            "Go to the next check that failed, warns, or needs you.", "next_open(1)", footer=1),
     Command("phases.previous-open", ("E",), "previous open", "Go to the previous one.", "next_open(-1)"),
-    Command(
-        "phases.fold",
-        ("enter", "space"),
-        "fold",
-        "Expand or collapse the selected phase.",
-        "fold",
-        footer=2,
-    ),
-    Command(
-        "phases.next-phase",
-        ("right",),
-        "next phase",
-        "Open the next phase and go to it.",
-        "step_phase(1)",
-        footer=3,
-    ),
-    Command(
-        "phases.previous-phase",
-        ("left",),
-        "previous phase",
-        "Open the previous phase and go to it.",
-        "step_phase(-1)",
-    ),
-    Command(
-        "phases.all", ("a",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=4
-    ),
-)
+    Command("phases.fold", ("enter", "space"), "fold", "Expand or collapse the selected phase.", "fold", footer=2),
+    Command("phases.next-phase", ("right",), "next phase",
+            "Open the next phase and go to it.", "step_phase(1)", footer=3),
+    Command("phases.previous-phase", ("left",), "previous phase",
+            "Open the previous phase and go to it.", "step_phase(-1)"),
+    Command("phases.all", ("a",), "all", "Expand all phases, or collapse all but this one.", "fold_all", footer=4),
+)  # fmt: skip
 
 
-class LifecycleScreen(FleetAwareScreen):
+class LifecycleScreen(Moves, FleetAwareScreen):
     """What is proved of one box, what is not, and what comes next."""
 
     KEYS: ClassVar[tuple[Command, ...]] = (
@@ -157,17 +131,10 @@ class LifecycleScreen(FleetAwareScreen):
             at = keys.index(self.cursor) if self.cursor in keys else 0
             self._go(keys[min(max(0, at + by), len(keys) - 1)])
 
-    def action_move_top(self) -> None:
-        """Go to the first line."""
-        self.action_move(-len(self.checklist.rows))
-
-    def action_move_bottom(self) -> None:
-        """Go to the last line."""
-        self.action_move(len(self.checklist.rows))
-
-    def action_page(self, by: int) -> None:
-        """Move by a page."""
-        self.action_move(by * max(1, self.checklist.size.height - 1))
+    @property
+    def page_rows(self) -> int:
+        """One line stays in sight."""
+        return self.checklist.size.height - 1
 
     def action_next_open(self, by: int) -> None:
         """Go to the next check that is neither proved nor merely waiting."""

@@ -23,8 +23,8 @@ from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
 from rgt_tui.ui.widgets.wrap import wrapped
 
 QUESTION: tuple[Command, ...] = (
-    Command("question.later", ("escape",), "later", "Leave the question open; A on the fleet screen opens it again.",
-            "later", footer=1),
+    Command("question.later", ("escape",), "later",
+            "Leave the question open; A on the fleet screen opens it again.", "later", footer=1),
 )  # fmt: skip
 
 WORDS: dict[QuestionKind, tuple[str, str]] = {

@@ -46,7 +46,8 @@ REVIEW_SECONDS = 2.0
 TEARDOWN: tuple[Command, ...] = (
     Command("teardown.close", ("escape",), "cancel", "Close the dialog. A request already sent continues.", "close"),
     Command("teardown.next", ("tab",), "next", "Go to the next field or button.", "app.focus_next"),
-    Command("teardown.previous", ("shift+tab",), "previous", "Go to the previous field or button.", "app.focus_previous"),
+    Command("teardown.previous", ("shift+tab",), "previous",
+            "Go to the previous field or button.", "app.focus_previous"),
     Command("teardown.scroll-down", ("pagedown",), "scroll down", "See the rest of the review.", "scroll(1)"),
     Command("teardown.scroll-up", ("pageup",), "scroll up", "See the start of the review.", "scroll(-1)"),
     *(command for command in APP if command.id == "app.help"),

@@ -11,6 +11,7 @@ from rgt_tui.ui.format import clean, compact_time
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.headline import Parts
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+from rgt_tui.ui.widgets.wrap import wrapped
 
 WORDS = {
     CheckStatus.PASSED: "proved",
@@ -192,18 +193,7 @@ def detail_lines(row: Row | None, width: int, height: int, now: float) -> list[L
     }[check.status]
     age = f"evidence {age_of(check, now)} old" if check.at is not None else "no evidence yet"
     head = line(mark(check.status), " ", Span(clean(check.id), Tone.STRONG), "  ", says, dim(f"   {age}"))
-    lines = [head, *(line(Span(text, Tone.STRONG)) for text in wrapped(clean(check.title), width))]
-    lines += [line(text) for text in wrapped(clean(check.evidence), width)]
+    lines = [head, *wrapped(clean(check.title), width, Tone.STRONG)]
+    if check.evidence:
+        lines += wrapped(clean(check.evidence), width)
     return lines if len(lines) <= height else [*lines[: height - 1], line(dim(glyphs().ellipsis))]
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """Break a text at spaces, and words that are too long anywhere."""
-    rows: list[str] = []
-    rest = text
-    while len(rest) > max(8, width):
-        cut = rest.rfind(" ", 1, width + 1)
-        cut = cut if cut > 0 else width
-        rows.append(rest[:cut].rstrip())
-        rest = rest[cut:].lstrip()
-    return [*rows, rest] if rest else rows

@@ -30,7 +30,7 @@ CHOOSE: tuple[Command, ...] = (
 
 PRESS: tuple[Command, ...] = (
     Command("teardown.press", ("enter",), "press", "Press the focused button: Cancel, until you move."),
-)
+)  # fmt: skip
 
 
 class Facts(LineWidget):

@@ -14,6 +14,7 @@ from rgt_tui.ui.format import clean, clock, compact_time, money
 from rgt_tui.ui.glyphs import glyphs
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, mismatch
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
+from rgt_tui.ui.widgets.wrap import wrapped
 
 NAMES = 15
 """Width of the column of names at the left."""
@@ -165,24 +166,15 @@ def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, m
     shown = list(texts) if len(texts) <= MOST_LINES else list(texts[: MOST_LINES - 1])
     for text in shown:
         prefix = f"{mark} " if mark else ""
-        for row, piece in enumerate(_wrap(clean(text), max(8, width - NAMES - len(prefix)))):
+        room = max(8, width - NAMES - len(prefix))
+        for row, piece in enumerate(wrapped(clean(text), room, tone, most=3)):
             lead = prefix if row == 0 else " " * len(prefix)
-            lines.append(_named("" if lines else name, Span(lead + piece, tone)))
+            lines.append(
+                _named("" if lines else name, Span(lead, tone), clip(piece, room) if row == 2 else piece)
+            )
     if len(shown) < len(texts):
         lines.append(_named("", dim(f"and {len(texts) - len(shown)} more")))
     return lines
-
-
-def _wrap(text: str, width: int, most: int = 3) -> list[str]:
-    """Break a text at spaces into rows of `width`, at most `most` of them; the last one is cut."""
-    rows: list[str] = []
-    rest = text
-    while len(rest) > width and len(rows) < most - 1:
-        cut = rest.rfind(" ", 0, width + 1)
-        cut = cut if cut > width // 2 else width
-        rows.append(rest[:cut].rstrip())
-        rest = rest[cut:].lstrip()
-    return [*rows, fit(rest, width).rstrip() if len(rest) > width else rest]
 
 
 def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:

@@ -126,7 +126,7 @@ def run_line(run: RunState, width: int) -> Line:
 
 
 def cell_mark(cell: Cell) -> tuple[str, Tone]:
-    """Return the glyph of a queue cell; green for what is durable copy verified storage alone."""
+    """Return the glyph of a queue cell; green for what is durable: verified storage alone."""
     g = glyphs()
     if cell.state == "done":
         return (g.finished, Tone.PROVED if cell.durable == "verified" else Tone.TEXT)
