@@ -26,8 +26,8 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import APP, bindings
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
-from rgt_tui.ui.format import clean
 from rgt_tui.ui.key_turns import KeyTurns, Typed
+from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import FleetAwareScreen, StateSink
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.themes import DEFAULT, THEMES
@@ -54,7 +54,7 @@ PLACES: dict[str, tuple[str, str]] = {
 
 
 def _palette() -> type:
-    from rgt_tui.ui.palette import ScreenCommands
+    from rgt_tui.ui.screens.help import ScreenCommands
 
     return ScreenCommands
 
@@ -67,7 +67,7 @@ class RgtApp(Enduring, App[None]):
         title: Shown by terminals that show a title.
         hint: Said on the event line until something happens.
         farewell: One line printed after leaving; None says which boxes go on.
-        keymap: Keys by command id, see `rgt_tui.ui.keymap`.
+        keymap: Keys by command id, see `rgt_tui.ui.commands`.
         notice: A line below the first one of every screen: what holds for the whole session, and what to do.
     """
 

@@ -40,7 +40,7 @@ from rgt_tui.model.protocol import (
 )
 from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.profiles import load_profile
-from rgt_tui.ui.widgets.box_sections import limited_lines
+from rgt_tui.ui.widgets.vitals import limited_lines
 
 replace = msgspec.structs.replace
 SPEC = BoxSpec(name="a", host="h")

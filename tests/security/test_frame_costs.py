@@ -23,10 +23,9 @@ from rgt_tui.recordings.recording_reader import RecordedFrames
 from rgt_tui.ssh.cat import LONGEST_LINE, Pipe
 from rgt_tui.ssh.channel import FrameReader
 from rgt_tui.ssh.remote_command import LineSplitter
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.settings import Settings
-from rgt_tui.ui.plot.view import View
-from rgt_tui.ui.screens.curves_text import entries
+from rgt_tui.ui.plot.frame import Board
+from rgt_tui.ui.plot.view import Settings, View
+from rgt_tui.ui.screens.curves import entries
 from tests.security.costs import LINEAR_AT_MOST, growth
 
 SPEC = BoxSpec(name="a", host="h")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.ui import glyphs
+from rgt_tui.ui import notation
 from rgt_tui.ui.app import RgtApp
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
@@ -19,11 +19,11 @@ def _same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("RGT_ASCII", "0")
-    glyphs.glyphs.cache_clear()
+    notation.glyphs.cache_clear()
     lines._safe.cache_clear()
     yield
     monkeypatch.undo()
-    glyphs.glyphs.cache_clear()
+    notation.glyphs.cache_clear()
     time.tzset()
 
 

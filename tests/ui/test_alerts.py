@@ -2,9 +2,8 @@ from __future__ import annotations
 
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import Link
-from rgt_tui.ui.screens.alerts import AlertsScreen
+from rgt_tui.ui.screens.alerts import AlertList, AlertRow, AlertsScreen, detail_lines, row_line
 from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.widgets.alert_list import AlertList, AlertRow, detail_lines, row_line
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from tests.ui.fakes import NOW
 from tests.ui.snap import running, screen_text, settle

@@ -9,10 +9,10 @@ from textual.command import CommandPalette
 
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.app import RgtApp
-from rgt_tui.ui.palette import ScreenCommands
 from rgt_tui.ui.screens.fleet import FleetScreen
+from rgt_tui.ui.screens.help import ScreenCommands
+from rgt_tui.ui.widgets.fixed_lines import EventLine
 from rgt_tui.ui.widgets.fleet_table import FleetTable
-from rgt_tui.ui.widgets.headline import EventLine
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import running, screen_text, settle
 

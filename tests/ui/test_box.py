@@ -6,16 +6,13 @@ import pytest
 from rgt_tui.model.box import LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
-from rgt_tui.ui.box_layout import Wants, place
-from rgt_tui.ui.screens.box import BoxScreen
-from rgt_tui.ui.screens.follow import choose_log
-from rgt_tui.ui.screens.log import LogScreen
-from rgt_tui.ui.widgets.box_sections import vitals_sections
-from rgt_tui.ui.widgets.box_vitals import command, disk_lines, gpu_sections, memory_lines
+from rgt_tui.ui.screens.box import BoxScreen, Wants, place
+from rgt_tui.ui.screens.log import LogScreen, choose_log
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
+from rgt_tui.ui.widgets.vitals import command, disk_lines, gpu_sections, memory_lines, vitals_sections
 from tests.ui.fakes import (
     LOG,
     NOW,

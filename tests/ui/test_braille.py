@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rgt_tui.model.run import Series
-from rgt_tui.ui.plot.canvas import Canvas
-from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Curve, Frame, compose
-from rgt_tui.ui.plot.spans import Floats, Scale, dots, spans
-from rgt_tui.ui.plot.trace import Trace
+from rgt_tui.ui.plot.frame import FIRST_CURVE, GAP, Canvas, Curve, Frame, compose
+from rgt_tui.ui.plot.trace import Floats, Scale, Trace, dots, spans
 from rgt_tui.ui.plot.view import View
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True)

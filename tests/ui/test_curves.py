@@ -15,15 +15,13 @@ from textual.pilot import Pilot
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.run import Resume, Series
-from rgt_tui.ui import glyphs
+from rgt_tui.ui import notation
 from rgt_tui.ui.app import RgtApp
-from rgt_tui.ui.plot.board import Board
-from rgt_tui.ui.plot.settings import Settings
-from rgt_tui.ui.screens.curves import CurvesScreen
-from rgt_tui.ui.screens.curves_text import density, entries, notes, nothing_to_draw
-from rgt_tui.ui.widgets.curve import CurvePlot
-from rgt_tui.ui.widgets.curve_legend import CurveLegend
-from rgt_tui.ui.widgets.headline import EventLine, HeaderLine
+from rgt_tui.ui.plot.frame import Board
+from rgt_tui.ui.plot.view import Settings
+from rgt_tui.ui.screens.curves import CurvesScreen, density, entries, notes, nothing_to_draw
+from rgt_tui.ui.widgets.curve import CurveLegend, CurvePlot
+from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.fakes import NOW, FakeFleet, curve, running_box
 
@@ -203,7 +201,7 @@ async def test_empty_states_and_sizes(fleet: FakeFleet) -> None:
 
 async def test_ascii_terminals_get_a_plot_too(fleet: FakeFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
-    glyphs.glyphs.cache_clear()
+    notation.glyphs.cache_clear()
     async with RgtApp(lambda: fleet).run_test(size=(80, 24)) as pilot:
         screen = await opened(pilot)
         drawn = [screen.plot.render_line(y).text for y in range(screen.plot.size.height)]

@@ -7,14 +7,12 @@ from rgt_tui.model.box import Link
 from rgt_tui.model.evidence import Fix
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.box_status import assess
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.fleet import FleetScreen, split_heights
-from rgt_tui.ui.sorting import SORTS, matches, ordered
-from rgt_tui.ui.verdict import assess
-from rgt_tui.ui.widgets.fleet_columns import COLUMNS, layout, row_line
-from rgt_tui.ui.widgets.fleet_row import Row
-from rgt_tui.ui.widgets.fleet_table import FleetTable
-from rgt_tui.ui.widgets.keyline import KeyLine, layout_keys
+from rgt_tui.ui.widgets.fixed_lines import KeyLine, layout_keys
+from rgt_tui.ui.widgets.fleet_cells import COLUMNS, Row, layout, row_line
+from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
 from rgt_tui.ui.widgets.why import finding_lines

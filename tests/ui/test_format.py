@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.ui import format as f
-from rgt_tui.ui.glyphs import ASCII, UNICODE, choose
+from rgt_tui.ui import notation as f
+from rgt_tui.ui.notation import ASCII, UNICODE, choose
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,18 @@ from pathlib import Path
 from textual.app import App
 
 from rgt_tui.ui.app import PLACES, RgtApp
-from rgt_tui.ui.commands import APP, SCREEN, bindings, key_name
-from rgt_tui.ui.keymap import SCREENS, commands_by_screen, every_command, keys_page
+from rgt_tui.ui.commands import (
+    APP,
+    SCREEN,
+    SCREENS,
+    bindings,
+    commands_by_screen,
+    every_command,
+    key_name,
+    keys_page,
+)
 from rgt_tui.ui.screens.help import HelpScreen, help_lines
-from rgt_tui.ui.widgets.keyline import layout_keys
+from rgt_tui.ui.widgets.fixed_lines import layout_keys
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.snap import running, screen_text, settle
 
@@ -81,7 +89,7 @@ def test_the_key_line_keeps_the_help_when_it_gets_narrow() -> None:
 def test_the_page_of_keys_is_generated_and_up_to_date() -> None:
     page = Path(__file__).parents[2] / "docs" / "screens" / "keys.md"
     assert page.read_text(encoding="utf-8") == keys_page(), (
-        "python -m rgt_tui.ui.keymap > docs/screens/keys.md"
+        "python -m rgt_tui.ui.commands > docs/screens/keys.md"
     )
 
 

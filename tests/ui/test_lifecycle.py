@@ -11,8 +11,9 @@ from textual.pilot import Pilot
 from rgt_tui.model.evidence import CheckResult, CheckStatus
 from rgt_tui.ui.app import RgtApp
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
-from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist
-from rgt_tui.ui.widgets.checklist_view import (
+from rgt_tui.ui.widgets.checklist import (
+    CheckDetail,
+    Checklist,
     Phase,
     detail_lines,
     next_check,
@@ -22,9 +23,8 @@ from rgt_tui.ui.widgets.checklist_view import (
     rows_of,
     summary_parts,
 )
-from rgt_tui.ui.widgets.headline import HeaderLine
-from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
-from rgt_tui.ui.widgets.wrap import wrapped
+from rgt_tui.ui.widgets.fixed_lines import HeaderLine
+from rgt_tui.ui.widgets.spans import Tone, text_of, width_of, wrapped
 from tests.ui.fakes import NOW, FakeFleet, default_checks
 
 BOX = "autodl-demo"

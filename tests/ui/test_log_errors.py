@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rgt_tui.ui.widgets.log_model import ERROR
+from rgt_tui.ui.widgets.log_pane import ERROR
 
 ERRORS = {
     "python": """

@@ -5,11 +5,9 @@ import msgspec
 from rgt_tui.model.box import Past
 from rgt_tui.model.fleet import Spend
 from rgt_tui.model.protocol import Gpu, GpuHolder, Hello
-from rgt_tui.ui.summary import spend_parts
-from rgt_tui.ui.widgets.box_sections import limited_lines, link_lines
-from rgt_tui.ui.widgets.box_vitals import fault_lines
-from rgt_tui.ui.widgets.past_lines import evenly, past_lines, past_title
+from rgt_tui.ui.box_status import spend_parts
 from rgt_tui.ui.widgets.spans import pick, text_of, width_of
+from rgt_tui.ui.widgets.vitals import evenly, fault_lines, limited_lines, link_lines, past_lines, past_title
 from tests.ui.fakes import NOW, demo_state, running_box
 
 PAST = Past(

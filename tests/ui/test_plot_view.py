@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.ui.plot.frame import Curve, compose
-from rgt_tui.ui.plot.settings import SMOOTHING, Settings, metrics_of, tag
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks, nice_step
 from rgt_tui.ui.plot.trace import Trace
-from rgt_tui.ui.plot.view import MIN_SPAN, View
+from rgt_tui.ui.plot.view import MIN_SPAN, SMOOTHING, Settings, View, metrics_of, tag
 
 WHOLE = (0.0, 2400.0)
 

@@ -7,7 +7,7 @@ from rich.color import ColorSystem
 from rich.segment import Segment
 
 from rgt_tui.ui.app import RgtApp
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.themes import THEMES
 from rgt_tui.ui.widgets.fleet_table import FleetTable

@@ -17,7 +17,7 @@ from rgt_tui.model.box import LogView, Rings
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Cpu, Disk, Gpu, InodeHog, Memory, Proc, Sample, Session
 from rgt_tui.model.run import RunState
-from rgt_tui.ui import glyphs
+from rgt_tui.ui import notation
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import NOW, cell, demo_state, lost_box, many_boxes, queue, running_box
 from tests.ui.snap import SIZES, check, running, screen_text, settle
@@ -73,7 +73,7 @@ async def test_the_terminal_may_change_its_size() -> None:
 
 async def test_everything_is_ascii_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
-    glyphs.glyphs.cache_clear()
+    notation.glyphs.cache_clear()
     lines._safe.cache_clear()
     box = msgspec.structs.replace(running_box(), reason="verbunden über 训练")
     async with running(FleetState((*demo_state().boxes, box), demo_state().events, NOW)) as (app, pilot, _):

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
-from rgt_tui.ui.widgets.confirm_changes import changes
-from rgt_tui.ui.widgets.confirm_state import GUARD_SECONDS, STALE_SECONDS, Confirm, Stage, mismatch
+from rgt_tui.ui.widgets.confirm_state import GUARD_SECONDS, STALE_SECONDS, Confirm, Stage, changes, mismatch
 from rgt_tui.ui.widgets.confirm_view import Setting, course, facts, label, promise, status, title
 from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
 

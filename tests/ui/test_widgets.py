@@ -10,11 +10,11 @@ from textual.app import App, ComposeResult
 from textual.geometry import Region
 
 from rgt_tui.model.box import LogView
-from rgt_tui.ui import glyphs
+from rgt_tui.ui import notation
 from rgt_tui.ui.widgets.bars import bar, curve_spark, resample, spark, thin_bar
-from rgt_tui.ui.widgets.frame import Section, framed, sections
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.log_model import LogCursor
+from rgt_tui.ui.widgets.log_pane import LogCursor
+from rgt_tui.ui.widgets.panes import Section, framed, sections
 from rgt_tui.ui.widgets.spans import (
     Line,
     Span,
@@ -28,8 +28,8 @@ from rgt_tui.ui.widgets.spans import (
     spread,
     text_of,
     width_of,
+    wrapped,
 )
-from rgt_tui.ui.widgets.wrap import wrapped
 from tests.ui.fakes import curve
 
 TEXT = st.text(st.characters(blacklist_categories=("Cs", "Cc", "Mn", "Me", "Cf")), max_size=30)
@@ -163,7 +163,7 @@ async def test_no_control_character_reaches_the_terminal() -> None:
 
 def test_ascii_bars_and_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RGT_ASCII", "1")
-    glyphs.glyphs.cache_clear()
+    notation.glyphs.cache_clear()
     made = framed([bar(50, 6, limit=90), line(spark([1, 2, 3], 3))], 20, 5, title=line("t"))
     assert all(text_of(row).isascii() for row in made)
 

@@ -1,5 +1,5 @@
 """Pure plotting: raw series in, rows of styled text out. Knows nothing of Textual.
 
-`view`, `ticks` and `settings` are plain Python; the others import numpy, so that whoever wants a plot imports
-them when the first one is drawn, not before.
+`view` and `ticks` are plain Python; the others import numpy, so that whoever wants a plot imports them when the first
+one is drawn, not before.
 """

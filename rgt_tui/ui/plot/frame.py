@@ -1,18 +1,97 @@
-"""Composes a whole plot: axes, curves, marks and crosshair, as rows of styled text."""
+"""Draws a plot: cells of braille dots, axes, curves, marks and crosshair; the board keeps the curves of one box."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rgt_tui.ui.plot.canvas import Canvas, Row
-from rgt_tui.ui.plot.spans import Scale, dots, spans
+from rgt_tui.model.run import RunState
 from rgt_tui.ui.plot.ticks import labels, linear_ticks, log_ticks
-from rgt_tui.ui.plot.trace import Trace
-from rgt_tui.ui.plot.view import View
+from rgt_tui.ui.plot.trace import Gap, Scale, Trace, dots, spans
+from rgt_tui.ui.plot.view import Settings, View, tag
+
+Row = tuple[tuple[str, int], ...]
+"""Pieces of one line: text and the number of its style."""
+
+NO_STYLE = 0
+_BRAILLE = 0x2800
+_SPACE = ord(" ")
+_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+ASCII_MARKS = "*+ox#%@&"
+
+
+class Canvas:
+    """Cells of 2 by 4 dots. What is drawn later lies on top and gives the cell its style."""
+
+    def __init__(self, width: int, height: int, *, ascii_only: bool = False) -> None:
+        self.width, self.height = max(1, width), max(1, height)
+        self._ascii = ascii_only
+        shape = (self.height, self.width)
+        self._tags: set[tuple[int, int]] = set()
+        self._mask: NDArray[np.uint8] = np.zeros(shape, dtype=np.uint8)
+        self._style: NDArray[np.int16] = np.zeros(shape, dtype=np.int16)
+        self._text: NDArray[np.uint32] = np.full(shape, _SPACE, dtype=np.uint32)
+
+    @property
+    def dots(self) -> tuple[int, int]:
+        """Columns and rows of dots."""
+        return 2 * self.width, 4 * self.height
+
+    def draw(self, grid: NDArray[np.bool_], style: int, mark: int = 0) -> None:
+        """Lay the dots of one curve over the others; `mark` is its character without braille."""
+        bits = np.zeros((self.height, self.width), dtype=np.uint8)
+        for row, pair in enumerate(_BITS):
+            for column, bit in enumerate(pair):
+                bits |= grid[row::4, column::2].astype(np.uint8) * np.uint8(bit)
+        here = bits != 0
+        self._mask |= bits
+        self._style[here] = style
+        if self._ascii:
+            self._text[here] = ord(ASCII_MARKS[mark % len(ASCII_MARKS)])
+        else:
+            self._text[here] = self._mask[here].astype(np.uint32) + _BRAILLE
+
+    def put(self, column: int, row: int, text: str, style: int, *, over: bool = True) -> None:
+        """Write `text` from a cell on, clipped; with `over` False only into cells without dots."""
+        if not 0 <= row < self.height:
+            return
+        for i, char in enumerate(text, start=column):
+            if 0 <= i < self.width and (over or not self._mask[row, i]):
+                self._text[row, i] = ord(char)
+                self._style[row, i] = style
+
+    def free(self, column: int, row: int, length: int) -> bool:
+        """Whether `length` cells from here on are on the canvas and empty."""
+        if not (0 <= row < self.height and column >= 0 and column + length <= self.width):
+            return False
+        return bool((self._text[row, column : column + length] == _SPACE).all())
+
+    def untagged(self, column: int, row: int) -> bool:
+        """Whether a cell is on the canvas and no tag stands there yet."""
+        return 0 <= row < self.height and 0 <= column < self.width and (column, row) not in self._tags
+
+    def tag(self, column: int, row: int, text: str, style: int) -> None:
+        """Write the tag of a curve over whatever is there."""
+        self._tags.add((column, row))
+        self.put(column, row, text, style)
+
+    def rows(self) -> list[Row]:
+        """Return the lines, neighbouring cells of one style in one piece."""
+        out: list[Row] = []
+        for codes, styles in zip(self._text, self._style, strict=True):
+            line = codes.tobytes().decode("utf-32-le" if _LITTLE else "utf-32-be")
+            cuts = [0, *(np.flatnonzero(np.diff(styles)) + 1).tolist(), self.width]
+            out.append(tuple((line[a:b], int(styles[a])) for a, b in pairwise(cuts)))
+        return out
+
+
+_LITTLE = np.little_endian
+
 
 AXIS, LABEL, CROSS, GAP = 1, 2, 3, 4
 """Styles of what is not a curve; those of curves start at `FIRST_CURVE`, two for each."""
@@ -236,3 +315,100 @@ def _x_axis(frame: Frame, curves: Sequence[Curve], cross: float | None, ascii_on
 def line_has_cross(cross: float | None, frame: Frame, column: int) -> bool:
     """Whether the crosshair stands in this column."""
     return cross is not None and frame.column_of(cross) == column
+
+
+MOST_NOTED = 4
+"""With more runs than this on screen, gaps are explained in the legend alone."""
+
+
+class Board:
+    """Holds what drawing needs between two frames. A run keeps its number, and so its colour."""
+
+    def __init__(self) -> None:
+        self._runs: tuple[RunState, ...] = ()
+        self._numbers: dict[str, int] = {}
+        self._traces: dict[str, Trace] = {}
+        self._drawn_as: tuple[str, float] = ("", 0.0)
+        self.settings = Settings()
+        self.selected: str | None = None
+
+    def update(self, runs: Sequence[RunState], settings: Settings, selected: str | None) -> bool:
+        """Take the newest runs and choices; return whether a frame would look different."""
+        changed = settings != self.settings or selected != self.selected
+        changed = changed or [r.name for r in runs] != [r.name for r in self._runs]
+        changed = changed or [r.resumes for r in runs] != [r.resumes for r in self._runs]
+        self._runs, self.settings, self.selected = tuple(runs), settings, selected
+        self._numbers = {run.name: number for number, run in reversed(list(enumerate(runs)))}
+        kind = (settings.metric, settings.smooth)
+        if kind != self._drawn_as:
+            self._traces.clear()
+            self._drawn_as = kind
+        for run in runs:
+            series = run.series.get(settings.metric)
+            if series is None or not len(series):
+                changed = self._traces.pop(run.name, None) is not None or changed
+                continue
+            trace = self._traces.setdefault(run.name, Trace(settings.smooth))
+            changed = trace.feed(series) or changed
+        for gone in self._traces.keys() - {run.name for run in runs}:
+            del self._traces[gone]
+        return changed
+
+    @property
+    def runs(self) -> tuple[RunState, ...]:
+        """All runs of the box."""
+        return self._runs
+
+    def trace(self, run: str) -> Trace | None:
+        """Return the prepared curve of a run in the metric that is shown."""
+        return self._traces.get(run)
+
+    def number(self, run: str) -> int:
+        """Return the number of a run, from 0: its place among the box's runs."""
+        return self._numbers.get(run, 0)
+
+    def gaps(self, run: str) -> list[Gap]:
+        """Return the gaps of a run."""
+        trace = self._traces.get(run)
+        return list(trace.gaps) if trace is not None else []
+
+    @property
+    def shown(self) -> list[str]:
+        """Runs that are drawn."""
+        return [r.name for r in self._runs if r.name in self._traces and r.name not in self.settings.hidden]
+
+    @property
+    def extent(self) -> tuple[float, float]:
+        """First and last step of what is drawn."""
+        return extent([self._traces[name] for name in self.shown])
+
+    def value_at(self, run: str, step: float) -> float | None:
+        """Return what a run had at a step; None where it was not there."""
+        trace = self._traces.get(run)
+        return None if trace is None else trace.at(step)
+
+    def frame(self, size: tuple[int, int], *, ascii_only: bool = False) -> Frame | None:
+        """Draw; None where there is nothing to draw."""
+        shown = self.shown
+        if not shown:
+            return None
+        shown.sort(key=lambda name: name == self.selected)
+        resumes = {run.name: tuple(float(resume.step) for resume in run.resumes) for run in self._runs}
+        curves = [
+            Curve(
+                self._traces[name],
+                self.number(name),
+                resumes[name],
+                note_gaps=len(shown) <= MOST_NOTED,
+                tag=tag(self.number(name)) if len(shown) > 1 else "",
+            )
+            for name in shown
+        ]
+        return compose(
+            curves,
+            size,
+            view=self.settings.view,
+            log=self.settings.log,
+            cross=self.settings.cross,
+            ascii_only=ascii_only,
+        )

@@ -16,14 +16,11 @@ from textual.timer import Timer
 from rgt_tui.fleet.source import FleetSource, Playback
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_status import Assessment, assess, failed, fleet_parts
 from rgt_tui.ui.commands import APP, SCREEN, Command, bindings
 from rgt_tui.ui.enduring import Enduring, endured
-from rgt_tui.ui.format import clean
-from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.summary import fleet_parts
-from rgt_tui.ui.verdict import Assessment, assess, failed
-from rgt_tui.ui.widgets.headline import EventLine, HeaderLine, NoticeLine, Parts
-from rgt_tui.ui.widgets.keyline import KeyLine
+from rgt_tui.ui.notation import clean, glyphs
+from rgt_tui.ui.widgets.fixed_lines import EventLine, HeaderLine, KeyLine, NoticeLine, Parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -246,7 +243,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
 
     def open_entry(self, label: str, text: str = "") -> None:
         """Open an entry line in place of the event line; it sends `EntryChanged` and `EntryClosed`."""
-        from rgt_tui.ui.widgets.entry import EntryLine
+        from rgt_tui.ui.widgets.fixed_lines import EntryLine
 
         if not self.query(EntryLine):
             self.mount(EntryLine(label, text), before="#event")

@@ -1,35 +1,103 @@
-"""One box: its vitals, its trouble, its queue, and the log that is being written."""
+"""One box: its vitals, its trouble, its queue, the log that is being written, and where these stand at each size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from textual.binding import BindingType
+from textual.geometry import Region
 from textual.widget import Widget
 
 from rgt_tui.health import danger_clock, pending_clock
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.box_layout import Wants, place
+from rgt_tui.ui.box_status import box_parts, cells_of, current_cell
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings
-from rgt_tui.ui.format import compact_time
-from rgt_tui.ui.screens.follow import LogKeys
-from rgt_tui.ui.summary import box_parts
-from rgt_tui.ui.verdict import cells_of, current_cell
-from rgt_tui.ui.widgets.box_sections import vitals_sections
-from rgt_tui.ui.widgets.box_vitals import SURVIVAL_LEGEND
-from rgt_tui.ui.widgets.fleet_row import Row
-from rgt_tui.ui.widgets.frame import Section
-from rgt_tui.ui.widgets.headline import Parts
+from rgt_tui.ui.notation import compact_time
+from rgt_tui.ui.screens.log import LogKeys
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.fleet_cells import Row
 from rgt_tui.ui.widgets.log_pane import LogPane
-from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.panes import Pane, Section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
 from rgt_tui.ui.widgets.why import why_lines
 
 if TYPE_CHECKING:
     from textual import events
+
+LEFT = 44
+"""Width of the vitals where they stand beside the log."""
+
+
+class Wants(NamedTuple):
+    """The heights that would show everything."""
+
+    vitals: int
+    trouble: int
+    queue: int
+
+
+def place(width: int, height: int, wants: Wants) -> dict[str, Region]:
+    """Return the region of each pane that is shown, by its id."""
+    if width >= 110:
+        return _beside(width, height, wants)
+    if width >= 76 and height >= 16:
+        return _above(width, height, wants)
+    return _stacked(width, height, wants)
+
+
+def _beside(width: int, height: int, wants: Wants) -> dict[str, Region]:
+    """Vitals at the left; trouble, queue and log at the right."""
+    left = LEFT if width < 160 else 54
+    right = width - left
+    out = {"vitals": Region(0, 0, left, height)}
+    y = 0
+    if wants.trouble:
+        tall = min(wants.trouble, max(4, height // 2))
+        out["trouble"] = Region(left, y, right, tall)
+        y += tall
+    tall = min(wants.queue, max(3, (height - y) * 2 // 5))
+    out["queue"] = Region(left, y, right, tall)
+    y += tall
+    out["log"] = Region(left, y, right, height - y)
+    return out
+
+
+def _above(width: int, height: int, wants: Wants) -> dict[str, Region]:
+    """Vitals and queue side by side, the log below in full width."""
+    out: dict[str, Region] = {}
+    y = 0
+    if wants.trouble:
+        tall = min(wants.trouble, max(4, height // 2))
+        out["trouble"] = Region(0, 0, width, tall)
+        y = tall
+    log = max(5, (height - y) * 2 // 5)
+    tall = max(4, min(max(wants.vitals, wants.queue), height - y - log))
+    half = width // 2
+    out["vitals"] = Region(0, y, half, tall)
+    out["queue"] = Region(half, y, width - half, tall)
+    out["log"] = Region(0, y + tall, width, height - y - tall)
+    return out
+
+
+def _stacked(width: int, height: int, wants: Wants) -> dict[str, Region]:
+    """One below the other: trouble or the queue first, then vitals, then the log."""
+    out: dict[str, Region] = {}
+    first, tall = ("trouble", min(wants.trouble, 9)) if wants.trouble else ("queue", min(wants.queue, 5))
+    tall = min(tall, max(3, height // 2 if wants.trouble else height // 3))
+    out[first] = Region(0, 0, width, tall)
+    log = max(3, height // 3)
+    middle = max(0, min(wants.vitals, height - tall - log))
+    if middle >= 3:
+        out["vitals"] = Region(0, tall, width, middle)
+    else:
+        middle = 0
+    out["log"] = Region(0, tall + middle, width, max(0, height - tall - middle))
+    return out
+
 
 CALM = {Health.RUNNING, Health.IDLE, Health.FINISHED}
 

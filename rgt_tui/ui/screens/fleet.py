@@ -1,4 +1,4 @@
-"""The fleet: every box on one screen, the one in trouble first."""
+"""The fleet: every box on one screen, the one in trouble first; the detail pane, and a fleet that did not start."""
 
 from __future__ import annotations
 
@@ -13,23 +13,60 @@ from rgt_tui.fleet.source import FleetSource
 from rgt_tui.health import danger_clock
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_status import failed, level_tone
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
 from rgt_tui.ui.enduring import endured
-from rgt_tui.ui.messages import EntryChanged, EntryClosed, RowChosen, SortAsked
+from rgt_tui.ui.notation import clean, clock, glyphs
 from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen, Moves
-from rgt_tui.ui.sorting import SORTS, matches, ordered
-from rgt_tui.ui.verdict import failed
-from rgt_tui.ui.widgets.detail import detail_sections
-from rgt_tui.ui.widgets.failure import failure_lines
-from rgt_tui.ui.widgets.fleet_row import Row
-from rgt_tui.ui.widgets.fleet_table import FleetTable
-from rgt_tui.ui.widgets.frame import Section
-from rgt_tui.ui.widgets.panes import Pane
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
+from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.queue_lines import queue_lines
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
+from rgt_tui.ui.widgets.vitals import disk_lines, gpu_sections, memory_lines
 from rgt_tui.ui.widgets.why import title_of, why_lines
 
 if TYPE_CHECKING:
     from textual import events
+
+
+def event_lines(state: FleetState, box: str, width: int, most: int = 6) -> list[Line]:
+    """Return the last events of one box, newest first."""
+    mine = [event for event in state.events if event.box == box][-most:]
+    return [
+        line(dim(f"{clock(event.at)}  "), Span(clean(event.text), level_tone(event.level)))
+        for event in reversed(mine)
+    ]
+
+
+def detail_sections(row: Row, state: FleetState, width: int, now: float) -> list[Section]:
+    """Return the sections of the detail pane."""
+    parts = gpu_sections(row.box, width)
+    parts.append(Section(line("memory"), memory_lines(row.box, width)))
+    parts.append(Section(line("disks"), disk_lines(row.box, None, width)))
+    parts.append(Section(line("queue"), queue_lines(row.box, width, now)))
+    events = event_lines(state, row.name, width)
+    if events:
+        parts.append(Section(line("events"), events))
+    return parts
+
+
+def failure_lines(error: BaseException, width: int) -> list[Line]:
+    """Return what went wrong and what to do, in words instead of a traceback."""
+    text = clean(str(error)).strip() or type(error).__name__
+    return [
+        EMPTY,
+        line(Span(f"{glyphs().trouble} the fleet did not start", Tone.TROUBLE)),
+        EMPTY,
+        *(row for part in text.splitlines() or [text] for row in wrapped(part, width)),
+        line(dim(f"({type(error).__name__})")),
+        EMPTY,
+        line(dim("check  "), Span("rgt doctor", Tone.ACCENT), " says what is missing and how to get it"),
+        line(dim("retry  "), Span("r", Tone.ACCENT), " starts the fleet again"),
+        line(dim("quit   "), Span("ctrl+q", Tone.ACCENT)),
+    ]
+
 
 LEAST_PANE = 4
 PANE_SHARE = 0.4

@@ -1,22 +1,51 @@
-"""Help: every key of the screen below, generated from its commands."""
+"""Help and palette: every key of the screen below, generated from its commands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import ModalScreen
 
-from rgt_tui.ui.commands import MOVE, Command, bindings
+from rgt_tui.ui.commands import APP, MOVE, Command, bindings
 from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.glyphs import plain
+from rgt_tui.ui.notation import plain
 from rgt_tui.ui.screens.base import Moves
-from rgt_tui.ui.widgets.frame import framed
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
-from rgt_tui.ui.widgets.wrap import wrapped
+from rgt_tui.ui.widgets.panes import framed
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, wrapped
+
+
+class ScreenCommands(Provider):
+    """Offers every command of the current screen."""
+
+    def _commands(self) -> tuple[Command, ...]:
+        commands = getattr(self.screen, "commands", None)
+        return commands() if callable(commands) else APP
+
+    async def discover(self) -> Hits:
+        """List all commands while nothing is typed."""
+        for command in self._commands():
+            yield DiscoveryHit(self._label(command), self._runner(command), help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        """List the commands that match."""
+        matcher = self.matcher(query)
+        for command in self._commands():
+            score = matcher.match(f"{command.title} {command.help}")
+            if score > 0:
+                yield Hit(score, self._label(command), self._runner(command), help=command.help)
+
+    def _label(self, command: Command) -> str:
+        return f"{command.title}  ({command.shown_key})".replace("[", r"\[")
+
+    def _runner(self, command: Command) -> partial[Coroutine[object, object, None]]:
+        return partial(self.screen.run_action, command.does)
+
 
 CLOSE = Command(
     "help.close", ("q", "escape", "question_mark", "f1"), "close", "Close the help.", "close", footer=1

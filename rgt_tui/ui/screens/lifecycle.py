@@ -16,11 +16,10 @@ from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.commands import BOX_TARGET, MOVE, Command, bindings
-from rgt_tui.ui.format import clean
+from rgt_tui.ui.notation import clean
 from rgt_tui.ui.screens.base import FleetAwareScreen, Moves
-from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist
-from rgt_tui.ui.widgets.checklist_view import Phase, next_check, phases_of, summary_parts
-from rgt_tui.ui.widgets.headline import Parts
+from rgt_tui.ui.widgets.checklist import CheckDetail, Checklist, Phase, next_check, phases_of, summary_parts
+from rgt_tui.ui.widgets.fixed_lines import Parts
 
 HUGE = 160
 """From this width on the detail stands beside the list."""

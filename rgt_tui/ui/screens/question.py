@@ -16,11 +16,9 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.format import clean
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.notation import clean, glyphs
 from rgt_tui.ui.widgets.confirm import Facts, GuardedField
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
-from rgt_tui.ui.widgets.wrap import wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
 
 QUESTION: tuple[Command, ...] = (
     Command("question.later", ("escape",), "later",

@@ -15,7 +15,7 @@ from textual.widgets import Input
 from rgt_tui.model.evidence import Verb
 from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.enduring import Enduring
-from rgt_tui.ui.format import clean
+from rgt_tui.ui.notation import clean
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
 

@@ -10,11 +10,9 @@ from rich.cells import cell_len
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
-from rgt_tui.ui.format import clean, clock, compact_time, money
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, money
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, mismatch
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of
-from rgt_tui.ui.widgets.wrap import wrapped
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
 
 NAMES = 15
 """Width of the column of names at the left."""

@@ -1,4 +1,4 @@
-"""The one base of our widgets: a pure list of lines in, only the cells that changed out."""
+"""The one base of our widgets: a list of lines in, only the cells that changed out; and the messages of lists."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Region, Size
+from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
 from rgt_tui.ui.enduring import Enduring, endured, words
-from rgt_tui.ui.glyphs import glyphs, plain
+from rgt_tui.ui.notation import glyphs, plain
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, differing, line, split
 
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -151,3 +152,36 @@ class LineWidget(Enduring, Widget):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """One line, unless the style sheet says more."""
         return 1
+
+
+class RowChosen(Message):
+    """A row of a list was selected, or opened (Enter, a second click)."""
+
+    def __init__(self, key: str, *, opened: bool) -> None:
+        super().__init__()
+        self.key = key
+        self.opened = opened
+
+
+class EntryClosed(Message):
+    """The entry line is closed; `text` is None when it was given up with Escape."""
+
+    def __init__(self, text: str | None) -> None:
+        super().__init__()
+        self.text = text
+
+
+class EntryChanged(Message):
+    """The text of the entry line changed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+
+class SortAsked(Message):
+    """The title of a column was clicked."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__()
+        self.column = column

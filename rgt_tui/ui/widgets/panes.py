@@ -1,12 +1,116 @@
-"""Panes that show lines made elsewhere, in a frame."""
+"""Frames and panes: a title in the border, a hint at its right end, and sections that share one frame."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from rgt_tui.ui.widgets.frame import Section, sections
+from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.widgets.lines import LineWidget
-from rgt_tui.ui.widgets.spans import EMPTY, Line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, line, width_of
+
+
+class Section(NamedTuple):
+    """One titled part of a frame."""
+
+    title: Line
+    body: Sequence[Line]
+    hint: Line = EMPTY
+
+
+def border(
+    width: int,
+    left: str,
+    right: str,
+    *,
+    title: Line = EMPTY,
+    hint: Line = EMPTY,
+    tone: Tone = Tone.DIM,
+    active: bool = False,
+) -> Line:
+    """Return a horizontal border with a title near its left end and a hint near its right end.
+
+    Where the frame has the keys, the cursor stands before the title: the colour alone is not always seen.
+    """
+    flat = glyphs().frame[1]
+    inner = max(0, width - 2)
+    if inner < 8:
+        return line(Span(left + flat * inner + right, tone))
+    if width_of(title) > inner - 4:
+        title, hint = clip(title, max(0, inner - 4)), EMPTY
+    mark = Span(glyphs().cursor, Tone.ACCENT) if active else " "
+    start = line(Span(flat, tone), mark, *title, " ") if title else EMPTY
+    end = line(" ", *hint, " ", Span(flat, tone)) if hint else EMPTY
+    room = inner - width_of(start) - width_of(end)
+    if room < 0:
+        end, room = EMPTY, inner - width_of(start)
+    return line(Span(left, tone), start, Span(flat * max(0, room), tone), end, Span(right, tone))
+
+
+def framed(
+    body: Sequence[Line],
+    width: int,
+    height: int,
+    *,
+    title: Line = EMPTY,
+    hint: Line = EMPTY,
+    foot: Line = EMPTY,
+    active: bool = False,
+) -> list[Line]:
+    """Return `body` in a frame of exactly `width` times `height` cells; what does not fit is left out."""
+    return sections([Section(title, body, hint)], width, height, foot=foot, active=active)
+
+
+def sections(
+    parts: Sequence[Section],
+    width: int,
+    height: int,
+    *,
+    foot: Line = EMPTY,
+    active: bool = False,
+    top: int = 0,
+) -> list[Line]:
+    """Return several sections in one frame; earlier ones win where the height does not suffice for all.
+
+    With `top`, so many lines below the first title are left out: the frame is scrolled. What does not fit is counted
+    in the lower border.
+    """
+    if width < 4 or height < 2:
+        return [clip(EMPTY, max(0, width))] * max(0, height)
+    tone = Tone.ACCENT if active else Tone.DIM
+    top_left, _, top_right, side, bottom_right, bottom_left, tee_left, tee_right = tuple(glyphs().frame)
+    rows: list[Line] = []
+    total = -1
+    titles: set[int] = set()
+    for index, part in enumerate(parts):
+        total += 1 + len(part.body)
+        if index:
+            titles.add(len(rows))
+            rows.append(border(width, tee_left, tee_right, title=part.title, hint=part.hint, tone=tone))
+        rows.extend(_walled(row, width, side, tone) for row in part.body[: top + height])
+    first = parts[0] if parts else Section(EMPTY, ())
+    out = [border(width, top_left, top_right, title=first.title, hint=first.hint, tone=tone, active=active)]
+    shown = rows[top : top + height - 2]
+    if shown and top + len(shown) - 1 in titles and top + len(shown) < len(rows):
+        shown.pop()  # a title whose section does not fit says nothing
+    out += shown
+    while len(out) < height - 1:
+        out.append(_walled(EMPTY, width, side, tone))
+    more = _more(top, total - top - len(shown))
+    out.append(border(width, bottom_left, bottom_right, title=more, hint=foot, tone=tone))
+    return out
+
+
+def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
+    return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))
+
+
+def _more(above: int, below: int) -> Line:
+    """Say how many lines are out of sight; nothing where all are in it."""
+    words = [f"{glyphs().more} {below} more"] if below > 0 else []
+    words += [f"{above} above"] if above > 0 else []
+    return line(Span("  ".join(words), Tone.STRONG)) if words else EMPTY
+
 
 MakeSections = Callable[[int], Sequence[Section]]
 """From the inner width to the sections of a pane."""

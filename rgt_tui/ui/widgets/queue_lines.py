@@ -6,9 +6,8 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import how_ended
-from rgt_tui.ui.format import clean, compact_time, number, percent, ratio, thousands
-from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.verdict import cells_of
+from rgt_tui.ui.box_status import cells_of
+from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, ratio, thousands
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
 from rgt_tui.ui.widgets.why import cell_mark
 

@@ -6,9 +6,9 @@ import enum
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.notation import glyphs
 
 
 class Tone(enum.StrEnum):
@@ -193,3 +193,33 @@ def _cells(spans: Line) -> list[tuple[str, Tone]] | None:
     if any(cell_len(span.text) != len(span.text) for span in spans):
         return None
     return [(character, span.tone) for span in spans for character in span.text]
+
+
+def wrapped(text: str, width: int, tone: Tone = Tone.TEXT, *, most: int = 100) -> list[Line]:
+    """Return `text` in lines of at most `width` cells, broken between words where that is possible."""
+    rows: list[str] = []
+    row = ""
+    for word in text.split(" "):
+        if row and cell_len(row) + 1 + cell_len(word) > width:
+            rows.append(row)
+            row = word
+        else:
+            row = f"{row} {word}" if row else word
+        while cell_len(row) > width > 0:
+            first = chop_cells(row, width)[0]
+            rows.append(first)
+            row = row[len(first) :]
+    rows.append(row)
+    if len(rows) > most:
+        rows = [*rows[: most - 1], " ".join(rows[most - 1 :])]
+    return [(Span(part, tone),) for part in rows]
+
+
+def labelled(
+    label: str, text: str, width: int, tone: Tone = Tone.TEXT, *, pad: int = 7, most: int = 3
+) -> list[Line]:
+    """Return wrapped `text` with a dim label in front of its first line."""
+    rows = wrapped(text, max(8, width - pad), tone, most=most)
+    return [
+        (Span((label if index == 0 else "").ljust(pad), Tone.DIM), *row) for index, row in enumerate(rows)
+    ]

@@ -6,12 +6,10 @@ from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
-from rgt_tui.ui.format import NONE, clean, compact_time, number, percent, ratio, thousands
-from rgt_tui.ui.glyphs import glyphs, plain
-from rgt_tui.ui.verdict import cells_of, current_run, level_tone, mark
-from rgt_tui.ui.widgets.fleet_row import Row
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, spread, width_of
-from rgt_tui.ui.widgets.wrap import labelled, wrapped
+from rgt_tui.ui.box_status import cells_of, current_run, level_tone, mark
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, number, percent, plain, ratio, thousands
+from rgt_tui.ui.widgets.fleet_cells import Row
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, labelled, line, spread, width_of, wrapped
 
 _SAID_FIRST = {Health.UNREACHABLE, Health.UNKNOWN, Health.STOPPED, Health.GONE}
 """States without which whatever else is said would mislead."""

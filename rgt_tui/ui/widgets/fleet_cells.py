@@ -1,19 +1,20 @@
-"""One box as a row of the fleet table: its facts, and one pure function per cell."""
+"""The columns of the fleet table: which there are at which width, and one pure function per cell."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from rgt_tui.health import ClockReading
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
-from rgt_tui.ui.format import NONE, clean, compact_time, money, number, percent, ratio, thousands
-from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.verdict import Assessment, cells_of, current_cell, current_run, level_tone, mark
+from rgt_tui.ui.box_status import Assessment, cells_of, current_cell, current_run, level_tone, mark
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, money, number, percent, ratio, thousands
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
 
 
 class Row(NamedTuple):
@@ -183,3 +184,93 @@ def why_cell(row: Row, width: int) -> Line:
     if worst is not None:
         return (Span(fit(clean(worst.text), width), level_tone(worst.level)),)
     return (dim(fit(clean(verdict.why), width)),)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column."""
+
+    key: str
+    title: str
+    width: int
+    since: int
+    """Width of the table from which on the column is there."""
+    cell: Callable[[Row, int], Line]
+    right: bool = True
+    more: int = 0
+    """Cells it can use besides, where they are left over."""
+
+
+COLUMNS: tuple[Column, ...] = (
+    Column("name", "  box", 14, 0, name_cell, right=False, more=4),
+    Column("state", "state", 11, 0, state_cell, right=False, more=2),
+    Column("gpu", "gpu", 8, 80, gpu_cell),
+    Column("vram", "vram", 6, 120, vram_cell, right=False, more=2),
+    Column("disk", "disk", 4, 120, disk_cell),
+    Column("inode", "inode", 5, 0, inode_cell),
+    Column("cgroup", "cgroup", 6, 0, cgroup_cell),
+    Column("cell", "cell", 4, 0, cell_cell, more=1),
+    Column("step", "ep·step", 8, 120, step_cell, more=2),
+    Column("age", "age", 6, 0, age_cell, more=1),
+    Column("loss", "loss", 6, 120, loss_cell, more=7),
+    Column("rate", "/h", 6, 120, rate_cell, more=1),
+    Column("spent", "spent", 6, 120, spent_cell, more=1),
+    Column("clock", "clock", 6, 120, clock_cell, more=1),
+    Column("why", "alerts", 0, 80, why_cell, right=False),
+)
+"""The last column takes what the others leave, if that is enough to say something."""
+
+LEAST_WHY = 12
+WIDEN_FIRST = ("loss", "name", "gpu", "step", "state")
+
+
+def layout(width: int) -> list[tuple[Column, int]]:
+    """Return the columns of a table `width` cells wide, each with its width."""
+    chosen = {column.key: column.width for column in COLUMNS[:-1] if width >= column.since}
+    if width < 80:
+        chosen["name"] = 12
+        chosen["name"] += max(0, min(6, width - 2 - sum(chosen.values()) - len(chosen)))
+    elif width >= 120:
+        chosen["gpu"] = 12
+    spare = width - 2 - sum(chosen.values()) - len(chosen)
+    if width >= 120:
+        by_key = {column.key: column for column in COLUMNS}
+        rest = [key for key in chosen if key not in WIDEN_FIRST]
+        for key in (*WIDEN_FIRST, *(rest if spare >= 60 else ())):
+            more = min(by_key[key].more, spare)
+            if more >= 4 or more == by_key[key].more:
+                chosen[key] += more
+                spare -= more
+    if width >= COLUMNS[-1].since and spare - 1 >= LEAST_WHY:
+        chosen["why"] = spare - 1
+    return [(column, chosen[column.key]) for column in COLUMNS if column.key in chosen]
+
+
+def heading(columns: Sequence[tuple[Column, int]], sort: str) -> Line:
+    """Return the line of titles; the one that the rows are sorted by stands out."""
+    out: list[Span] = [Span(" ")]
+    for index, (column, width) in enumerate(columns):
+        gap = "" if index == 0 else " "
+        pad = " " if column.key == "why" else ""
+        text = "gpu 1m" if column.key == "gpu" and width > 8 else column.title
+        if column.key == "loss":
+            text = text.rjust(6)
+        title = fit(pad + text, width, right=column.right and column.key != "loss")
+        out.append(Span(gap + title, Tone.ACCENT if column.key == sort else Tone.DIM))
+    return tuple(out)
+
+
+def row_line(row: Row, columns: Sequence[tuple[Column, int]]) -> Line:
+    """Return one box as a line; all but its mark is dim when its values are old."""
+    out: list[Span] = [Span(" ")]
+    for index, (column, width) in enumerate(columns):
+        if index:
+            out.append(Span(" "))
+        if column.key == "why":
+            out.append(Span(" "))
+            width -= 1
+        made = column.cell(row, width)
+        if row.verdict.stale and column.key not in {"name", "state", "age", "why", "clock"}:
+            made = tuple(dim(span.text) for span in made)
+        out.extend(clip(made, width))
+    return merged(out) if out else line(EMPTY)

@@ -1,20 +1,21 @@
-"""GPUs, memory, disks and processes of a box, as lines."""
+"""The vitals of a box as lines and sections: GPUs, memory, disks, processes, checkpoints, the past hours, the link."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
+from rgt_tui.fleet.budget import words
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Past
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Gpu, Proc
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.profiles.survival import survival
-from rgt_tui.ui.format import NONE, clean, compact_time, gib, percent, ratio, size, thousands
-from rgt_tui.ui.glyphs import glyphs
+from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, percent, ratio, size, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
-from rgt_tui.ui.widgets.fleet_row import level
-from rgt_tui.ui.widgets.frame import Section
+from rgt_tui.ui.widgets.fleet_cells import level
+from rgt_tui.ui.widgets.panes import Section
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, spread, toned
 
 SIM = line(Span("SIM", Tone.BADGE))
@@ -239,3 +240,128 @@ def command(cmd: str) -> str:
     """Return a command line that begins with what tells it: the program's name without its directory."""
     program, _, rest = clean(cmd).partition(" ")
     return f"{program.rsplit('/', 1)[-1] or program} {rest}".rstrip()
+
+
+LEAST_ROWS = 3
+LABEL = 14
+NAMES = {"util": "gpu", "vram": "vram", "cgroup": "mem"}
+"""What the first columns are called; disks and inodes carry their mount."""
+
+
+def past_title(past: Past) -> Line:
+    """Return the title: how far back it goes."""
+    return line("past ", dim(compact_time(past.at[-1] - past.at[0] + past.width)))
+
+
+def past_lines(past: Past, width: int) -> list[Line]:
+    """Return a line for each quantity: its course over time with holes where nobody looked, and its mean."""
+    if len(past.at) < LEAST_ROWS:
+        return []
+    out: list[Line] = []
+    for place, name in enumerate(past.names):
+        values = [row[place] if place < len(row) else None for row in past.values]
+        known = [value for value in values if value is not None and math.isfinite(value)]
+        if not known:
+            continue
+        label = fit(_label(name), LABEL)
+        even = evenly(past.at, values, past.width)
+        mean = line(dim("mean "), f"{percent(sum(known) / len(known)):>4}")
+        course = dim(spark(even, max(4, width - LABEL - 11), low=0, high=100))
+        out.append(spread(line(dim(label), " ", course), mean, width))
+    return out
+
+
+def _label(name: str) -> str:
+    kind, _, mount = name.partition(":")
+    if not mount:
+        return NAMES.get(kind, clean(kind))
+    short = clean(mount).rsplit("/", 1)[-1] or "/"
+    return f"{'inode' if kind == 'inodes' else 'disk'} {short}"
+
+
+def evenly(at: Sequence[float], values: Sequence[float | None], width: float) -> list[float | None]:
+    """Return the values at even distances of `width` seconds; a stretch without a row is None."""
+    if not at or width <= 0:
+        return list(values)
+    count = min(100_000, round((at[-1] - at[0]) / width) + 1)
+    out: list[float | None] = [None] * max(1, count)
+    for moment, value in zip(at, values, strict=True):
+        place = round((moment - at[0]) / width)
+        if 0 <= place < len(out):
+            out[place] = value
+    return out
+
+
+def vitals_sections(box: BoxState, profile: Profile, width: int, now: float, *, short: bool) -> list[Section]:
+    """Return GPUs, memory, disks, processes, checkpoints and the link.
+
+    Where not all fits (`short`), what kills runs silently comes first: disks and memory.
+    """
+    old = is_old(box, now)
+    version = box.sample.mem.cgroup if box.sample else None
+    age = (
+        line(dim(f"{glyphs().stale} {compact_time(now - box.sample_at)} old"))
+        if old and box.sample_at
+        else None
+    )
+    gpus = [Section(p.title, faded(list(p.body), old=old), p.hint) for p in gpu_sections(box, width)]
+    memory = Section(
+        line("memory", dim(f" (cgroup v{version})" if version else "")),
+        faded(memory_lines(box, width), old=old),
+    )
+    disks = Section(
+        line("disks"), faded(disk_lines(box, profile, width), old=old), line(dim("bytes  inodes     "))
+    )
+    processes = Section(line("processes"), faded(process_lines(box, width), old=old))
+    parts = [disks, memory, *gpus, processes] if short else [*gpus, memory, disks, processes]
+    if age is not None:
+        parts[0] = parts[0]._replace(title=line(*parts[0].title, "  ", *age))
+    checkpoints = checkpoint_lines(box, width, now)
+    if checkpoints:
+        parts.append(Section(line("checkpoints"), checkpoints))
+    past = past_lines(box.past, width)
+    if past:
+        parts.append(Section(past_title(box.past), past))
+    parts.append(Section(line("link"), link_lines(box, now)))
+    return parts
+
+
+def checkpoint_lines(box: BoxState, width: int, now: float) -> list[Line]:
+    """Return the newest checkpoint of each run with its age."""
+    out: list[Line] = []
+    skew = box.clock_skew or 0.0
+    for run in box.checkpoints[-3:]:
+        if not run.items:
+            continue
+        newest = run.items[-1]
+        age = dim(f"  {compact_time(now + skew - newest.at)} ago")
+        text = f"{fit(clean(run.run), min(14, max(6, width - 34)))}  step {thousands(newest.step)}"
+        out.append(spread(line(text), line(dim(f"{len(run.items)} kept  "), size(newest.bytes), age), width))
+    return out
+
+
+def link_lines(box: BoxState, now: float) -> list[Line]:
+    """Return how the connection stands, and what the stream proves about itself."""
+    counters = box.counters
+    sure = counters.gaps == 0 and counters.duplicates == 0
+    since = f" {compact_time(now - box.since)}" if box.since else ""
+    out = [line(f"{box.link.value}{since}", dim(f"  {clean(box.reason)}"))]
+    stream = f"{thousands(counters.samples)} samples, {counters.gaps} gaps, {counters.duplicates} duplicates"
+    out.append(line(dim(stream) if sure else Span(stream, Tone.WARN)))
+    if box.interval is not None and box.interval != box.spec.interval:
+        out.append(line(dim(f"sampled every {box.interval:g} s")))
+    if box.remembered_at is not None and box.sample is None:
+        out.append(line(dim(f"values recorded at {clock(box.remembered_at)} by an earlier rgt")))
+    out += limited_lines(box)
+    if box.hello is not None:
+        rss = size(box.sample.agent_rss) if box.sample and box.sample.agent_rss else ""
+        out.append(line(dim(f"agent {clean(box.hello.agent)[:8]}  python {clean(box.hello.python)}  {rss}")))
+    return out
+
+
+def limited_lines(box: BoxState) -> list[Line]:
+    """Return what does not work on this box, and why."""
+    agents = box.hello.limited if box.hello is not None else ()
+    reasons = dict.fromkeys((*box.limited, *agents))
+    limited = [line(Span(f"{glyphs().warn} limited: {clean(text)}", Tone.WARN)) for text in list(reasons)[:5]]
+    return limited + [line(Span(f"{glyphs().warn} {text}", Tone.WARN)) for text in words(box.left_out)]

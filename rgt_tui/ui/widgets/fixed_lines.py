@@ -1,14 +1,23 @@
-"""The first line (where am I, how is it) and the line above the keys (what happened last)."""
+"""The fixed lines of every screen: header and notice above, the last event, an entry and the keys below."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.widget import Widget
+from textual.widgets import Input
 
 from rgt_tui.model.fleet import FleetEvent
-from rgt_tui.ui.format import clean, clock
-from rgt_tui.ui.glyphs import glyphs
-from rgt_tui.ui.widgets.lines import LineWidget
+from rgt_tui.ui.commands import Command
+from rgt_tui.ui.enduring import Enduring
+from rgt_tui.ui.notation import clean, clock, glyphs, plain
+from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, LineWidget
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, pick, spread, width_of
 
 Parts = list[tuple[int, Line]]
@@ -137,3 +146,124 @@ class EventLine(LineWidget):
         )
         newer = line(dim(f" {self._since} since ")) if self._since else EMPTY
         return [spread(body, newer, width)]
+
+
+SHOWN_AT_MOST = 9
+
+
+def layout_keys(commands: Sequence[Command], width: int) -> list[tuple[int, int, Command]]:
+    """Return ``(first column, last column + 1, command)`` of those that fit; less important ones give way."""
+    wanted = sorted((c for c in commands if c.footer), key=lambda c: c.footer)[:SHOWN_AT_MOST]
+    while wanted:
+        places: list[tuple[int, int, Command]] = []
+        x = 1
+        for command in wanted:
+            end = x + len(plain(command.shown_key)) + 1 + len(command.title)
+            places.append((x, end, command))
+            x = end + 3
+        if places[-1][1] <= width - 1:
+            return places
+        # Help stays: it is the way to all others.
+        wanted.pop(-2 if len(wanted) > 1 else -1)
+    return []
+
+
+class KeyLine(LineWidget):
+    """Keys of the screen at the left, badges at the right."""
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        super().__init__(id="keys")
+        self._commands = commands
+        self._badges: tuple[str, ...] = ()
+
+    def set_badges(self, *badges: str) -> None:
+        """Show words at the right end, e.g. that a GPU is simulated."""
+        if badges != self._badges:
+            self._badges = badges
+            self.redraw()
+
+    def _right(self) -> Line:
+        return line(*(Span(f" {badge} ", Tone.BADGE) for badge in self._badges)) if self._badges else ()
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the keys that fit."""
+        spans: list[Span] = []
+        x = 0
+        right = self._right()
+        for start, end, command in layout_keys(self._commands, width - width_of(right)):
+            spans.append(Span(" " * (start - x)))
+            spans.append(Span(plain(command.shown_key), Tone.WARN if command.dangerous else Tone.ACCENT))
+            spans.append(dim(f" {command.title}"))
+            x = end
+        return [spread(tuple(spans), right, width)]
+
+    async def on_click(self, event: events.Click) -> None:
+        """Run the command under the pointer."""
+        for start, end, command in layout_keys(self._commands, self.size.width - width_of(self._right())):
+            if start <= event.x < end:
+                await self.screen.run_action(command.does)
+                return
+
+
+class EntryLabel(LineWidget):
+    """What is being typed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+        self.styles.width = len(text) + 3
+
+    def make_lines(self, width: int, height: int) -> list[Line]:
+        """Draw the label."""
+        return [line(" ", Span(self._text, Tone.ACCENT))]
+
+
+class EntryLine(Enduring, Horizontal):
+    """Sends each change; Enter keeps the text, Escape gives it up. Either way it goes away."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "give_up", show=False)]
+
+    def __init__(self, label: str, text: str) -> None:
+        super().__init__()
+        self._label, self._text = label, text
+        self._leaving = False
+        self._before: Widget | None = None
+
+    @property
+    def takes_keys(self) -> bool:
+        """True while what is typed comes here."""
+        return not self._leaving and any(entry.has_focus for entry in self.query(Input))
+
+    def compose(self) -> ComposeResult:
+        """Lay out label and input."""
+        yield EntryLabel(self._label)
+        yield Input(self._text, select_on_focus=False, compact=True)
+
+    def on_mount(self) -> None:
+        """Take the keys and the place of the event line."""
+        self.screen.query_one("#event").display = False
+        self._before = self.screen.focused
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Pass the text on."""
+        event.stop()
+        if self.is_mounted and event.value != self._text:
+            self._text = event.value
+            self.post_message(EntryChanged(event.value))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Keep the text."""
+        event.stop()
+        self._close(event.value)
+
+    def action_give_up(self) -> None:
+        """Drop the text."""
+        self._close(None)
+
+    def _close(self, text: str | None) -> None:
+        self._leaving = True
+        self.screen.set_focus(self._before)
+        self.screen.query_one("#event").display = True
+        self.screen.post_message(EntryClosed(text))
+        self.remove()

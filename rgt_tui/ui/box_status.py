@@ -1,0 +1,168 @@
+"""How boxes stand, as the screens show it: glyph and tone of a state, the current run, the summary in the header."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rgt_tui.health import Assessment, assess
+from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.protocol import Cell
+from rgt_tui.model.run import RunState
+from rgt_tui.ui.enduring import words
+from rgt_tui.ui.notation import clean, compact_time, glyphs, money, money_sum
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
+
+__all__ = [
+    "Assessment",
+    "assess",
+    "cells_of",
+    "counts",
+    "current_cell",
+    "current_run",
+    "failed",
+    "level_tone",
+    "mark",
+]
+
+
+def failed(box: BoxState, error: Exception) -> Assessment:
+    """Return what is said of a box that rgt itself failed to judge: its state is unknown, and why."""
+    return Assessment(
+        health=Health.UNKNOWN,
+        word="unknown",
+        why=f"rgt failed to judge this box: {words(error)}",
+        alerts=(),
+        progress_age=None,
+        sample_age=None,
+        stale=False,
+        rank=(list(Health).index(Health.UNKNOWN), 0, 0, 0.0, box.spec.name),
+    )
+
+
+def mark(health: Health) -> tuple[str, Tone]:
+    """Return the glyph of a state and the tone it is shown in."""
+    g = glyphs()
+    return {
+        Health.TROUBLE: (g.trouble, Tone.TROUBLE),
+        Health.UNREACHABLE: (g.stale, Tone.WARN),
+        Health.WARN: (g.warn, Tone.WARN),
+        Health.UNKNOWN: (g.warn, Tone.WARN),
+        Health.STALE: (g.stale, Tone.DIM),
+        Health.CONNECTING: (g.unknown, Tone.DIM),
+        Health.RUNNING: (g.ok, Tone.TEXT),
+        Health.IDLE: (g.idle, Tone.TEXT),
+        Health.FINISHED: (g.finished, Tone.TEXT),
+        Health.STOPPED: (g.stopped, Tone.DIM),
+        Health.GONE: (g.unknown, Tone.DIM),
+    }[health]
+
+
+def level_tone(level: str) -> Tone:
+    """Return the tone of an alert, an event or a clock."""
+    return {"error": Tone.TROUBLE, "warn": Tone.WARN}.get(level, Tone.TEXT)
+
+
+def counts(healths: Iterable[Health]) -> list[tuple[Health, int]]:
+    """Return how many boxes are in each state, worst first."""
+    found = Counter(healths)
+    return [(health, found[health]) for health in Health if found[health]]
+
+
+def cells_of(box: BoxState) -> tuple[Cell, ...]:
+    """Return the cells of all queues of a box."""
+    if len(box.queues) == 1:
+        return box.queues[0].cells
+    return tuple(cell for queue in box.queues for cell in queue.cells)
+
+
+def current_cell(box: BoxState) -> tuple[int, Cell] | None:
+    """Return the running cell with its place (from 1), else the last one that was started."""
+    started: tuple[int, Cell] | None = None
+    for place, cell in enumerate(cells_of(box), 1):
+        if cell.state == "running":
+            return place, cell
+        if cell.state != "waiting":
+            started = place, cell
+    return started
+
+
+def current_run(box: BoxState) -> RunState | None:
+    """Return the run of the current cell, else the one that moved last."""
+    if not box.runs:
+        return None
+    current = current_cell(box)
+    if current is not None:
+        for run in box.runs:
+            if run.name == current[1].name:
+                return run
+        if current[1].state == "running":
+            return None
+    return max(box.runs, key=lambda run: run.progressed_at or 0.0)
+
+
+def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
+    """Return the boxes counted by state, the rate of the whole fleet, and what it has cost."""
+    found = counts(healths)
+    many = len(state.boxes)
+    parts: Parts = [(3, line(dim(f"{many} box" if many == 1 else f"{many} boxes")))]
+    for health, count in found:
+        glyph, tone = mark(health)
+        parts.append((1, line(Span(f"{glyph} {count}", tone))))
+    rate = money_sum((box.meter.per_hour, box.meter.currency) for box in state.boxes)
+    parts.append((2, line("  ", Span(rate), dim(" /h"))))
+    parts += spend_parts(state)
+    unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
+    if unknown and unknown < many:
+        parts.append((5, line(dim(f"{unknown} without a meter"))))
+    return parts
+
+
+def spend_parts(state: FleetState) -> Parts:
+    """Return today's bill, what of it was idle, and that of yesterday and of the month, where somebody keeps count.
+
+    Where nobody does: what the boxes have cost.
+    """
+    spend = state.spend
+    if spend is None:
+        spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
+        return [(4, line(dim("spent "), Span(spent)))]
+    least = dict.fromkeys(spend.at_least, "at least ")
+    parts: Parts = [(4, line(dim("today "), Span(least.get("today", "") + _sum(spend.today))))]
+    if any(amount > 0 for _, amount in spend.idle_today):
+        parts.append((5, line(dim("idle "), Span(_sum(spend.idle_today)))))
+    if any(amount > 0 for _, amount in spend.yesterday):
+        parts.append((6, line(dim("yesterday "), Span(least.get("yesterday", "") + _sum(spend.yesterday)))))
+    if spend.month and spend.month != spend.today:
+        parts.append((7, line(dim("month "), Span(least.get("month", "") + _sum(spend.month)))))
+    return parts
+
+
+def _sum(amounts: Sequence[tuple[str, float]]) -> str:
+    return money_sum((amount, currency) for currency, amount in amounts)
+
+
+def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
+    """Return the state of one box, its platform, its meter and its nearest danger clock."""
+    glyph, tone = mark(verdict.health)
+    parts: Parts = [(1, line(Span(f"{glyph} {clean(verdict.word)}", tone)))]
+    if box.sample is not None:
+        up = box.sample.session.uptime_s
+        if up is not None and not verdict.stale:
+            parts.append((5, line(dim("up "), compact_time(up))))
+        if box.sample.gpus:
+            name = clean(box.sample.gpus[0].name)
+            platform = f"{platform}  {name} {glyphs().times}{len(box.sample.gpus)}"
+    parts.append((6, line(dim(platform))))
+    meter = box.meter
+    if meter.per_hour is None:
+        parts.append((2, line(dim("meter unknown"))))
+    else:
+        parts.append((2, line(money(meter.per_hour, meter.currency), dim("/h"))))
+    if meter.spent is not None:
+        parts.append((3, line(dim("spent "), money(meter.spent, meter.currency))))
+    if clock is not None:
+        parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
+    return parts
