@@ -1,12 +1,15 @@
-"""Put boxes into the fleet file that is meant, and say where they went."""
+"""``rgt init``, ``rgt add`` and ``rgt import``: boxes into the fleet file, typed, pasted, or from ssh_config."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -14,11 +17,134 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.config import checks
+from rgt_tui.fleet.config.find import NAME, VARIABLE
 from rgt_tui.fleet.config.load import Source
 from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.fleet.config.write import add_boxes, box_table
-from rgt_tui.fleet.fleet_file import FleetFileError, Place, find_place, working_directory
+from rgt_tui.fleet.config.write import add_boxes, box_table, write_atomically
+from rgt_tui.fleet.fleet_file import FleetFileError, Place, find_place, load_fleet, working_directory
 from rgt_tui.profiles import all_profiles
+from rgt_tui.ssh.resolve import Wanted, resolve
+from rgt_tui.ssh.ssh_config import scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
+
+VALUED = "BbcDEeFIiJLlmOopQRSWw"
+"""Options of OpenSSH's ssh that take a value."""
+OPTIONS = {"port": "port", "user": "user", "identityfile": "identity", "hostname": "host"}
+
+
+class NotSsh(ValueError):
+    """What was pasted is no way to a box; the message says why."""
+
+
+def parse_target(text: str) -> dict[str, Any]:
+    """Return ``host`` and, where they are said, ``port``, ``user``, ``identity`` and ``ssh_config``.
+
+    Args:
+        text: ``HOST``, ``USER@HOST``, ``HOST:PORT``, ``ssh://…``, or a whole ssh command.
+
+    Raises:
+        NotSsh: it is none of these.
+    """
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise NotSsh(f"{text!r}: {error}") from error
+    if not parts:
+        raise NotSsh("no host is named")
+    if re.search(r"(?:^|/)ssh$", parts[0]) and len(parts) > 1:
+        return _command(parts[1:])
+    if len(parts) > 1:
+        raise NotSsh(f"{text!r} is neither a host nor an ssh command; put the command in quotes")
+    return _address(parts[0])
+
+
+def _command(words: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    target: dict[str, Any] | None = None
+    words = list(words)
+    while words and (target is None or words[0].startswith("-")):
+        word = words.pop(0)
+        if word == "--":
+            continue
+        if not word.startswith("-"):
+            target = _address(word)
+            continue
+        for key, value in _option(word, words):
+            found.setdefault(key, value)
+    if target is None:
+        raise NotSsh("the ssh command names no host")
+    return target | found
+
+
+def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
+    """Read one word of options, such as ``-p``, ``-p40022``, ``-tA``; takes its value from `rest`."""
+    for place, letter in enumerate(word[1:], 1):
+        if letter not in VALUED:
+            continue
+        value = word[place + 1 :]
+        if not value:
+            if not rest:
+                raise NotSsh(f"-{letter} lacks its value")
+            value = rest.pop(0)
+        if letter == "p":
+            return [("port", _port(value))]
+        if letter == "l":
+            return [("user", value)]
+        if letter == "i":
+            return [("identity", value)]
+        if letter == "F":
+            return [("ssh_config", value)]
+        if letter == "o":
+            return _long(value)
+        if letter == "J":
+            raise NotSsh(
+                f"-J {value}: put it into an entry of ~/.ssh/config (Host ALIAS, ProxyJump {value}), "
+                "then: rgt add NAME ALIAS"
+            )
+        return []
+    return []
+
+
+def _long(value: str) -> list[tuple[str, Any]]:
+    name, _, text = re.sub(r"\s*[= ]\s*", "=", value.strip(), count=1).partition("=")
+    key = OPTIONS.get(name.lower())
+    if name.lower() in ("proxyjump", "proxycommand"):
+        raise NotSsh(f"-o {name}: put it into an entry of ~/.ssh/config, then: rgt add NAME ALIAS")
+    if key is None:
+        return []
+    return [(key, _port(text) if key == "port" else text)]
+
+
+def _address(text: str) -> dict[str, Any]:
+    uri = re.fullmatch(r"ssh://(.*?)/?", text)
+    body = uri.group(1) if uri else text
+    user, at, host = body.rpartition("@")
+    found: dict[str, Any] = {}
+    literal = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", host)
+    if literal:
+        host, port = literal.group(1), literal.group(2)
+    elif host.count(":") == 1:
+        host, _, port = host.partition(":")
+        if not port:
+            raise NotSsh(f"{text!r} has an empty port")
+    else:
+        port = None
+    if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
+        raise NotSsh(f"{text!r} is no host")
+    found["host"] = host
+    if port is not None:
+        found["port"] = _port(port)
+    if user:
+        found["user"] = user
+    return found
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 65535:
+        raise NotSsh(f"{text!r} is no port")
+    return int(text)
+
 
 ORDER = ("host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs")
 
@@ -80,3 +206,160 @@ def write(named: str | None, tables: Mapping[str, Mapping[str, Any]], *, as_json
         sys.stdout.write(f"{path}: added\n\n{box_table(name, values)}\n")
     sys.stdout.write(f"next: {rgt_with(named)} doctor {' '.join(ordered)}\n")
     return OK
+
+
+TEMPLATE = """\
+# The boxes that rgt watches. docs/fleet-file.md describes every key; `rgt doctor` checks this file and the boxes.
+# Add one:  rgt add NAME HOST       or:  rgt add NAME "ssh -p 40022 root@1.2.3.4"
+# Or all hosts of ssh_config:  rgt import --write
+
+# [defaults]                 # for every box that does not say it itself
+# identity = "~/.ssh/id_ed25519"
+# profile = "autodl"         # autodl, runpod, vastai or generic-ssh
+
+# [boxes.lab]
+# host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional
+# logs = ["~/exp/*.log"]     # ~ is the home directory on the box
+# jobs = ["~/jobs/sweep"]    # queues of docs/jobs.md
+# per_hour = 1.89            # what an hour costs, where no provider can be asked
+# currency = "USD"
+
+# [boxes.lab.provider]       # who bills it, and stops it
+# kind = "runpod"
+# instance = "k3v9q0x1fake01"
+# key_env = "RUNPOD_API_KEY" # the name of a variable: a key itself does not belong in here
+
+# [alerts.idle-gpu]          # docs/alerts.md lists the kinds and their limits
+# hold_s = 1800
+
+# [[sinks]]                  # where alerts go beside the screen
+# kind = "ntfy"
+# url_env = "RGT_NTFY_URL"
+"""
+
+
+def run_init(arguments: argparse.Namespace) -> int:
+    """Write the file; return the exit code."""
+    path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or NAME).expanduser()
+    try:
+        write_atomically(path, TEMPLATE, exclusive=True)
+    except FileExistsError:
+        complain(f"{path} is there already and is left as it is; edit it, or use `rgt add NAME HOST`")
+        return FAILED
+    except OSError as error:
+        complain(f"cannot write {path}: {error.strerror}")
+        return FAILED
+    doubt = keep_trust(None, Source(path, path.resolve(), TEMPLATE.encode()))
+    if doubt is not None:
+        complain(doubt)
+    if arguments.json:
+        sys.stdout.write(json.dumps({"path": str(path)}) + "\n")
+    else:
+        rgt = rgt_with(arguments.path or arguments.fleet)
+        sys.stdout.write(f"{path}: written\nnext: {rgt} add NAME HOST, or {rgt} import\n")
+    return OK
+
+
+KEYS = ("profile", "port", "user", "identity", "logs", "jobs", "runs")
+"""Options that become keys of the box."""
+LOCAL_FILES = ("identity", "ssh_config")
+
+
+def anchored(path: str) -> str:
+    """Return the name of a local file so that it means the same from every working directory, as it was typed here."""
+    if path == "none" or path.startswith(("/", "~", "%d", "${")):
+        return path
+    return str(Path(path).absolute())
+
+
+def run_add(arguments: argparse.Namespace) -> int:
+    """Add the box; return the exit code."""
+    try:
+        values = parse_target(arguments.target)
+    except NotSsh as error:
+        complain(error)
+        return USAGE
+    values |= {key: getattr(arguments, key) for key in KEYS if getattr(arguments, key) is not None}
+    for key in LOCAL_FILES:
+        if key in values:
+            values[key] = anchored(values[key])
+    if "profile" not in values and (guess := guess_profile(values["host"])) is not None:
+        values["profile"] = guess
+    return write(arguments.fleet, {arguments.name: values}, as_json=arguments.json)
+
+
+GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "git.sr.ht", "codeberg.org")
+"""Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """List or add; return the exit code."""
+    try:
+        taken = _taken(arguments)
+        tables = _tables(arguments, taken)
+    except (FleetFileError, ConfigError) as error:
+        complain(error)
+        return USAGE
+    except OSError as error:
+        complain(f"cannot read the fleet file: {error}")
+        return FAILED
+    if not tables:
+        where = arguments.config or "ssh_config"
+        complain(f"no host of {where} matches that is not in the fleet file already")
+        return FAILED
+    if arguments.write:
+        return write(arguments.fleet, tables, as_json=arguments.json)
+    if arguments.json:
+        say(None, tables)
+        return OK
+    sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
+    sys.stdout.write("\n# nothing is written yet: add --write, and patterns for only some of them\n")
+    return OK
+
+
+def _taken(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return host → box of the fleet file, as far as there is one."""
+    path = target(arguments.fleet).path
+    # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
+    if not path.exists() or not re.search(rb"^\s*\[?boxes", path.read_bytes(), re.MULTILINE):
+        return {}
+    return {name: spec.name for spec in load_fleet(path) for name in (spec.host, spec.name)}
+
+
+def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, dict[str, Any]]:
+    config = str(Path(arguments.config).expanduser().absolute()) if arguments.config else None
+    around = surroundings(config)
+    found: dict[str, dict[str, Any]] = {}
+
+    def host_of(alias: str) -> str:
+        try:
+            return resolve(Wanted(alias), around).host
+        except ConfigError:
+            return alias  # the box then says what is wrong with its entry
+
+    names = scan(around).aliases
+    with ThreadPoolExecutor() as threads:
+        hosts = dict(zip(names, threads.map(host_of, names), strict=True))
+    for alias in names:
+        wanted = [pattern for pattern in arguments.patterns if fnmatchcase(alias, pattern)]
+        name = alias if checks.NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
+        if (
+            (arguments.patterns and not wanted)
+            or alias in taken
+            or name in taken
+            or name in found
+            or not name
+        ):
+            continue
+        if (wrong := checks.BOX["host"](alias)) is not None:
+            complain(f"{alias!r} is left out: {wrong}; give that host a plain name in ssh_config")
+            continue
+        if (host := hosts[alias]) in GIT_HOSTS and alias not in arguments.patterns:
+            continue
+        values: dict[str, Any] = {"host": alias}
+        if config is not None:
+            values["ssh_config"] = config
+        if (guess := guess_profile(host)) is not None:
+            values["profile"] = guess
+        found[name] = values
+    return found

@@ -69,11 +69,11 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "init": Command(
-        "init", "Set up", "create a starter fleet file",
+        "adding", "Set up", "create a starter fleet file",
         ((OK, "written"), (FAILED, "the file already exists, or cannot be written"), _LINE),
     ),
     "add": Command(
-        "add", "Set up", "add a box to the fleet file",
+        "adding", "Set up", "add a box to the fleet file",
         (
             (OK, "added"),
             (FAILED, "the fleet file cannot be written"),
@@ -81,7 +81,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "import": Command(
-        "import_ssh", "Set up", "add hosts from ssh_config to the fleet file",
+        "adding", "Set up", "add hosts from ssh_config to the fleet file",
         (
             (OK, "listed, or written"),
             (FAILED, "nothing to import, or the fleet file cannot be written"),
@@ -101,7 +101,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "no check failed"), (FAILED, "a check failed"), _LINE),
     ),
     "remove": Command(
-        "remove", "Set up", "remove rgt from a box",
+        "box_files", "Set up", "remove rgt from a box",
         (
             (OK, "all of it is gone, or would be with --dry-run"),
             (FAILED, "something stays, and why; refused, or nobody to ask"),
@@ -114,7 +114,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "printed"), _LINE),
     ),
     "agent": Command(
-        "agent", "Set up", "build the agent that rgt puts on a box",
+        "box_files", "Set up", "build the agent that rgt puts on a box",
         ((OK, "written"), (FAILED, "it cannot be written"), _LINE),
     ),
     "status": Command(
@@ -132,7 +132,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "ended by Ctrl-C, SIGTERM, or --for"), _TRUSTED),
     ),
     "patrol": Command(
-        "patrol", "Watch", "take one read-only look, for cron",
+        "status", "Watch", "take one read-only look, for cron",
         (
             (OK, "healthy"),
             (TROUBLE, "escalate: somebody has to look"),
@@ -141,11 +141,11 @@ COMMANDS: dict[str, Command] = {
         untold=UNKNOWN,
     ),
     "alerts": Command(
-        "try_sinks", "Watch", "test the sinks that alerts go to",
+        "alert_commands", "Watch", "test the sinks that alerts go to",
         ((OK, "every sink took it"), (FAILED, "one did not, and why"), _TRUSTED),
     ),
     "mute": Command(
-        "muting", "Watch", "silence the alerts of a box for a while",
+        "alert_commands", "Watch", "silence the alerts of a box for a while",
         ((OK, "muted, unmuted, or listed"), (FAILED, "the state file cannot be written"), _TRUSTED),
     ),
     "metrics": Command(
@@ -157,7 +157,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "record": Command(
-        "record", "Watch", "record what the boxes send, for rgt replay",
+        "watch", "Watch", "record what the boxes send, for rgt replay",
         (
             (OK, "ended by Ctrl-C, SIGTERM, or --for"),
             (FAILED, "the file already exists, or can no longer be written"),
@@ -166,7 +166,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "replay": Command(
-        "replay", "Watch", "show what rgt record wrote",
+        "demo", "Watch", "show what rgt record wrote",
         (
             (OK, "left, or played to its end"),
             (FAILED, "without a screen: played, but lines of it are damaged, or rgt failed at them; each is named"),
@@ -196,7 +196,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "push": Command(
-        "push", "Trainer", "put the resumable trainer on a box",
+        "box_files", "Trainer", "put the resumable trainer on a box",
         (
             (OK, "it is there, and the box has a Python that can run it"),
             (FAILED, "it cannot be written, or no Python there has torch"),

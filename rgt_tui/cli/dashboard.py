@@ -1,14 +1,122 @@
-"""``rgt``: the dashboard on a fleet file."""
+"""``rgt``: the dashboard on a fleet file, and on any other fleet source; terminal and fleet are left in order."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
 
 from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.fleet_file import FleetFileError
 from rgt_tui.fleet.source import FleetSource
+from rgt_tui.model.fleet import FleetState
+
+ENV = "RGT_TRACE_FILE"
+HEAVY = ("torch", "numpy", "asyncssh", "httpx", "cryptography")
+
+
+def mark(event: str) -> None:
+    """Append one line to the file that the environment names, if it names one."""
+    path = os.environ.get(ENV)
+    if not path:
+        return
+    line = {"event": event, "t": time.time(), "modules": [name for name in HEAVY if name in sys.modules]}
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(fd, json.dumps(line).encode() + b"\n")
+    finally:
+        os.close(fd)
+
+
+DUMB = ("dumb", "unknown")
+"""Values of TERM of terminals that cannot place text, such as Emacs's shell and a serial console."""
+
+
+def show(
+    make_fleet: Callable[[], FleetSource],
+    *,
+    title: str,
+    hint: str | None,
+    farewell: str | None,
+    without: str,
+    boxes: int = 0,
+    notice: tuple[str, str] | None = None,
+) -> int:
+    """Run the dashboard until the person leaves; return the exit code.
+
+    Args:
+        make_fleet: Called after the first frame.
+        title: Title of the terminal.
+        hint: What the event line says until something happens.
+        farewell: One line printed afterwards; None says which boxes go on.
+        without: What to use where there is no terminal, such as "`rgt status`".
+        boxes: How many the fleet has.
+        notice: What holds for the whole session, and what to do about it.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
+        return USAGE
+    if (kind := os.environ.get("TERM", "")) in DUMB:
+        sys.stderr.write(
+            f"rgt: TERM={kind}: the dashboard cannot be drawn on such a terminal; use {without}, "
+            "or say what it really is: export TERM=xterm-256color\n"
+        )
+        return USAGE
+    # Not before the fleet file has been read: what is wrong with it is said at once.
+    import asyncio
+
+    from rgt_tui.fleet.loops import new_loop
+
+    with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
+        return runner.run(_run(make_fleet, title, hint, farewell, notice))
+
+
+async def _run(
+    make_fleet: Callable[[], FleetSource],
+    title: str,
+    hint: str | None,
+    farewell: str | None,
+    notice: tuple[str, str] | None,
+) -> int:
+    import asyncio
+
+    from rgt_tui.ui.app import RgtApp
+
+    made: list[FleetSource] = []
+
+    def make() -> FleetSource:
+        mark("first-frame")
+        fleet = make_fleet()
+        made.append(fleet)
+        unsubscribe: Callable[[], None] = lambda: None  # noqa: E731
+
+        def first_sample(state: FleetState) -> None:
+            if any(box.sample is not None for box in state.boxes):
+                mark("first-sample")
+                unsubscribe()
+
+        unsubscribe = fleet.subscribe(first_sample)
+        return fleet
+
+    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        loop.add_signal_handler(number, app.exit)
+    try:
+        await app.run_async()
+    finally:
+        for fleet in made:
+            await fleet.stop()
+    if app.return_code == 0:
+        sys.stdout.write(app.farewell + "\n")
+    return app.return_code or 0
+
 
 NOTICE = "this fleet file is not trusted: no sinks, keys or providers, and only hosts of your own ssh_config"
 """On every screen, while it is so."""
@@ -21,10 +129,9 @@ def run(arguments: argparse.Namespace) -> int:
     except FleetFileError as error:
         complain(error)
         return USAGE
-    from rgt_tui.cli.screen import show
 
     def make() -> FleetSource:
-        from rgt_tui.cli.composing import make_kept_fleet
+        from rgt_tui.cli.gathering import make_kept_fleet
 
         return make_kept_fleet(
             config.boxes,

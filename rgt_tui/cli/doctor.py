@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from rgt_tui.cli import running
+from rgt_tui.cli import doctor_here, running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
-from rgt_tui.cli.doctoring import client, config
-from rgt_tui.cli.doctoring.box import BoxDoctor
-from rgt_tui.cli.doctoring.finding import Finding
+from rgt_tui.cli.doctor_box import BoxDoctor
+from rgt_tui.cli.doctor_here import Finding
 from rgt_tui.cli.opening import chosen, meant
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.fleet_file import FleetFileError
@@ -30,13 +29,13 @@ def run_doctor(arguments: argparse.Namespace) -> int:
 
 async def _examine(arguments: argparse.Namespace) -> int:
     logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    file, found = config.file(meant(arguments))
+    file, found = doctor_here.file(meant(arguments))
     try:
         specs = () if found is None else chosen(found, arguments.boxes)
     except FleetFileError as error:
         complain(error)
         return USAGE
-    findings = [*await client.check(), file, config.secrets(found, os.environ)]
+    findings = [*await doctor_here.check(), file, doctor_here.secrets(found, os.environ)]
     for finding in findings:
         _print(finding, arguments.json)
     findings += await _boxes(specs, arguments)

@@ -5,20 +5,330 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import difflib
 import logging
+import os
+import shlex
 import sys
+import time
+import unicodedata
+from collections.abc import Callable
+from pathlib import PurePosixPath
 
 from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
-from rgt_tui.cli.log_choice import choose
-from rgt_tui.cli.log_output import make_output
+from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.exact_log import ExactLog, Request
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.fleet.reach import reached
+from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.cat import CatFailed
-from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh.cat import CatFailed, FileListed, listed
+from rgt_tui.ssh.connect import hops
+from rgt_tui.ssh.ssh_errors import (
+    BoxError,
+    CommandFailed,
+    ConfigError,
+    DeployFailed,
+    NoCommands,
+    NoPython,
+    Unreachable,
+)
+
+SHOWN = 5
+NAMED = 20
+"""Names that a message holds."""
+PANE = "tmux:"
+"""How the "path" of a pane's screen begins."""
+
+
+async def choose(spec: BoxSpec, arguments: argparse.Namespace, say: Callable[[str], None]) -> str | None:
+    """Return the path on the box; None when only a list was asked for, which is printed.
+
+    Raises:
+        CatFailed: there is no such log.
+        ConfigError: ssh_config, or the box's entry in the fleet file, is wrong.
+        BoxError: the box cannot be reached.
+    """
+    wanted = arguments.log
+    if wanted is not None and is_path(wanted) and not arguments.list:
+        return str(wanted)
+    state = await gather([spec], arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key)
+    box = state.boxes[0]
+    if box.link is not Link.LIVE:
+        await asyncio.to_thread(
+            hops, spec
+        )  # a mistake in ssh_config is one of the person's, and no box far away
+        raise Unreachable(clean(box.reason))
+    log = of_run(box, wanted) if wanted is not None and not arguments.list else None
+    if log is not None:
+        return log
+    async with reached(spec) as (connection, deployed):
+        found = await listed(connection, deployed, (wanted,) if wanted else tuple(known(box)))
+    if wanted is not None and not arguments.list:
+        if not found:
+            raise CatFailed(unknown(box, wanted))
+        return str(wanted)
+    if arguments.list:
+        for file in found:
+            if arguments.json:
+                sys.stdout.write(json_line(file).decode())
+                continue
+            stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(file.mtime))
+            sys.stdout.write(f"{stamp} {file.size:>14,} {clean(file.path)}\n")
+        return None
+    return newest(found, spec.name, say)
+
+
+def is_path(word: str) -> bool:
+    """Tell what can only be a path from what may be the name of a run: ``exp/train`` is one of a found training."""
+    return word.startswith(("/", "~", "./", "../")) or any(char in word for char in "*?[")
+
+
+def known(box: BoxState) -> list[str]:
+    """Return the paths of a box's logs: those that are followed, and those of its runs."""
+    logs = [log for logs in runs(box).values() for log in logs]
+    paths = dict.fromkeys([*logs, *(view.path for view in box.logs), *box.spec.logs])
+    return [path for path in paths if not path.startswith(PANE)]
+
+
+def runs(box: BoxState) -> dict[str, tuple[str, ...]]:
+    """Return the runs of a box as `rgt status` names them, each with what it prints to, the first the best."""
+    cells = {cell.name: (cell.log,) if cell.log else () for queue in box.queues for cell in queue.cells}
+    found = {run.name: (*((run.log,) if run.log else ()), *run.logs) for run in box.found}
+    names = dict.fromkeys((*cells, *(run.name for run in box.runs), *found))
+    return {clean(name): cells.get(name) or found.get(name) or () for name in names}
+
+
+def of_run(box: BoxState, name: str) -> str | None:
+    """Return the log of the run called so; None where no such run, and no log of that name, is known.
+
+    Raises:
+        CatFailed: there is such a run, but nothing that it prints is in a file.
+    """
+    logs = runs(box).get(clean(name))
+    path = next((log for log in logs or () if not log.startswith(PANE)), None)
+    if path is None:
+        path = next(
+            (log for log in known(box) if name in (PurePosixPath(log).name, PurePosixPath(log).stem)), None
+        )
+    if path is None and logs:
+        pane = logs[0].removeprefix(PANE)
+        raise CatFailed(
+            f"{clean(name)} prints to the tmux pane {clean(pane)} alone, and no file holds that: `rgt` shows its "
+            f"screen; to keep what comes, run on the box: tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
+        )
+    if path is None and logs is not None:
+        raise CatFailed(
+            f"of {clean(name)} no log is known; if there is one, name its path{others(box, name)}"
+        )
+    return path
+
+
+def unknown(box: BoxState, name: str) -> str:
+    """Return what is said of a name that is no run's, no log's and no file's."""
+    word = clean(name)
+    return (
+        f"no run, log or file is called {word}{others(box, name)}; a file that will come is waited for with "
+        f"--follow and its path: {shlex.quote(f'./{word}')}"
+    )
+
+
+def others(box: BoxState, name: str) -> str:
+    """Return the names that there are, those most like `name` first."""
+    there = list(dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box)))))
+    if not there:
+        return "; there are no runs and no logs that rgt knows of"
+    near = difflib.get_close_matches(clean(name), there, NAMED, 0.0)
+    more = f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)" if len(there) > NAMED else ""
+    return f"; there are: {', '.join(near)}{more}"
+
+
+def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None]) -> str:
+    """Return the log that was written last, and say which it is where there are several.
+
+    Raises:
+        CatFailed: there is none.
+    """
+    if not found:
+        raise CatFailed(
+            f"no log was found; name a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
+        )
+    if len(found) > 1:
+        others = ", ".join(clean(file.path) for file in found[1 : 1 + SHOWN])
+        more = f" and {len(found) - 1 - SHOWN} more" if len(found) - 1 > SHOWN else ""
+        say(f"{clean(found[0].path)} is the newest of {len(found)} logs; also: {others}{more}")
+    return found[0].path
+
+
+LONGEST_LINE = 1 << 20
+"""Bytes without a line end that are held back on a terminal."""
+LONGEST_ROW = 4096
+"""Bytes of a line without an end that are looked at to show its beginning."""
+PAUSE_SECONDS = 1.0
+"""After this a line without an end is shown as it stands."""
+
+
+class ExactOutput:
+    """Writes bytes as they are.
+
+    Args:
+        fd: Where to.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    async def write(self, data: bytes) -> None:
+        """Write it all; in a thread, because a reader that pauses must not stop the connection.
+
+        Raises:
+            BrokenPipeError: nobody reads any more.
+        """
+        await asyncio.to_thread(self._write, data)
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class TerminalOutput(ExactOutput):
+    """Writes lines without anything that a terminal would obey. A rewritten line is shown as it was at last.
+
+    A line that has no end yet, such as a progress bar, is shown as it stands about once a second, cut to one row, and
+    is written over by what follows.
+
+    Args:
+        fd: Where to.
+        columns: Returns the width of the terminal.
+    """
+
+    def __init__(self, fd: int, columns: Callable[[], int] | None = None) -> None:
+        super().__init__(fd)
+        self._columns = columns or (lambda: os.get_terminal_size(fd).columns)
+        self._rest = b""
+        self._drawn = 0
+        """Columns of the unfinished line that the terminal shows."""
+        self._turn = asyncio.Lock()
+        self._drawing: asyncio.Task[None] | None = None
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        async with self._turn:
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            if len(self._rest) > LONGEST_LINE:
+                lines, self._rest = [*lines, self._rest], b""
+            if lines:
+                await super().write(self._wiped() + b"".join(harmless(line) + b"\n" for line in lines))
+        if self._drawing is not None and self._drawing.done():
+            self._drawing.result()  # the terminal has gone
+            self._drawing = None
+        if self._rest and self._drawing is None:
+            self._drawing = asyncio.create_task(self._draw_soon())
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        async with self._turn:
+            if self._drawing is not None:
+                self._drawing.cancel()
+            if self._rest:
+                await super().write(self._wiped() + harmless(self._rest) + b"\n")
+                self._rest = b""
+
+    async def _draw_soon(self) -> None:
+        await asyncio.sleep(PAUSE_SECONDS)
+        async with self._turn:
+            newest = self._rest.rstrip(b"\r").rpartition(b"\r")[2]
+            text = one_row(harmless(newest[:LONGEST_ROW]).decode(), self._columns() - 1)
+            if text:
+                out = self._wiped() + text.encode()
+                self._drawn = width(text)
+                await super().write(out)
+
+    def _wiped(self) -> bytes:
+        """Return what blanks the unfinished line, with nothing but spaces: not every terminal knows sequences."""
+        drawn, self._drawn = self._drawn, 0
+        return b"\r" + b" " * drawn + b"\r" if drawn else b""
+
+
+class JsonOutput(ExactOutput):
+    """Writes an object per line: where it stands, and its text.
+
+    Args:
+        fd: Where to.
+        log: Whose lines they are.
+    """
+
+    def __init__(self, fd: int, log: ExactLog) -> None:
+        super().__init__(fd)
+        self._log = log
+        self._rest = b""
+        self._begin = self._end = 0
+        self._path = ""
+
+    async def write(self, data: bytes) -> None:
+        """Write the lines that are complete now."""
+        out = b""
+        if (self._path, self._end) != (self._log.path, self._log.offset):
+            out = self._taken()  # another file: the last line of the one before is complete
+            self._path, self._begin, self._end = self._log.path, self._log.offset, self._log.offset
+        self._end += len(data)
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            out += self._object(line)
+            self._begin += len(line) + 1
+        if len(self._rest) > LONGEST_LINE:
+            out += self._taken()
+        if out:
+            await super().write(out)
+
+    async def close(self) -> None:
+        """Write what is left of a last line."""
+        if self._rest:
+            await super().write(self._taken())
+
+    def _taken(self) -> bytes:
+        line, self._rest = self._rest, b""
+        out = self._object(line) if line else b""
+        self._begin += len(line)
+        return out
+
+    def _object(self, line: bytes) -> bytes:
+        text = line.decode("utf-8", "replace")
+        return json_line({"path": self._path, "offset": self._begin, "text": text})
+
+
+def harmless(line: bytes) -> bytes:
+    """Return a line of a log as a terminal may have it."""
+    shown = line.rstrip(b"\r").rpartition(b"\r")[2]
+    return clean(shown.decode("utf-8", "replace")).encode("utf-8", "replace")
+
+
+def width(text: str) -> int:
+    """Return how many columns a text takes at most."""
+    return sum(2 if unicodedata.east_asian_width(char) in "WFA" else 1 for char in text)
+
+
+def one_row(text: str, columns: int) -> str:
+    """Return as much of a text as fits into so many columns."""
+    text = text[: max(0, columns)]
+    while width(text) > columns > 0:
+        text = text[:-1]
+    return text
+
+
+def make_output(log: ExactLog, *, raw: bool, as_json: bool) -> ExactOutput:
+    """Return the way to standard output: exact, except on a terminal without `raw`."""
+    sys.stdout.flush()
+    fd = sys.stdout.fileno()
+    if as_json:
+        return JsonOutput(fd, log)
+    return TerminalOutput(fd) if sys.stdout.isatty() and not raw else ExactOutput(fd)
 
 
 def run_logs(arguments: argparse.Namespace) -> int:

@@ -1,19 +1,26 @@
-"""``rgt status``: connect once, and say in one line per box how it stands."""
+"""``rgt status`` and ``rgt patrol``: connect once, and say in one line per box how it stands."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import OK, TROUBLE, UNREACHABLE, USAGE
+from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line
-from rgt_tui.cli.status_text import text_line
-from rgt_tui.health import assess
+from rgt_tui.cli.printing import complain, drop_output, is_lost_output
+from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line
+from rgt_tui.health import assess, calls_once
+from rgt_tui.health.conditions_runs import ended_at
+from rgt_tui.health.mutes import Stored, Told, default_path, key_of, load, update
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import FleetState
@@ -53,3 +60,90 @@ def exit_code(verdicts: Iterable[Verdict]) -> int:
     """Return the exit code: trouble that is known weighs more than what is not known."""
     words = {verdict.value for verdict in verdicts}
     return TROUBLE if "escalate" in words else UNREACHABLE if "unknown" in words else OK
+
+
+LEDGER = "(patrol)"
+"""Beside the sinks, what was told by an exit status; no sink is called so."""
+SAME_S = 1.0
+"""Two looks at one end may differ by so much."""
+
+
+def run_patrol(arguments: argparse.Namespace) -> int:
+    """Look once; return the exit code."""
+    # Whoever reads the exit status must not take a mistake of ours for "healthy" or "escalate".
+    try:
+        return _look(arguments)
+    except Exception as error:
+        if isinstance(error, OSError) and is_lost_output(error):
+            raise  # whoever calls this knows what it means
+
+        with contextlib.suppress(OSError):  # standard error may be on the same full disk
+            traceback.print_exc()
+            complain(f"could not tell: rgt itself has failed ({type(error).__name__}), see above")
+        drop_output()
+        return UNKNOWN
+
+
+def _look(arguments: argparse.Namespace) -> int:
+    opened = open_boxes(arguments, arguments.boxes, trusted=True)
+    if opened is None:
+        return UNKNOWN
+    config, specs = opened
+
+    return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
+
+
+async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+    known = _known()
+    accept: bool = arguments.accept_new_host_key
+    state = await gather(specs, arguments.timeout, accept_new_host_keys=accept, alerts=alerts)
+    now = time.time()
+    lines: list[StatusLine] = []
+    calls: dict[str, Told] = {}
+    for box in state.boxes:
+        seen, key = assess(box, now), key_of(box.spec)
+        once = {a.id: Told(a.level, ended_at(box, a)) for a in seen.alerts if calls_once(a) and not a.muted}
+        before = {id_: known.get(f"{key} {id_}") for id_ in once}
+        told = {id_ for id_, what in before.items() if what is not None and once[id_].at <= what.at + SAME_S}
+        lines.append(status_line(box, seen, now, told))
+        calls |= {f"{key} {id_}": what for id_, what in once.items()}
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    for line in lines:
+        text = f"{stamp} {line.verdict.value:<8} {text_line(line)}\n"
+        sys.stdout.write(encode(line).decode() if arguments.json else text)
+    sys.stdout.flush()  # a full disk or a reader that has gone is noticed here, where it counts as "could not tell"
+    _note(calls, now)
+    return patrol_code(line.verdict for line in lines)
+
+
+def _known() -> Mapping[str, Told]:
+    """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
+    try:
+        return load(default_path(os.environ)).told.get(LEDGER, {})
+    except OSError:
+        return {}  # what cannot be read was not told
+
+
+def _note(calls: Mapping[str, Told], now: float) -> None:
+    """Remember what this patrol has called for, as long as the file keeps what was told to a sink.
+
+    A disk that fails is no fault here: told twice is better than not at all.
+    """
+
+    def change(stored: Stored) -> Stored:
+        before = stored.told.get(LEDGER, {})
+        after = {**before, **calls}
+        told = {**stored.told, LEDGER: after}
+        return stored if after == before else msgspec.structs.replace(stored, told=told)
+
+    path = default_path(os.environ)
+    with contextlib.suppress(OSError):
+        stored = load(path)
+        if change(stored) is not stored:
+            update(path, change, now)
+
+
+def patrol_code(verdicts: Iterable[Verdict]) -> int:
+    """Return the exit code: what is known to need a person weighs more than what is not known."""
+    words = {verdict.value for verdict in verdicts}
+    return TROUBLE if "escalate" in words else UNKNOWN if "unknown" in words else OK

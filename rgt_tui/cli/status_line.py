@@ -1,4 +1,4 @@
-"""One line about one box, for scripts: from its state and its assessment, nothing else. Pure."""
+"""One line about one box, for scripts and for people: from its state and its assessment, nothing else. Pure."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, money, pct
 
 
 class Verdict(enum.StrEnum):
@@ -226,3 +227,59 @@ def _meter(meter: Meter, now: float) -> MeterLine:
 
 def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
+
+
+NAME_WIDTH, STATE_WIDTH = 16, 11
+
+
+def text_line(line: StatusLine) -> str:
+    """Return the line, e.g. ``lab  running  2.1 s  gpu 97 %  …``, with nothing of a terminal's in it."""
+    parts = [
+        line.reason,
+        *_sample(line.sample),
+        *_runs_text(line.runs, line.reason),
+        *_meter_text(line.meter),
+    ]
+    said = "no sample" if line.age_s is None else f"{age(line.age_s)} old"
+    text = " · ".join(part for part in parts if part)
+    return clean(f"{line.box:<{NAME_WIDTH}} {line.state:<{STATE_WIDTH}} {said:<10} {text}")
+
+
+def _sample(sample: Sample | None) -> list[str]:
+    if sample is None:
+        return []
+    utils = [gpu.util for gpu in sample.gpus if gpu.util is not None]
+    sim = " SIM" if any(gpu.sim for gpu in sample.gpus) else ""
+    parts = [f"gpu {sum(utils) / len(utils):.0f} %{sim}"] if utils else []
+    if (share := memory_pct(sample.mem)) is not None:
+        parts.append(f"mem {pct(share)}")
+    fullest = max(
+        ((share, disk.mount, what) for disk in sample.disks if not disk.read_only
+         for share, what in ((byte_pct(disk), "disk"), (inode_pct(disk), "inodes")) if share is not None),
+        default=None,
+    )  # fmt: skip
+    if fullest is not None:
+        parts.append(f"{fullest[2]} {fullest[1]} {pct(fullest[0])}")
+    return parts
+
+
+def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
+    running = [run for run in runs if run.state == "running" or (run.state is None and run.step is not None)]
+    parts = []
+    for run in running[:3]:
+        loss = "" if run.loss is None else f" loss {run.loss:.4g}"
+        if loss or run.name not in reason:
+            step = "" if run.step is None else f" step {run.step:,}"
+            total = "" if run.total_steps is None else f"/{run.total_steps:,}"
+            parts.append(f"{run.name}{step}{total}{loss}")
+    done = sum(run.state == "done" for run in runs)
+    queued = sum(run.state is not None for run in runs)
+    return [*parts, f"{done}/{queued} cells done"] if queued else parts
+
+
+def _meter_text(meter: MeterLine) -> list[str]:
+    if meter.age_s is None and meter.per_hour is None:
+        return []
+    spent = "" if meter.spent is None else f", {money(meter.spent, meter.currency)} so far"
+    rate = "price unknown" if meter.per_hour is None else f"{money(meter.per_hour, meter.currency)}/h"
+    return [f"{rate}{spent}"]

@@ -1,20 +1,122 @@
-"""``rgt watch``: like status, and it goes on: events as text, or status lines as JSON when something changes."""
+"""``rgt watch`` and ``rgt record``: stay connected, and print what happens or write it into a file."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TextIO
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import OK, USAGE
-from rgt_tui.cli.composing import make_kept_fleet
-from rgt_tui.cli.gathering import stop
-from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.watching import JsonWatcher, TextWatcher
-from rgt_tui.fleet.fleet_file import FleetConfig
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, stop
+from rgt_tui.cli.opening import chosen, open_boxes, open_fleet
+from rgt_tui.cli.printing import complain
+from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
+from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError
+from rgt_tui.health import assess
+from rgt_tui.model.box import BoxSpec, BoxState, Health
+from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.plain import clean
+from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
+
+LOOK_SECONDS = 0.25
+BETWEEN_SECONDS = 1.0
+"""Least time between two lines about one box."""
+
+
+class _Watcher:
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._boxes: dict[str, BoxState] = {}
+        self._changed: set[str] = set()
+
+    def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        """Remember what changed until the next look."""
+        for box in state.boxes:
+            self._boxes.setdefault(box.spec.name, box)
+        for _, new in changed:
+            self._boxes[new.spec.name] = new
+            self._changed.add(new.spec.name)
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        """Take in what happened."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def run(self, clock: Callable[[], float]) -> None:
+        """Print until cancelled, or until the reader has gone away.
+
+        Raises:
+            BrokenPipeError: it has.
+        """
+        while True:
+            self.look(clock())
+            self._out.flush()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self, now: float) -> None:
+        """Print what is due at `now` (client clock)."""
+        raise NotImplementedError
+
+
+class TextWatcher(_Watcher):
+    """Prints events, and a line about a box whenever its one word becomes another."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        self._events: list[FleetEvent] = []
+        self._words: dict[str, tuple[Health, str]] = {}
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        """Keep them for the next look."""
+        self._events += events
+
+    def look(self, now: float) -> None:
+        """Print what happened since the last look."""
+        events, self._events = self._events, []
+        for event in events:
+            self._say(event.at, clean(f"{event.box:<{NAME_WIDTH}} {event.level:<5} {event.text}"))
+        for name, box in self._boxes.items():
+            seen = assess(box, now)
+            word = (seen.health, seen.word)
+            if self._words.get(name) != word and (
+                name in self._words or seen.health is not Health.CONNECTING
+            ):
+                self._words[name] = word
+                self._say(now, text_line(status_line(box, seen, now)))
+
+    def _say(self, at: float, text: str) -> None:
+        self._out.write(f"{time.strftime('%H:%M:%S', time.localtime(at))} {text}\n")
+
+
+class JsonWatcher(_Watcher):
+    """Prints the status line of a box that has changed, in what it says or by growing old."""
+
+    def __init__(self, out: TextIO) -> None:
+        super().__init__(out)
+        self._printed: dict[str, float] = {}
+        self._states: dict[str, str] = {}
+
+    def look(self, now: float) -> None:
+        """Print the lines that are due."""
+        for name, box in self._boxes.items():
+            if now - self._printed.get(name, float("-inf")) < BETWEEN_SECONDS:
+                continue
+            line = status_line(box, assess(box, now), now)
+            if name in self._changed or self._states.get(name) != line.state:
+                self._print(line, now)
+
+    def _print(self, line: StatusLine, now: float) -> None:
+        self._changed.discard(line.box)
+        self._printed[line.box] = now
+        self._states[line.box] = line.state
+        self._out.write(encode(line).decode())
 
 
 def run_watch(arguments: argparse.Namespace) -> int:
@@ -52,3 +154,61 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         await asyncio.gather(waiting, ticking, return_exceptions=True)
         await stop(fleet)
     return OK
+
+
+def run_record(arguments: argparse.Namespace) -> int:
+    """Record; return the exit code."""
+    try:
+        specs = chosen(open_fleet(arguments), arguments.boxes)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+
+    try:
+        return running.run(_record(specs, arguments))
+    except RecordFailed as error:
+        complain(error)
+        return FAILED
+
+
+async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> int:
+    over = asyncio.Event()
+    running.until_signalled(over)
+    file = LineFile(Path(arguments.out))
+    started = time.time()
+    recorder = Recorder(file, specs, started)
+    told = TextWatcher(sys.stderr)
+    fleet = make_fleet(
+        specs,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        observers=[recorder, told],
+        tap=recorder.tap,
+    )
+    waits = [asyncio.create_task(each) for each in (over.wait(), recorder.failed.wait(), told.run(fleet.now))]
+    try:
+        await fleet.start()
+        await asyncio.wait(waits, timeout=arguments.seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
+        await stop(fleet)
+        told.look(fleet.now())
+        await recorder.close()
+    if recorder.failure is not None:
+        raise recorder.failure
+    seconds = time.time() - started
+    lines = sum(recorder.frames.values())
+    if arguments.json:
+        summary = {
+            "file": str(file.path),
+            "seconds": round(seconds, 3),
+            "bytes": file.written,
+            "boxes": recorder.frames,
+        }
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        sys.stderr.write(
+            f"{file.path}: {lines:,} lines of {len(specs)} boxes in {seconds:.0f} s, {file.written:,} bytes\n"
+        )
+    return OK if lines else UNREACHABLE

@@ -11,7 +11,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from rgt_tui.cli import exposition, status_line, status_text
+from rgt_tui.cli import metrics, status_line
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate.gather import gather
@@ -48,8 +48,8 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
             gather(state, Meter(), profile, verb, now, action="stop", typed="a")
         line = status_line.status_line(state, assess(state, now), now)
         json.loads(status_line.encode(line))
-        status_text.text_line(line)
-        exposition.exposition(FleetState(boxes=(state,), at=now), now)
+        status_line.text_line(line)
+        metrics.exposition(FleetState(boxes=(state,), at=now), now)
         means = Means()
         means.take(state)
         means.closed(None)

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.doctoring.box import BoxDoctor
-from rgt_tui.cli.doctoring.finding import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
+from rgt_tui.cli.doctor_box import BoxDoctor
+from rgt_tui.cli.doctor_here import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.host_keys import Policy
 from tests.contract.cli.conftest import Rgt
@@ -98,7 +98,7 @@ def test_what_fails_is_said_with_advice_and_skips_what_follows(
 async def test_a_port_that_takes_the_connection_and_says_nothing_is_given_up(
     lab: BoxSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rgt_tui.cli.doctoring.box.STEP_SECONDS", 0.3)
+    monkeypatch.setattr("rgt_tui.cli.doctor_box.STEP_SECONDS", 0.3)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -143,7 +143,7 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
     def broken(*_: object) -> None:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("rgt_tui.cli.doctoring.box.readings.judge", broken)
+    monkeypatch.setattr("rgt_tui.cli.doctor_box.readings.judge", broken)
     (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
     assert (failed.text, "fault of rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
-from rgt_tui.cli.doctoring.box import BoxDoctor
+from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.gathering import gather
 from rgt_tui.demo.local_pods import LocalPod
 from rgt_tui.demo.local_provider import LocalProvider

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli.doctoring.config import secrets
-from rgt_tui.cli.doctoring.finding import Finding
+from rgt_tui.cli.doctor_here import Finding, secrets
 from rgt_tui.fleet.config.load import parse_fleet
 
 

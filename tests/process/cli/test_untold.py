@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.cli import dashboard, patrol
+from rgt_tui.cli import dashboard, status
 from rgt_tui.cli.entry import parse
 from tests.contract.ssh.conftest import free_port
 
@@ -62,9 +62,9 @@ def test_a_mistake_of_rgt_itself_could_not_tell(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("rgt_tui.cli.patrol.open_boxes", broken)
+    monkeypatch.setattr("rgt_tui.cli.status.open_boxes", broken)
     monkeypatch.setattr("rgt_tui.cli.printing.drop_output", lambda: None)  # it is the test runner's own
-    assert patrol.run_patrol(parse(["patrol", "--fleet", str(fleet)])) == 2
+    assert status.run_patrol(parse(["patrol", "--fleet", str(fleet)])) == 2
     assert "could not tell: rgt itself has failed (RuntimeError)" in capfd.readouterr().err
 
 

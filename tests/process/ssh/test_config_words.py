@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.cli.doctoring.client import ssh_config
-from rgt_tui.cli.doctoring.finding import Status
+from rgt_tui.cli.doctor_here import Status, ssh_config
 from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.resolve import Jump, Wanted, check_host, check_user, parse_jumps, resolve, route
 from rgt_tui.ssh.ssh_config import NO_SSH, environment, expand, percent, scan, surroundings

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rgt_tui.cli.exposition import FAMILIES, exposition, series
+from rgt_tui.cli.metrics import FAMILIES, exposition, series
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Gpu

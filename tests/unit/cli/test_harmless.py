@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from rgt_tui.cli.box_files import tell
 from rgt_tui.cli.printing import json_line
-from rgt_tui.cli.push import tell
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh.deploy import Pushed
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.cli.adding import guess_profile
-from rgt_tui.cli.pasted import NotSsh, parse_target
+from rgt_tui.cli.adding import NotSsh, guess_profile, parse_target
 
 TAKEN: list[tuple[str, dict[str, Any]]] = [
     ("lab-a100", {"host": "lab-a100"}),

@@ -9,10 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.cli.patrol import exit_code as patrol_code
 from rgt_tui.cli.status import exit_code as status_code
-from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, verdict
-from rgt_tui.cli.status_text import text_line
+from rgt_tui.cli.status import patrol_code
+from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line, verdict
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.cli import log_output
-from rgt_tui.cli.log_output import TerminalOutput, one_row, width
+from rgt_tui.cli import logs
+from rgt_tui.cli.logs import TerminalOutput, one_row, width
 
 
 class Terminal:
@@ -44,7 +44,7 @@ class Terminal:
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    monkeypatch.setattr(log_output, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(logs, "PAUSE_SECONDS", 0.0)
     it = Terminal()
     yield it
     it.close()
@@ -74,7 +74,7 @@ async def test_a_long_line_without_an_end_stays_in_its_row_and_comes_whole_at_th
 async def test_a_line_that_comes_to_its_end_in_time_is_written_once(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_output, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(logs, "PAUSE_SECONDS", 3600.0)
     output = TerminalOutput(terminal.fd, lambda: 10)
     await output.write(b"begin")
     await output.write(b" end\nrest")

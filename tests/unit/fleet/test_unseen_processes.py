@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.cli.exposition import exposition
-from rgt_tui.cli.status_line import Verdict, status_line
-from rgt_tui.cli.status_text import text_line
+from rgt_tui.cli.metrics import exposition
+from rgt_tui.cli.status_line import Verdict, status_line, text_line
 from rgt_tui.gate.gather import quiet
 from rgt_tui.health import assess
 from rgt_tui.health.conditions_queue import check_quiet as all_quiet

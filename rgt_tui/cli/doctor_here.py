@@ -1,0 +1,259 @@
+"""What ``rgt doctor`` checks of this machine and of the fleet file; the ids of all checks are a promise."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import os
+import shutil
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import asyncssh
+import msgspec
+
+from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
+from rgt_tui.fleet.config.secrets import usual_name
+from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, Place, open_place
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.keyring import load
+from rgt_tui.ssh.resolve import Wanted, resolve
+from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, scan, surroundings
+from rgt_tui.ssh.ssh_errors import ConfigError
+
+
+class Status(enum.StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARN = "warn"
+    """It works, but not as it should."""
+    FAIL = "fail"
+    SKIP = "skip"
+    """Not done, because another check has failed or nothing calls for it."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """The result of one check."""
+
+    id: str
+    status: Status
+    text: str
+    """What was found, in one line."""
+    advice: str = ""
+    """What to do about it; empty where there is nothing to do."""
+
+
+CLIENT_CHECKS: dict[str, str] = {
+    "client.python": "the Python that runs rgt",
+    "client.terminal": "whether the dashboard can be drawn here",
+    "client.ssh-agent": "the SSH agent and its keys",
+    "client.ssh-config": "~/.ssh/config can be read",
+}
+CONFIG_CHECKS: dict[str, str] = {
+    "config.file": "the fleet file is found and can be used",
+    "config.secrets": "every variable and file that it names for a secret is there",
+}
+BOX_CHECKS: dict[str, str] = {
+    "dns": "the host name of the first hop has an address",
+    "tcp": "its port answers as an SSH server",
+    "hostkey": "the host keys on the way are the known ones",
+    "login": "the box lets us in",
+    "python": "a Python that can run the agent",
+    "agent": "the agent is in place and answers",
+    "disk": "bytes and inodes where rgt and the training write",
+    "tmux": "the means by which work outlives a connection",
+    "clock-skew": "the box's clock against ours",
+    "mounts": "the mount points that the fleet file or the profile names",
+    "gpu": "the GPUs and where their readings come from",
+}
+"""In the order in which they are done; the full id is ``box.NAME.CHECK``."""
+
+
+def box_id(box: str, check: str) -> str:
+    """Return the full id of a box's check."""
+    return f"box.{box}.{check}"
+
+
+AGENT_SECONDS = 5.0
+NOBODY = "rgt-check"
+"""A host that nobody has; what is wrong with a line shows with any."""
+SMALLEST = (80, 24)
+
+
+def python() -> Finding:
+    """The Python that runs rgt."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    return Finding("client.python", Status.OK, f"Python {version} at {sys.executable}")
+
+
+def terminal() -> Finding:
+    """Whether the dashboard can be drawn here."""
+    name = "client.terminal"
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return Finding(name, Status.SKIP, "this is no terminal; the dashboard needs one, the commands do not")
+    kind = os.environ.get("TERM", "")
+    size = shutil.get_terminal_size()
+    if kind in ("", "dumb"):
+        return Finding(name, Status.FAIL, f"TERM is {kind!r}", "set TERM, e.g. export TERM=xterm-256color")
+    encoding = (sys.stdout.encoding or "").lower()
+    if encoding.replace("-", "") != "utf8":
+        advice = "use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8"
+        return Finding(
+            name, Status.WARN, f"the terminal is written to as {encoding or 'nothing known'}", advice
+        )
+    colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
+    text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM says'}"
+    if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
+        return Finding(name, Status.WARN, text, "make the window at least 80×24")
+    return Finding(name, Status.OK, text)
+
+
+async def ssh_agent() -> Finding:
+    """The SSH agent and its keys."""
+    name = "client.ssh-agent"
+    path = os.environ.get("SSH_AUTH_SOCK")
+    if not path:
+        return Finding(
+            name, Status.SKIP, "SSH_AUTH_SOCK is not set; keys are read from their files",
+            "keys with a passphrase need an agent: eval $(ssh-agent); ssh-add",
+        )  # fmt: skip
+    try:
+        async with asyncio.timeout(AGENT_SECONDS):
+            async with asyncssh.connect_agent(path) as agent:
+                keys = list(await agent.get_keys())
+    except (OSError, asyncssh.Error, ValueError, TimeoutError) as error:
+        words = str(error) or f"no answer within {AGENT_SECONDS:g} s"
+        return Finding(
+            name, Status.WARN, f"the agent at {path} does not answer: {words}", "start a new ssh-agent"
+        )
+    if not keys:
+        return Finding(name, Status.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519")
+    return Finding(name, Status.OK, f"{len(keys)} key{'s' if len(keys) > 1 else ''}")
+
+
+def ssh_config() -> Finding:
+    """The user's ssh_config: ssh reads every line of it, as for a host that no block names. It runs ``Match exec``."""
+    name = "client.ssh-config"
+    try:
+        around = surroundings()
+        found = scan(around).aliases
+        notes = resolve(Wanted(NOBODY), around).notes
+    except ConfigError as error:
+        return Finding(
+            name, Status.FAIL, str(error), "correct that line; `ssh -G HOST` shows what OpenSSH makes of it"
+        )
+    text = "; ".join((f"{len(found)} host{'' if len(found) == 1 else 's'} named", *notes))
+    if NO_SSH in notes:
+        return Finding(name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client")
+    return Finding(name, Status.OK, text)
+
+
+async def check() -> list[Finding]:
+    """Return the findings of all checks of this machine."""
+    return [python(), terminal(), await ssh_agent(), await asyncio.to_thread(ssh_config)]
+
+
+def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
+    """Check the fleet file; return what it says, too, if it can be used."""
+    name = "config.file"
+    if place is None:
+        text, _, _ = NONE_FOUND.partition(".\n")
+        return Finding(name, Status.FAIL, text, "rgt init, then rgt add NAME HOST"), None
+    try:
+        config = open_place(place)
+    except FleetFileError as error:
+        return Finding(
+            name, Status.FAIL, clean(str(error)), "correct that line; docs/fleet-file.md has every key"
+        ), None
+    if config.doubt is not None:
+        return Finding(name, Status.WARN, clean(config.doubt), UNTRUSTED), config
+    count = f"{place.path}: {len(config.boxes)} box{'es' if len(config.boxes) > 1 else ''}"
+    if config.warnings:
+        return Finding(
+            name, Status.WARN, f"{count}; {'; '.join(config.warnings)}", "remove one of the two"
+        ), config
+    return Finding(name, Status.OK, count), config
+
+
+def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
+    """Check that what the file names for its secrets is there; no value is ever shown."""
+    name = "config.secrets"
+    if config is None:
+        return Finding(name, Status.SKIP, "there is no usable fleet file")
+    named = list(_named(config))
+    found = [problem for item in named if (problem := _problem(item, env)) is not None]
+    missing = [text for status, text in found if status is Status.FAIL]
+    if missing:
+        return Finding(
+            name,
+            Status.FAIL,
+            clean("; ".join(missing)),
+            "export the variable, or put the file there, before rgt starts",
+        )
+    if found:
+        loose = clean("; ".join(text for _, text in found))
+        return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is no key")
+    return Finding(name, Status.OK, f"{len(named)} named, all there" if named else "none is named")
+
+
+class _Named(NamedTuple):
+    """What the fleet file names."""
+
+    who: str
+    key: str
+    value: str
+    what: str
+    """variable, file, or identity."""
+
+
+def _named(config: FleetConfig) -> Iterator[_Named]:
+    for spec in config.boxes:
+        if spec.provider is not None and spec.provider.key_env:
+            yield _Named(f"boxes.{spec.name}.provider", "key_env", spec.provider.key_env, "variable")
+        if spec.identity:
+            yield _Named(f"boxes.{spec.name}", "identity", spec.identity, "identity")
+    for place, sink in enumerate(config.alerts.sinks):
+        for key in ("url_env", "token_env"):
+            if getattr(sink, key):
+                yield _Named(f"sinks[{place}]", key, getattr(sink, key), "variable")
+        if sink.url_file:
+            yield _Named(f"sinks[{place}]", "url_file", sink.url_file, "file")
+
+
+def _problem(item: _Named, env: Mapping[str, str]) -> tuple[Status, str] | None:
+    """Return what is wrong with one of them: it is missing (fail), or others can read it (warn)."""
+    who = f"{item.who}: {item.key}"
+    if item.what == "variable":
+        if env.get(item.value):
+            return None
+        shown = f"{item.value!r}, which" if usual_name(item.value) else "a variable that"
+        return Status.FAIL, f"{who} names {shown} is not set"
+    found = _key_problem(item.value, env) if item.what == "identity" else _file_problem(item.value)
+    return None if found is None else (found[0], f"{who} = {item.value!r}: {found[1]}")
+
+
+def _key_problem(value: str, env: Mapping[str, str]) -> tuple[Status, str] | None:
+    """Judge a key file as logging in does: its public half is enough where the SSH agent holds the private one."""
+    try:
+        home = surroundings(NO_FILE, env).home
+        found = load(expand(value, {"%": "%", "d": home}, env))
+    except ValueError as error:
+        return Status.FAIL, str(error)
+    if found.missing:
+        return None if found.public is not None else (Status.FAIL, found.problem or "there is no such file")
+    return None if found.problem is None else (Status.WARN, found.problem)
+
+
+def _file_problem(value: str) -> tuple[Status, str] | None:
+    try:
+        file = Path(value).expanduser()
+        mode = stat.S_IMODE(file.stat().st_mode)
+    except (OSError, RuntimeError) as error:
+        return Status.FAIL, getattr(error, "strerror", None) or str(error)
+    if not os.access(file, os.R_OK):
+        return Status.FAIL, "cannot be read"
+    return (Status.WARN, f"others can read it (mode {mode:o})") if mode & 0o077 else None
