@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box import ownership
-from rgt_box.found import panes, session
+from rgt_box.discovery import found_run
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, make_job, until
@@ -139,20 +139,22 @@ def test_who_pretends_to_live_in_roots_pane_is_not_shown_what_is_in_it(
 ) -> None:
     with training(home_of_nobody, own_tmux) as pid:
         run = found(agent, pid)
-        life = session.look(pid, [["tmux: server"]])
+        life = found_run.life_of(pid, [["tmux: server"]])
         assert (life.socket, life.pane) == (None, None)
     assert run.log is None
 
 
 def test_ones_own_server_is_asked(own_tmux: str, tmp_path: Path) -> None:
     assert ownership.own_socket(own_tmux) == own_tmux
-    assert "%0" in panes.parse(panes.ask(own_tmux, ["list-panes", "-a", "-F", panes.FORMAT], 20))
+    assert "%0" in found_run.parse_panes(
+        found_run.ask_tmux(own_tmux, ["list-panes", "-a", "-F", found_run.PANE_FORMAT], 20)
+    )
     (tmp_path / "link").symlink_to(own_tmux)
     (tmp_path / "tmp").symlink_to("/tmp")
     through = tmp_path / "tmp" / os.path.basename(own_tmux)
     assert ownership.own_socket(str(through)) == own_tmux
     assert ownership.own_socket(str(tmp_path / "link")) is None
-    assert panes.ask(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
+    assert found_run.ask_tmux(str(tmp_path / "link"), ["list-panes", "-a"], 20) == ""
 
 
 def test_a_socket_that_another_user_can_replace_is_not_used(own_tmux: str, home_of_nobody: Path) -> None:
@@ -185,7 +187,7 @@ def test_a_server_of_another_user_behind_a_socket_given_to_us_is_not_used(
     evil.path.rename(mine / "default")
     os.chown(mine / "default", 0, 0)
     assert ownership.own_socket(str(mine / "default")) is None
-    assert panes.ask(str(mine / "default"), ["list-panes", "-a"], 20) == ""
+    assert found_run.ask_tmux(str(mine / "default"), ["list-panes", "-a"], 20) == ""
     assert not evil.mark.exists()
 
 
@@ -271,8 +273,8 @@ def test_what_a_process_says_of_itself_is_never_an_option_of_a_command(
     env = {"PATH": os.environ["PATH"], variable: value}
     with subprocess.Popen(["sleep", "1000"], env=env) as process:
         try:
-            until(lambda: session.environ(process.pid) == env)
-            life = session.look(process.pid, [[above]])
+            until(lambda: found_run.environ(process.pid) == env)
+            life = found_run.life_of(process.pid, [[above]])
             assert (life.kind, life.place) == told
             assert life.pane == (life.place if told[0] == "tmux" else None)
         finally:

@@ -1,1 +1,5 @@
-"""Scalars that training programs leave on disk: one small reader per format, all with the same contract."""
+"""Scalars that training programs leave on disk: one small reader per format, all with the same contract.
+
+formats lists them, discover finds them below a directory, merging makes curves of them. A module is loaded when the
+first file of its kind is read: an agent starts in milliseconds.
+"""

@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from rgt_box.found.finder import Finder
+    from rgt_box.discovery.finder import Finder
 
 
 class LiveCells:

@@ -24,7 +24,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable
 
-    from rgt_box.found.finder import Finder
+    from rgt_box.discovery.finder import Finder
 
 DEFAULT_PATTERN = "rgt_train"
 """Asked for by name it stands for rgt's own guess, where trainings are to be found."""
@@ -90,7 +90,7 @@ class Sampler:
         if not wanted:
             self.finder = None
             return
-        from rgt_box.found.finder import Finder  # here: who names what to watch never needs it
+        from rgt_box.discovery.finder import Finder  # here: who names what to watch never needs it
 
         kept = (
             self.finder.report() if self.finder is not None else state_files.read_json(self._state_dir, FOUND)

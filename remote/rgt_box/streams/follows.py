@@ -167,7 +167,7 @@ class Follows:
         self._looked = float("-inf")
 
     def take_found(self, report: dict[str, Any]) -> None:
-        """Take over which trainings were found; see `rgt_box.found`."""
+        """Take over which trainings were found; see `rgt_box.discovery`."""
         if self._trainings is None:
             if not report.get("runs"):
                 return

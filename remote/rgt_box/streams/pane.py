@@ -11,7 +11,7 @@ import os
 import time
 
 from rgt_box.background import Background
-from rgt_box.found.panes import ask
+from rgt_box.discovery.found_run import ask_tmux
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class PaneLog:
         words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
         words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % HISTORY]
         self._asking = Background(
-            lambda: (time.monotonic(), ask(socket, words, TIMEOUT)), PERIOD, TIMEOUT * 2
+            lambda: (time.monotonic(), ask_tmux(socket, words, TIMEOUT)), PERIOD, TIMEOUT * 2
         )
         self.was_read = False
         self._seen: list[str] = []

@@ -6,9 +6,8 @@ import os
 import time
 
 from rgt_box import jsonline
-from rgt_box.found.claims import Claims
-from rgt_box.found.run import Run
-from rgt_box.found.sources import RunSources
+from rgt_box.discovery.found_run import Run
+from rgt_box.discovery.run_sources import Claims, RunSources
 from rgt_box.streams.found import FoundScalars
 from rgt_box.streams.job_files import CheckpointWatch
 from rgt_box.streams.pane import PaneLog

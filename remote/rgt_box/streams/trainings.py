@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from rgt_box.found.claims import Claims
-from rgt_box.found.run import load
+from rgt_box.discovery.found_run import load
+from rgt_box.discovery.run_sources import Claims
 from rgt_box.streams.training import Training
 
 TYPE_CHECKING = False

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.found.run import Run
+from rgt_box.discovery.found_run import Run
 from rgt_box.streams import config, training
 from rgt_box.streams.follows import Follows
 

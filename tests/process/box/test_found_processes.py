@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 from rgt_box import place, procstat
-from rgt_box.found import commands, evidence, finder, outputs
-from rgt_box.found.finder import Finder
+from rgt_box.discovery import finder, open_files, training_commands
+from rgt_box.discovery.finder import Finder
 
 from tests.process.box.harness import private_mount, until
 
@@ -86,8 +86,8 @@ def test_long_work_is_found_by_and_by(start: Start, monkeypatch: pytest.MonkeyPa
     worker = start("crunch.py", "print('up', flush=True)\nwhile True: pass")
     found = Finder(None, {})
     assert worker.pid not in look(found)
-    monkeypatch.setattr(evidence, "LONG", 0.3)
-    monkeypatch.setattr(evidence, "BUSY", 0.05)
+    monkeypatch.setattr(open_files, "LONG", 0.3)
+    monkeypatch.setattr(open_files, "BUSY", 0.05)
 
     def busy() -> dict[str, Any] | None:
         # With limits as low as these the test's own runner is busy, too, and then the root of the tree.
@@ -102,7 +102,10 @@ def test_work_counts_by_its_share_and_its_length(age: int, cpu: int, busy: bool)
     fields = ["S", "1", *["0"] * 9, str(cpu * ticks), "0", *["0"] * 6, "0", "0", "0"]
     stat = procstat.Stat(1 << 30, f"1 (x) {' '.join(fields)}".encode())
     words = ["python", "crunch.py"]
-    assert bool(evidence.why(commands.read(words), words, stat, time.time() - age, False)) == busy
+    assert (
+        bool(open_files.why_it_trains(training_commands.read(words), words, stat, time.time() - age, False))
+        == busy
+    )
 
 
 def test_a_pattern_takes_the_place_of_the_guess(start: Start) -> None:
@@ -205,11 +208,11 @@ def test_what_another_user_runs_is_found_and_what_may_not_be_read_is_said(
     code = (
         "import os, sys, json\nos.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         f"sys.path.insert(0, {str(REMOTE)!r})\n"
-        "from rgt_box.found.finder import Finder\nfound = Finder(None, {})\n"
+        "from rgt_box.discovery.finder import Finder\nfound = Finder(None, {})\n"
         "found.rows({int(n) for n in os.listdir('/proc') if n.isdigit()}, {})\n"
         "print(json.dumps(found.report()))"
     )
-    readable = f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.found.finder, pwd"
+    readable = f"import sys; sys.path.insert(0, {str(REMOTE)!r}); import rgt_box.discovery.finder, pwd"
     done = subprocess.run([sys.executable, "-c", readable + "\n" + code], stdout=subprocess.PIPE, check=True)
     (run,) = [run for run in json.loads(done.stdout)["runs"] if run["pid"] == mine.pid]
     assert (run["user"], run.get("cwd"), run.get("logs")) == ("root", None, None)
@@ -238,12 +241,13 @@ def test_looking_again_and_again_reads_little(start: Start, monkeypatch: pytest.
     for _ in range(4):
         look(found)
     asked: list[int] = []
+    judged = open_files.by_files
 
-    def counted(pid: int) -> list[outputs.Open] | None:
+    def counted(pid: int, has_cards: bool, metrics: bool) -> str:
         asked.append(pid)
-        return outputs.open_files(pid)
+        return judged(pid, has_cards, metrics)
 
-    monkeypatch.setattr(evidence, "open_files", counted)
+    monkeypatch.setattr(open_files, "by_files", counted)
     for _ in range(8):
         assert process.pid in look(found)
     assert process.pid not in asked

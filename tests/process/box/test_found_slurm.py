@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rgt_box.found.run import Run, load
-from rgt_box.found.slurm import Jobs
+from rgt_box.discovery.found_run import Jobs, Run, load
 
 from tests.process.box.harness import until
 

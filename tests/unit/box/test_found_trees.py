@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from rgt_box.found import claims, panes, slurm, sources, trees
-from rgt_box.found.commands import read
-from rgt_box.found.run import Run, load
+from rgt_box.discovery import found_run, process_tree, run_sources
+from rgt_box.discovery.found_run import Run, load
+from rgt_box.discovery.training_commands import read
 from rgt_box.streams.pane import fresh
 
 
-def nodes(*rows: tuple[int, int, str]) -> dict[int, trees.Node]:
+def nodes(*rows: tuple[int, int, str]) -> dict[int, process_tree.Node]:
     found = {}
     for pid, ppid, line in rows:
         words = [line] if line.startswith(("tmux", "slurmstepd")) else line.split()
         command = read(words)
-        found[pid] = trees.Node(pid, ppid, command.kind, bool(command.why), words)
+        found[pid] = process_tree.Node(pid, ppid, command.kind, bool(command.why), words)
     return found
 
 
@@ -31,12 +31,12 @@ TORCHRUN = nodes(
 
 
 def test_a_tree_of_ranks_and_workers_is_one_run() -> None:
-    below = trees.children(TORCHRUN)
-    assert trees.root_of(20, TORCHRUN) == 20
-    assert trees.root_of(30, TORCHRUN) == 30
-    members = trees.members(20, below, TORCHRUN)
+    below = process_tree.children(TORCHRUN)
+    assert process_tree.root_of(20, TORCHRUN) == 20
+    assert process_tree.root_of(30, TORCHRUN) == 30
+    members = process_tree.members(20, below, TORCHRUN)
     assert members == [20, 21, 22, 23, 24]
-    assert trees.listed(members, TORCHRUN) == [20, 21, 22]
+    assert process_tree.listed(members, TORCHRUN) == [20, 21, 22]
 
 
 def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
@@ -47,11 +47,11 @@ def test_shells_and_starters_of_anything_lead_to_the_root() -> None:
         (8, 7, "python train.py"),
         (9, 7, "python train.py"),
     )
-    assert trees.root_of(9, found) == 7
+    assert process_tree.root_of(9, found) == 7
     sweep = nodes(
         (5, 1, "-bash"), (6, 5, "python sweep.py"), (7, 6, "python train.py"), (8, 6, "python train.py")
     )
-    assert [trees.root_of(7, sweep), trees.root_of(8, sweep)] == [7, 8]
+    assert [process_tree.root_of(7, sweep), process_tree.root_of(8, sweep)] == [7, 8]
 
 
 def test_tasks_that_slurm_starts_beside_each_other_are_one_run() -> None:
@@ -62,13 +62,13 @@ def test_tasks_that_slurm_starts_beside_each_other_are_one_run() -> None:
         (7, 5, "python train.py --lr 1"),
         (8, 5, "python train.py --lr 2"),
     )
-    assert [trees.root_of(pid, found) for pid in (6, 7, 8)] == [6, 6, 8]
-    assert trees.members(6, trees.children(found), found) == [6, 7]
+    assert [process_tree.root_of(pid, found) for pid in (6, 7, 8)] == [6, 6, 8]
+    assert process_tree.members(6, process_tree.children(found), found) == [6, 7]
 
 
 def test_a_loop_in_what_proc_says_ends() -> None:
     found = nodes((5, 6, "bash a"), (6, 5, "bash b"), (7, 6, "python train.py"))
-    assert trees.root_of(7, found) == 7
+    assert process_tree.root_of(7, found) == 7
 
 
 def run(name: str, started: float, cwd: str = "/x", ended: float | None = None, **fields: object) -> Run:
@@ -82,7 +82,7 @@ def run(name: str, started: float, cwd: str = "/x", ended: float | None = None, 
 def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
     one = run("one", 100.0, files=["/x/one.jsonl"], dirs=["/x/out1"])
     two = run("two", 200.0, files=["/x/runs/two/events"])
-    whose = claims.Claims()
+    whose = run_sources.Claims()
     whose.update([one], [])
     assert whose.is_mine(one, "/x/early.csv", 150.0)
     whose.update([one, two], [])
@@ -101,7 +101,7 @@ def test_files_of_two_trainings_in_one_directory_are_told_apart() -> None:
 
 def test_what_is_followed_under_another_name_is_left_to_it() -> None:
     one = run("one", 100.0)
-    whose = claims.Claims()
+    whose = run_sources.Claims()
     whose.update([one], ["/x/named"])
     assert not whose.is_mine(one, "/x/named/metrics.csv", 150.0)
 
@@ -110,7 +110,7 @@ def test_the_nearer_directory_and_the_time_decide() -> None:
     outer = run("outer", 100.0, cwd="/x")
     inner = run("inner", 100.0, cwd="/x/sub")
     before = run("before", 10.0, cwd="/x", ended=20.0)
-    whose = claims.Claims()
+    whose = run_sources.Claims()
     whose.update([outer, inner, before], [])
     assert whose.is_mine(inner, "/x/sub/a.csv", 150.0)
     assert not whose.is_mine(outer, "/x/sub/a.csv", 150.0)
@@ -146,7 +146,7 @@ def test_a_spoiled_memory_is_left_out() -> None:
 
 
 def test_fold_2_comes_before_fold_10() -> None:
-    assert sorted(["fold_10", "fold_2", "a"], key=sources.natural) == ["a", "fold_2", "fold_10"]
+    assert sorted(["fold_10", "fold_2", "a"], key=run_sources.natural) == ["a", "fold_2", "fold_10"]
 
 
 def test_what_is_new_on_a_screen() -> None:
@@ -158,10 +158,10 @@ def test_what_is_new_on_a_screen() -> None:
 
 
 def test_what_tmux_and_slurm_print_is_parsed() -> None:
-    panes_found = panes.parse("%0 0 main:0.0\n%3 1 my run:2.1\njunk\n")
+    panes_found = found_run.parse_panes("%0 0 main:0.0\n%3 1 my run:2.1\njunk\n")
     assert panes_found == {"%0": ("main:0.0", False), "%3": ("my run:2.1", True)}
-    told = slurm.parse(
+    told = found_run.parse_job(
         "JobId=5 JobName=a\n   JobState=FAILED Reason=X\n   ExitCode=3:0\n   StdOut=/x/slurm-%j.out\n"
     )
     assert told == {"JobState": "FAILED", "ExitCode": "3:0", "StdOut": "/x/slurm-%j.out"}
-    assert slurm.expanded(told["StdOut"], "5") == "/x/slurm-5.out"
+    assert found_run.log_of_job(told["StdOut"], "5") == "/x/slurm-5.out"

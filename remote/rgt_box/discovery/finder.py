@@ -7,17 +7,107 @@ import re
 import time
 
 from rgt_box import masking, ownership, place, procstat
-from rgt_box.found import naming, session, slurm, trees, writing
-from rgt_box.found.panes import Panes
-from rgt_box.found.run import Run, load, summary
-from rgt_box.found.table import Table
+from rgt_box.discovery import found_run, open_files, process_tree, training_commands
+from rgt_box.discovery.found_run import Panes, Run, load, summary
+from rgt_box.discovery.process_tree import Node, Table
 from rgt_box.sampling import processes as cells_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Collection, Mapping
 
-    from rgt_box.found.trees import Node
+    from rgt_box.discovery.open_files import Open, Streams
+
+PROCESSES = 16
+"""Of a run that are asked for their files at a look: the ranks, hardly ever more on one box."""
+LOGS, FILES = 4, 200
+WANDB_OWN = ("debug.log", "debug-internal.log", "debug-core.log", "core-debug.log")
+"""What wandb writes about itself."""
+NO_ACCESS = "its open files cannot be read: it is another user's"
+
+
+def look(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+    """Bring a live run's logs, files and directories up to date.
+
+    What was seen once stays: a file that is opened for a moment, again and again, is still the run's.
+    """
+    mine = open_files.open_files(run.pid)
+    if mine is None:
+        run.notes = [note for note in run.notes if note != NO_ACCESS] + [NO_ACCESS]
+        run.silent = NO_ACCESS
+        return
+    near = _near(run, table, nodes, below)
+    streams = open_files.follow_streams(run.pid, mine, near, {pid: _name(nodes[pid]) for pid in near})
+    inside = procstat.root_of(run.pid)
+    logs = [
+        inside + path if path.startswith("/") and path not in streams.deleted else path
+        for path in streams.logs
+    ]
+    run.deleted = dict(streams.deleted)
+    for pid in _writers(run, nodes):
+        for item in mine if pid == run.pid else open_files.open_files(pid) or []:
+            _sort_in(run, inside, item, logs)
+    run.logs = logs[:LOGS]
+    _told(run, table, inside)
+    run.silent = "" if logs else _silence(run, streams)
+
+
+def _name(node: Node) -> str:
+    return os.path.basename(node.words[0]) if node.words else ""
+
+
+def _near(run: Run, table: Table, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> list[int]:
+    """Return the processes that may read what the run prints: those of its shell, and of its process group."""
+    known = table.known(run.pid)
+    found = table.group(known.stat.group) if known is not None else []
+    at = nodes[run.pid].ppid if run.pid in nodes else 0
+    while at in nodes and nodes[at].kind == "wrapper":
+        found += below.get(at, [])
+        at = nodes[at].ppid
+    return [pid for pid in dict.fromkeys(found) if pid != run.pid][:64]
+
+
+def _writers(run: Run, nodes: Mapping[int, Node]) -> list[int]:
+    """Return the processes of a run that may write metrics: not what a loader forked, as long as others are there."""
+    first = [pid for pid in run.pids if pid == run.pid or nodes[nodes[pid].ppid].words != nodes[pid].words]
+    return (first + [pid for pid in run.pids if pid not in first])[:PROCESSES]
+
+
+def _sort_in(run: Run, inside: str, item: Open, logs: list[str]) -> None:
+    path = inside + item.target
+    if item.fd < 3 or not item.writes or item.deleted or not open_files.is_file(item):
+        return
+    if open_files.is_metrics(item.target):
+        if path not in run.files and len(run.files) < FILES:
+            run.files.append(path)
+    elif open_files.is_log(item.target) and path not in logs and os.path.basename(path) not in WANDB_OWN:
+        logs.append(path)
+
+
+def _told(run: Run, table: Table, inside: str) -> None:
+    known = table.known(run.pid)
+    if known is not None and run.cwd:
+        dirs = training_commands.written_dirs(known.command.args, run.cwd)
+        run.dirs = [inside + path for path in dirs]
+
+
+def _silence(run: Run, streams: Streams) -> str:
+    """Say why there is no log, and what to do about it."""
+    if streams.terminal is None:
+        return "no log file: %s" % (streams.other or "its output is closed")
+    if run.session == "tmux" and run.pane:
+        return (
+            "no log file; it prints to tmux pane %s, whose screen is shown as far as tmux keeps it: use tmux pipe-pane "
+            "-t %s 'cat >> FILE' to keep every line" % (run.place or run.pane, run.pane)
+        )
+    if run.session == "tmux":
+        return (
+            "no log file; it prints to a tmux that is not asked, because it is another user's or a container's: "
+            "2>&1 | tee FILE would keep its lines"
+        )
+    how = "C-a H logs a screen window" if run.session == "screen" else "2>&1 | tee FILE would keep its lines"
+    return "no log file: it prints to the terminal %s, which cannot be read; %s" % (streams.terminal[5:], how)
+
 
 PERIOD = 10.0
 """Seconds between two looks, where ``RGT_FIND_SECONDS`` does not say otherwise."""
@@ -58,7 +148,10 @@ class Finder:
     def __init__(self, pattern: re.Pattern[str] | None, kept: Mapping[str, Any]) -> None:
         self._every = every()
         self._table = Table(pattern)
-        self._panes, self._jobs = Panes(PANES * self._every), slurm.Jobs(slurm.PERIOD * self._every / PERIOD)
+        self._panes, self._jobs = (
+            Panes(PANES * self._every),
+            found_run.Jobs(found_run.SLURM_PERIOD * self._every / PERIOD),
+        )
         self._boot = place.boot_id()
         runs = [load(raw) for raw in kept.get("runs") or []]
         self._runs = {run.name: run for run in runs if run is not None}
@@ -86,7 +179,7 @@ class Finder:
         before = [self._said_of(run) for run in self._runs.values()]
         self._table.look(pids)
         nodes = self._table.nodes()
-        below = trees.children(nodes)
+        below = process_tree.children(nodes)
         for run in self._live():
             known = self._table.known(run.pid)
             gone = known is None or known.stat.start != run.ticks
@@ -117,12 +210,12 @@ class Finder:
         known: set[int] = set()
         for run in self._live():
             if run.pid in nodes:
-                known.update(trees.members(run.pid, below, nodes))
+                known.update(process_tree.members(run.pid, below, nodes))
         for pid in self._table.positive():
             if pid in known or len(self._live()) >= MOST:
                 continue
-            root = trees.root_of(pid, nodes)
-            known.update(trees.members(root, below, nodes))
+            root = process_tree.root_of(pid, nodes)
+            known.update(process_tree.members(root, below, nodes))
             if cells and cells_of.session_of(root) in cells:
                 continue
             new = self._begin(root, pid, nodes)
@@ -142,27 +235,27 @@ class Finder:
             cwd = None
         taken = {run.name: run.key for run in self._runs.values()}
         alive = {run.name for run in self._live()}
-        name = naming.choose(known.command, cwd, taken, alive)
+        name = training_commands.choose(known.command, cwd, taken, alive)
         started = self._table.boot + known.stat.start / procstat.CLOCK_TICKS
-        run = Run(name, naming.key(known.command, cwd), root, known.stat.start, round(started, 2))
+        run = Run(name, training_commands.key(known.command, cwd), root, known.stat.start, round(started, 2))
         run.command = " ".join(masking.masked(known.words))[:MAX_COMMAND]
         run.why, run.cwd = known.why or other.why, cwd
         run.user = ownership.user_of(root)
         if cwd is None:
             run.notes.append("its directory cannot be read: it is %s's" % (run.user or "another user"))
-        lives = session.look(root, _chain(root, nodes))
+        lives = found_run.life_of(root, _chain(root, nodes))
         run.session, run.place, run.socket, run.pane = lives
         return run
 
     def _update(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
         new = run.seen == run.started
-        pids = trees.members(run.pid, below, nodes)
+        pids = process_tree.members(run.pid, below, nodes)
         run.pids = pids[:MAX_PIDS]
         run.seen = round(time.time(), 2)
-        writing.look(run, self._table, nodes, below)
+        look(run, self._table, nodes, below)
         self._panes.look(run, nodes, below)
         self._jobs.look(run)
-        for pid in trees.listed(pids, nodes):
+        for pid in process_tree.listed(pids, nodes):
             known = self._table.known(pid)
             if known is not None:
                 self._rows[pid] = known.stat.start, known.words, run.name
@@ -216,7 +309,7 @@ class Finder:
 def _chain(pid: int, nodes: Mapping[int, Node]) -> list[list[str]]:
     found: list[list[str]] = []
     at = nodes[pid].ppid
-    while at in nodes and len(found) < trees.DEEP:
+    while at in nodes and len(found) < process_tree.DEEP:
         found.append(nodes[at].words)
         at = nodes[at].ppid
     return found

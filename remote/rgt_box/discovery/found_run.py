@@ -1,0 +1,379 @@
+"""A found run as it stands in ``found.json``, and what it lives in: tmux, screen, Slurm, a container or a service."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import background, jsonline, ownership, procstat
+from rgt_box.background import Background
+from rgt_box.discovery import open_files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, NamedTuple, Optional
+
+    from rgt_box.discovery.process_tree import Node
+
+    class Life(NamedTuple):
+        """What a process lives in."""
+
+        kind: str
+        """tmux, screen, slurm, container, service, nohup, detached, shell or unknown."""
+        place: "Optional[str]"
+        """Pane id, job id, container, unit or terminal."""
+        socket: "Optional[str]" = None
+        """tmux's socket."""
+        pane: "Optional[str]" = None
+        """A pane that may be asked for: of this user's own tmux."""
+
+    class Pane(NamedTuple):
+        """One pane."""
+
+        name: str
+        """``SESSION:WINDOW.PANE``."""
+        piped: bool
+else:
+    from collections import namedtuple
+
+    Life = namedtuple("Life", "kind place socket pane", defaults=(None, None))
+    Pane = namedtuple("Pane", "name piped")
+
+LISTS = ("logs", "files", "dirs", "notes", "pids", "lives")
+MOST_LIVES = 20
+FIELDS = (
+    "name", "key", "pid", "ticks", "started", "command", "why", "cwd", "user", "session", "place", "pane", "socket",
+    "silent", "deleted", "seen", "ended", "exit_code", "outcome", *LISTS,
+)  # fmt: skip
+
+
+class Run:
+    """A training, alive or ended.
+
+    Attributes:
+        name: What it is called; the same after a restart.
+        key: See `naming.key`.
+        pid, ticks: Its root, which the two identify.
+        started: When that began, epoch seconds.
+        command: Its command line, without secrets.
+        why: What told that it trains.
+        cwd, user: None where they could not be read.
+        session, place: What it lives in, see `session.Life`.
+        pane, socket: tmux's.
+        silent: Why it has no log, in words, or "".
+        deleted: Log → the name that it had before it was deleted.
+        logs, files, dirs: Logs, open files of metrics, and directories that it is told to write to.
+        notes: What could not be found out, in words.
+        pids: Its processes, the root first.
+        seen: When it was last seen alive.
+        ended: When it was found to be gone; None while it lives.
+        lives: (start, end) of the same training before it was started again, the oldest first.
+        exit_code: None: only a process's parent learns it. Slurm tells that of its jobs.
+        outcome: Slurm's word for how the job ended, such as TIMEOUT; None where nobody says one.
+    """
+
+    __slots__ = FIELDS
+
+    def __init__(self, name: str, key: int, pid: int, ticks: int, started: float) -> None:
+        self.name, self.key, self.pid, self.ticks, self.started = name, key, pid, ticks, started
+        self.command = self.why = self.silent = ""
+        self.session = "unknown"
+        self.cwd: str | None = None
+        self.user: str | None = None
+        self.place: str | None = None
+        self.pane: str | None = None
+        self.socket: str | None = None
+        self.deleted: dict[str, str] = {}
+        self.logs: list[str] = []
+        self.files: list[str] = []
+        self.dirs: list[str] = []
+        self.notes: list[str] = []
+        self.pids: list[int] = [pid]
+        self.lives: list[list[float]] = []
+        self.seen = started
+        self.ended: float | None = None
+        self.exit_code: int | None = None
+        self.outcome: str | None = None
+
+    def succeed(self, old: Run) -> None:
+        """Take over what is known of the same training before it was started again."""
+        self.lives = (old.lives + [[old.started, old.seen if old.ended is None else old.ended]])[-MOST_LIVES:]
+        self.files = list(old.files)
+
+    def lived(self, at: float, slack: float, late: float) -> bool:
+        """Tell whether it ran at a time, or up to `slack` seconds before it began and `late` after its end."""
+        lives = self.lives + [[self.started, self.ended or float("inf")]]
+        return any(start - slack <= at <= end + late for start, end in lives)
+
+    @property
+    def since(self) -> float:
+        """When it was started for the first time."""
+        return self.lives[0][0] if self.lives else self.started
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it as JSON can hold it."""
+        return jsonline.compact({field: getattr(self, field) for field in FIELDS})
+
+
+def load(raw: Any) -> Run | None:
+    """Return a run of ``found.json``; None for what makes no sense."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("name"), str):
+        return None
+    key, pid, ticks, started = (raw.get(field) for field in ("key", "pid", "ticks", "started"))
+    if not (isinstance(key, int) and isinstance(pid, int) and isinstance(ticks, int)):
+        return None
+    run = Run(raw["name"], key, pid, ticks, float(started) if isinstance(started, (int, float)) else 0.0)
+    for field in FIELDS:
+        have, value = getattr(run, field), raw.get(field)
+        if value is not None and (have is None or isinstance(value, type(have)) or isinstance(have, float)):
+            setattr(run, field, value)
+    return run
+
+
+def summary(run: Run) -> str:
+    """Return a run in one line, for an event."""
+    where = " in %s" % run.cwd if run.cwd else ""
+    lives = run.session + (" " + run.place if run.place else "")
+    text = "%s: pid %d (%s)%s: %s; found because %s" % (run.name, run.pid, lives, where, run.command, run.why)
+    return text + ("; log %s" % run.logs[0] if run.logs else "")
+
+
+_PANE, _NUMBER = re.compile(r"%\d{1,9}"), re.compile(r"\d{1,18}")
+_JOB = re.compile(r"/job_(\d+)")
+_CONTAINER = re.compile(r"(?:docker|libpod|cri-containerd|crio|containerd|kubepods)[^\n]*?([0-9a-f]{64})")
+_SERVICE = re.compile(r"/([\w@.\-\\:]+)\.service(?:/|$)")
+_OWN_SERVICES = ("ssh", "sshd", "cron", "crond", "user@", "slurmd", "slurmstepd", "docker", "containerd")
+HUP = 1
+"""Bit of SIGHUP in a signal mask."""
+
+
+def environ(pid: int) -> dict[str, str] | None:
+    """Return the environment that a process was started with; None where it may not be read."""
+    try:
+        with open("/proc/%d/environ" % pid, "rb") as file:
+            raw = file.read(1 << 20)
+    except OSError:
+        return None
+    found = {}
+    for item in raw.split(b"\0"):
+        name, sign, value = item.partition(b"=")
+        if sign:
+            found[name.decode("utf-8", "replace")] = value.decode("utf-8", "replace")
+    return found
+
+
+def life_of(pid: int, chain: list[list[str]]) -> Life:
+    """Return what a process lives in.
+
+    Args:
+        pid: The root of a training.
+        chain: Command lines of its ancestors, the nearest first.
+    """
+    own = environ(pid) or {}
+    groups = (procstat.read_bytes("/proc/%d/cgroup" % pid, 8192) or b"").decode("utf-8", "replace")
+    mine = (procstat.read_bytes("/proc/self/cgroup", 8192) or b"").decode("utf-8", "replace")
+    above = [os.path.basename(words[0]).split(":")[0] if words else "" for words in chain]
+    job = _JOB.search(groups)
+    if "slurmstepd" in above or job:
+        # The control group is the daemon's word, the environment the process's own, which may be anything.
+        said = _NUMBER.fullmatch(own.get("SLURM_JOB_ID", ""))
+        return Life("slurm", job.group(1) if job else said.group() if said else None)
+    if "tmux" in above:
+        return _in_tmux(pid, own)
+    if "SCREEN" in above or "screen" in above:
+        return Life("screen", own.get("STY"))
+    container = _CONTAINER.search(groups)
+    if container and container.group(1) not in mine:
+        return Life("container", container.group(1)[:12])
+    service = _SERVICE.search(groups)
+    if service and groups != mine and not service.group(1).startswith(_OWN_SERVICES):
+        return Life("service", service.group(1))
+    return _plain(pid)
+
+
+def _in_tmux(pid: int, own: dict[str, str]) -> Life:
+    """Return what a process in a pane lives in; of another user's tmux, or a container's, nothing is asked."""
+    found = _PANE.fullmatch(own.get("TMUX_PANE", ""))
+    pane = found.group() if found else None
+    socket = own.get("TMUX", "").split(",")[0] or None
+    if not ownership.is_own_process(pid) or procstat.root_of(pid):
+        return Life("tmux", pane)
+    if socket is not None and ownership.own_socket(socket) is None:
+        return Life("tmux", pane)
+    return Life("tmux", pane, socket, pane)
+
+
+def _plain(pid: int) -> Life:
+    text = procstat.read_bytes("/proc/%d/stat" % pid, 4096) or b""
+    status = procstat.read_bytes("/proc/%d/status" % pid, 8192) or b""
+    ignored = re.search(rb"^SigIgn:\s*([0-9a-f]+)", status, re.M)
+    try:
+        terminal = int(text[text.rindex(b")") + 2 :].split()[4])
+    except (ValueError, IndexError):
+        return Life("unknown", None)
+    if ignored and int(ignored.group(1), 16) & HUP:
+        return Life("nohup", None)
+    return Life("shell", _terminal(terminal)) if terminal else Life("detached", None)
+
+
+def _terminal(number: int) -> str | None:
+    """Return the name of a terminal by its device number (Unix 98 pseudo terminals have the majors 136 to 143)."""
+    major, minor = os.major(number), os.minor(number)
+    return "pts/%d" % (minor + 256 * (major - 136)) if 136 <= major <= 143 else None
+
+
+TIMEOUT, FIRST_ANSWER = 5.0, 0.5
+"""Seconds for an answer, and for the first one, so that a pane has its name from the start."""
+
+PANE_FORMAT = "#{pane_id} #{pane_pipe} #{session_name}:#{window_index}.#{pane_index}"
+
+
+def ask_tmux(socket: str | None, words: list[str], timeout: float) -> str:
+    """Return what the tmux server behind a socket answers; "" where it is not this user's own, or fails.
+
+    Args:
+        socket: None for the usual one, of which tmux itself sees to it that it is this user's.
+        words: The command.
+        timeout: Seconds; see `background.try_program` for what it raises.
+    """
+    if socket is not None:
+        socket = ownership.own_socket(socket)
+        if socket is None:
+            return ""
+    return background.run_program(["tmux", *(["-S", socket] if socket else []), *words], timeout)
+
+
+def parse_panes(text: str) -> dict[str, Pane]:
+    """Return pane id → pane of what ``list-panes`` prints in our format."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split(" ", 2)
+        if len(words) == 3 and words[0].startswith("%"):
+            found[words[0]] = Pane(words[2][:200], words[1] == "1")
+    return found
+
+
+class Panes:
+    """The panes of the servers in which trainings run.
+
+    Args:
+        seconds: Between two looks, which happen in a thread.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._servers: dict[str | None, Background] = {}
+
+    def look(self, run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> None:
+        """Name a run's pane, and add the file into which it is piped to the run's logs."""
+        if run.pane is None or background.which("tmux") is None:
+            return
+        asked = run.socket in self._servers
+        if not asked:
+            socket, words = run.socket, ["list-panes", "-a", "-F", PANE_FORMAT]
+            self._servers[socket] = Background(
+                lambda: parse_panes(ask_tmux(socket, words, TIMEOUT)), self._seconds, TIMEOUT * 2
+            )
+        panes, _ = self._servers[run.socket].poll(0.0 if asked else FIRST_ANSWER)
+        mine = (panes or {}).get(run.pane)
+        if mine is None:
+            return
+        run.place = mine.name
+        if mine.piped:
+            files = _piped(run, nodes, below)
+            # Which of several pipes is this pane's, only tmux knows.
+            if sum(pane.piped for pane in panes.values()) == 1 and len(files) == 1:
+                run.logs = files + [path for path in run.logs if path not in files]
+                run.silent = ""
+
+
+def _piped(run: Run, nodes: Mapping[int, Node], below: Mapping[int, list[int]]) -> list[str]:
+    """Return the files that programs write which the tmux server started for its pipes: they stand on no terminal."""
+    at = run.pid
+    while at in nodes and nodes[at].kind != "border":
+        at = nodes[at].ppid
+    found: list[str] = []
+    queue = list(below.get(at, []))
+    for pid in queue:
+        files = open_files.open_files(pid) or []
+        if any(item.target.startswith("/dev/pts/") for item in files):
+            continue
+        queue += below.get(pid, [])[: max(0, 64 - len(queue))]
+        found += [item.target for item in files if item.fd > 0 and item.writes and open_files.is_file(item)]
+    return list(dict.fromkeys(found))
+
+
+SLURM_PERIOD, SLURM_TIMEOUT = 30.0, 5.0
+"""Seconds between two questions about a job, and for an answer."""
+_FIELD = re.compile(r"(?:^|\s)(StdOut|JobState|ExitCode)=(\S+)")
+NOT_ENDED = (
+    "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD",
+    "REQUEUE_FED", "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT",
+)  # fmt: skip
+WELL = "COMPLETED"
+"""The one state of a job that ended well: the code of one that was cancelled or lost its node can be 0:0, too.
+https://slurm.schedmd.com/job_state_codes.html
+"""
+
+
+def parse_job(text: str) -> dict[str, str]:
+    """Return what matters of what ``scontrol show job`` prints."""
+    return dict(_FIELD.findall(text))
+
+
+def log_of_job(path: str, job: str) -> str:
+    """Return a path with the job's number where Slurm left its mark for it (``%j``, ``%A``)."""
+    return path.replace("%j", job).replace("%A", job)
+
+
+class Jobs:
+    """Asks ``scontrol`` in a thread.
+
+    Args:
+        seconds: Between two questions about one job.
+    """
+
+    def __init__(self, seconds: float = SLURM_PERIOD) -> None:
+        self._seconds = seconds
+        self._jobs: dict[str, Background] = {}
+
+    def _ask(self, job: str) -> dict[str, str]:
+        if job not in self._jobs:
+            if background.which("scontrol") is None:
+                return {}
+            words = ["scontrol", "show", "job", job]
+            self._jobs[job] = Background(
+                lambda: parse_job(background.run_program(words, SLURM_TIMEOUT)),
+                self._seconds,
+                SLURM_TIMEOUT * 2,
+            )
+        return self._jobs[job].poll(0.0)[0] or {}
+
+    def look(self, run: Run) -> None:
+        """Add the job's output to the logs of a live run that has none of its own."""
+        if run.session != "slurm" or not run.place or run.logs:
+            return
+        path = log_of_job(self._ask(run.place).get("StdOut", ""), run.place)
+        if path.startswith("/") and path != "/dev/null":
+            run.logs, run.silent = [path], ""
+
+    def ending(self, run: Run) -> bool:
+        """Note how an ended run's job ended; True when there is nothing more to ask.
+
+        Slurm forgets a job some minutes after its end (MinJobAge), and only the job's own end is known, not a step's.
+        """
+        if run.session != "slurm" or not run.place:
+            return True
+        told = self._ask(run.place)
+        state, code = told.get("JobState", ""), told.get("ExitCode", "")
+        if not state or state in NOT_ENDED:
+            return False
+        self._jobs.pop(run.place, None)
+        note = "Slurm job %s: %s" % (run.place, state)
+        if note not in run.notes:
+            run.notes.append(note)
+        run.outcome = state
+        number, _, signal = code.partition(":")
+        if number.isdigit() and signal == "0" and (state == WELL or int(number)):
+            run.exit_code = int(number)
+        return True

@@ -1,0 +1,371 @@
+"""A command line → what it runs, whether that trains, where it writes, and what it is called. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+
+from rgt_box.sampling.processes import AGENT, WRAPPERS, is_helper, program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, NamedTuple
+
+    class Command(NamedTuple):
+        """What a command line runs."""
+
+        kind: str
+        """python, kernel (a notebook), starter, wrapper, border, never or other."""
+        script: str
+        """Script (a path) or module (dotted), as it was given; "" where there is none."""
+        args: "list[str]"
+        """What follows the script."""
+        why: str
+        """Why its words alone tell a training; "" when they do not."""
+else:
+    from collections import namedtuple
+
+    Command = namedtuple("Command", "kind script args why")
+
+ANY = frozenset(("",))
+"""Whatever follows."""
+
+STARTERS = {
+    "accelerate": frozenset(("launch",)),
+    "autotrain": ANY,
+    "axolotl": frozenset(("train",)),
+    "colossalai": frozenset(("run",)),
+    "composer": ANY,
+    "deepspeed": ANY,
+    "fabric": frozenset(("run",)),
+    "horovodrun": ANY,
+    "lightning": frozenset(("run", "fit")),
+    "litgpt": frozenset(("pretrain", "finetune", "finetune_lora", "finetune_full", "finetune_adapter")),
+    "llamafactory-cli": frozenset(("train",)),
+    "mpiexec": ANY,
+    "mpirun": ANY,
+    "nnUNetv2_train": ANY,
+    "orterun": ANY,
+    "prterun": ANY,
+    "swift": frozenset(("sft", "pt", "rlhf")),
+    "torchrun": ANY,
+    "trl": frozenset(("sft", "dpo", "grpo", "kto", "rloo", "reward")),
+    "tune": frozenset(("run",)),
+    "xtuner": frozenset(("train",)),
+    "yolo": frozenset(("train", "mode=train")),
+}
+"""Program → words of which one follows when it trains. A module is known by its last part, see `MODULES`."""
+
+UNSPECIFIC = frozenset(("mpirun", "mpiexec", "orterun", "prterun"))
+"""Programs that start anything: the root of a training where one is below them, and nothing by themselves."""
+
+MODULES = {
+    "accelerate.commands.launch": "torchrun",
+    "axolotl.cli.train": "torchrun",
+    "composer.cli.launcher": "composer",
+    "deepspeed.launcher.launch": "deepspeed",
+    "deepspeed.launcher.runner": "deepspeed",
+    "horovod.runner.launch": "horovodrun",
+    "lightning": "lightning",
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.run": "torchrun",
+    "torch_xla.distributed.xla_spawn": "torchrun",
+    "trl": "trl",
+}
+"""``python -m`` of these → the program that it is."""
+
+TRANSPARENT = frozenset(
+    (
+        "bottleneck", "coverage", "cProfile", "debugpy", "ipdb", "kernprof", "line_profiler", "memray", "pdb",
+        "profile", "pudb", "scalene", "torch.utils.bottleneck", "trace", "viztracer",
+    )
+)  # fmt: skip
+"""What runs the script that follows, and only looks at it."""
+
+CARRIERS = frozenset(
+    (
+        "apptainer", "catchsegv", "chrt", "conda", "dumb-init", "hatch", "mamba", "micromamba", "ncu", "nsys",
+        "numactl", "pdm", "pipenv", "pixi", "poetry", "py-spy", "rye", "singularity", "stdbuf", "taskset", "tini",
+        "unbuffer", "uv", "uvx", "xvfb-run",
+    )
+)  # fmt: skip
+"""Programs that start what they are told and wait for it, beside the shells and the like."""
+
+BORDERS = frozenset(
+    (
+        "abduco", "code-server", "conmon", "containerd-shim", "containerd-shim-runc-v2", "cron", "crond",
+        "docker-init", "dtach", "init", "login", "runsv", "s6-supervise", "SCREEN", "screen", "slurmstepd", "sshd",
+        "sshd-session", "supervisord", "systemd", "tmux", "zellij",
+    )
+)  # fmt: skip
+"""Programs above which nothing belongs to a training."""
+
+NEVER = frozenset(
+    (
+        "aim", "airflow", "ansible", "apt", "aws", "azcopy", "benchmarks", "black", "bpytop", "celery", "certbot",
+        "cloud-init", "conda", "dask", "dask-scheduler", "dask-worker", "datasette", "dnf", "dvc", "ensurepip",
+        "fail2ban-server", "fastchat", "firewalld", "flask", "gcloud", "gdown", "glances", "gpustat", "gradio",
+        "gsutil", "gunicorn", "hf", "http", "huggingface-cli", "hypercorn", "isort", "jedi", "jupyter",
+        "jupyter-lab", "jupyter-labhub", "jupyter-notebook", "jupyter-server", "jupyter_server", "jupyterhub",
+        "jupyterhub-singleuser", "jupyterlab", "kaggle", "litellm", "lmdeploy", "mamba", "mkdocs", "mlflow",
+        "modal", "mypy", "netron", "networkd-dispatcher", "notebook", "nvitop", "nvtop", "ollama", "pip", "pip3",
+        "pipx", "poetry", "pre-commit", "prefect", "py.test", "pycodestyle", "pylint", "pylsp", "pyright", "pytest",
+        "raylet", "rclone", "rgt", "rgt_box", "rgt_tui", "ruff", "runpod", "s3cmd", "salt-minion", "sglang", "sky",
+        "skypilot", "sphinx", "streamlit", "supervisorctl", "supervisord", "tensorboard", "tensorboard_data_server",
+        "text_generation_server", "tox", "trackio", "tritonserver", "twine", "unattended-upgrade",
+        "unattended-upgrade-shutdown", "unattended-upgrades", "unittest", "uvicorn", "vastai", "venv", "virtualenv",
+        "vllm", "waagent", "wandb", "wandb-core", "wandb-service", "wsdump", "yt-dlp", "yum",
+    )
+)  # fmt: skip
+"""Python programs that are never a training, also when they are busy or hold a GPU (an inference server does)."""
+
+KERNELS = frozenset(("ipykernel", "ipykernel_launcher", "colab_kernel_launcher"))
+"""A notebook: a training only while it holds a GPU."""
+
+TRAINING = frozenset(
+    (
+        "cpt", "distill", "distillation", "dpo", "dreambooth", "finetune", "finetuner", "finetuning", "fit", "grpo",
+        "kto", "lora", "nanogpt", "ppo", "pretrain", "pretraining", "qlora", "retrain", "rlhf", "sft", "tune",
+    )
+)  # fmt: skip
+"""Parts of a script's name that tell a training, beside what begins with ``train``."""
+
+SUBCOMMANDS = frozenset(
+    (
+        "train",
+        "fit",
+        "finetune",
+        "fine-tune",
+        "pretrain",
+        "sft",
+        "mode=train",
+        "--train",
+        "--do_train",
+        "--do-train",
+    )
+)
+"""Arguments that tell a training, among the first few."""
+
+EXAMPLES = re.compile(
+    r"run_(?:clm|fim|mlm|plm|glue|qa|ner|swag|t5|seq2seq|summarization|translation|speech|mae|mim|image|audio|flax|xnli)"
+    r"\w*"
+)
+"""Scripts of Hugging Face's examples."""
+
+
+def speaks_of_training(name: str) -> bool:
+    """Tell whether the base name of a script or module does so."""
+    if EXAMPLES.fullmatch(name):
+        return True
+    parts = [part for part in re.split(r"[^a-z]+", re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()) if part]
+    return any(part in TRAINING or part.startswith(("train", "pretrain", "finetun")) for part in parts)
+
+
+PYTHON = re.compile(r"(?:i?python[\d.]*(?:-dbg|t)?|pypy[\d.]*)$", re.I)
+_VALUED = re.compile(r"-[A-Za-z]*[WX]$")
+_MODULE = re.compile(r"-[A-Za-z]*m$")
+_CODE = re.compile(r"-[A-Za-z]*c$")
+LOOK = 4
+"""How many arguments may be the subcommand."""
+
+
+def read(words: list[str]) -> Command:
+    """Return what a command line runs."""
+    name = program(words)
+    if not words:
+        return Command("never", "", [], "")
+    if any(AGENT.search(word) for word in words[:5]) or is_helper(words):
+        return Command("never", "", [], "")
+    if name in BORDERS:
+        return Command("border", "", [], "")
+    if name in WRAPPERS or name in CARRIERS:
+        return Command("wrapper", "", words[1:], "")
+    if PYTHON.match(name):
+        return _python(words)
+    if name in NEVER:
+        return Command("never", "", [], "")
+    return _started(name, words[1:]) or Command("other", words[0], words[1:], "")
+
+
+def _python(words: list[str]) -> Command:
+    script, args, is_module = python_script(words)
+    if script == "-c":
+        return Command("python", script, args, "")
+    if not script:
+        return Command("never", "", [], "")  # a prompt
+    base = os.path.basename(script)
+    stem = base[:-3] if base.endswith(".py") else base
+    top = script.split(".")[0] if is_module else stem
+    if top in KERNELS:
+        return Command("kernel", script, args, "")
+    if script in TRANSPARENT or stem in TRANSPARENT:
+        inner = follower(args)
+        return _script(inner, args[args.index(inner) + 1 :]) if inner else Command("python", script, args, "")
+    if is_module and script in MODULES:
+        return _started(MODULES[script], args) or Command("python", script, args, "")
+    if stem in CARRIERS:
+        return Command("wrapper", script, args, "")
+    if top in NEVER or stem in NEVER:
+        return Command("never", script, args, "")
+    started = None if is_module or base.endswith(".py") else _started(stem, args)
+    return started or _script(script, args, is_module)
+
+
+def _script(script: str, args: list[str], is_module: bool = False) -> Command:
+    why = ""
+    if is_module:
+        parts = script.split(".")[-2:]
+    else:
+        parts = [os.path.splitext(os.path.basename(script))[0]]
+        if parts == ["__main__"]:
+            parts = [os.path.basename(os.path.dirname(script))]
+    if any(speaks_of_training(part) for part in parts):
+        why = "its name says so"
+    elif any(arg in SUBCOMMANDS for arg in args[:LOOK]) or any(
+        arg in ("--do_train", "--do-train") for arg in args
+    ):
+        why = "its arguments say so"
+    return Command("python", script, args, why)
+
+
+def _started(name: str, args: list[str]) -> Command | None:
+    """Return the command of a program that starts trainings; None where it does not."""
+    wanted = STARTERS.get(name)
+    if wanted is None or not (wanted is ANY or any(arg in wanted for arg in args[:LOOK])):
+        return None
+    script = follower(args)
+    rest = args[args.index(script) + 1 :] if script else args
+    why = "" if name in UNSPECIFIC else "%s starts it" % name
+    return Command("starter", script or name, rest, why)
+
+
+def python_script(words: list[str]) -> tuple[str, list[str], bool]:
+    """Return (script, its arguments, whether it is a module) of a Python command line; ``-c`` for code, "" for none."""
+    at = 1
+    while at < len(words):
+        word = words[at]
+        if _MODULE.match(word):
+            return (words[at + 1] if at + 1 < len(words) else ""), words[at + 2 :], True
+        if _CODE.match(word):
+            return "-c", words[at + 2 :], False
+        if not word.startswith("-"):
+            return word, words[at + 1 :], False
+        at += 2 if _VALUED.match(word) or word == "--check-hash-based-pycs" else 1
+    return "", [], False
+
+
+def follower(args: list[str]) -> str:
+    """Return the script that a starter is told to run: the first ``.py``, else what follows ``-m``; "" for none."""
+    for at, arg in enumerate(args):
+        if arg.endswith(".py") and not arg.startswith("-"):
+            return arg
+        if arg in ("-m", "--module") and at + 1 < len(args):
+            return args[at + 1]
+    return ""
+
+
+_DIR = re.compile(
+    r"(?:.*[-_.])?(?:out(?:put)?s?|log(?:ging|s)?|save|work|exp(?:eriment)?|ckpts?|checkpoints?|runs?|results?|tensorboard"
+    r"|tb|default[-_]root|metrics?)[-_]?(?:dir(?:ectory)?|path|folder|root)|out|output|outdir|o|hydra\.run\.dir",
+    re.I,
+)
+_CONTINUED = re.compile(
+    r"-{0,2}(?:auto[-_]?)?(?:resume|continue|restore|load|ckpt|checkpoint|init[-_]from|overwrite|local[-_]rank"
+    r"|(?:start|begin|initial|first|last|from)[-_]?(?:epoch|step|iter(?:ation)?))(?:[-_](?!dir)\w+)*",
+    re.I,
+)
+_NAME = re.compile(r"-{0,2}(?:run|exp(?:eriment)?|wandb|job)?[-_]?(?:name|tag|id)", re.I)
+_CONFIG = re.compile(r"-{0,2}(?:config|cfg)(?:[-_](?:file|path|name))?", re.I)
+_FILE = re.compile(r"[\w./\-]+\.(?:ya?ml|toml|json|py|gin|cfg)$")
+
+
+def pairs(args: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (option, value): ``--a=b``, ``--a b`` and ``a=b``; a switch has the value ""."""
+    at = 0
+    while at < len(args):
+        name, sign, value = args[at].partition("=")
+        at += 1
+        if not sign and name.startswith("-") and at < len(args) and not args[at].startswith("-"):
+            value = args[at]
+            at += 1
+        yield name, value
+
+
+def written_dirs(args: list[str], cwd: str) -> list[str]:
+    """Return the directories that the arguments say are written to; none that holds the working directory."""
+    found = []
+    for name, value in pairs(args):
+        if value and _DIR.fullmatch(name.lstrip("-")) and "\0" not in value:
+            path = os.path.normpath(os.path.join(cwd, os.path.expanduser(value)))
+            if os.path.isabs(path) and not (cwd + "/").startswith(path.rstrip("/") + "/"):
+                found.append(path)
+    return list(dict.fromkeys(found))[:8]
+
+
+def lasting(args: list[str]) -> list[str]:
+    """Return the arguments that tell one training from another: not those that only say how it goes on."""
+    return ["%s=%s" % pair for pair in pairs(args) if not _CONTINUED.fullmatch(pair[0])]
+
+
+def hint(args: list[str]) -> str:
+    """Return what a person would call a training by its arguments: name, output or configuration; "" for none."""
+    found = list(pairs(args))
+    for name, value in found:
+        if value and name.startswith("-") and _NAME.fullmatch(name):
+            return value
+    for name, value in found:
+        if value and _DIR.fullmatch(name.lstrip("-")):
+            return os.path.basename(os.path.normpath(value))
+    for name, value in found:
+        text = value if _CONFIG.fullmatch(name) else ("" if value else name)
+        if text and (_CONFIG.fullmatch(name) or _FILE.match(text)):
+            return os.path.splitext(os.path.basename(text))[0]
+    return ""
+
+
+MOST = 40
+_OTHER = re.compile(r"[^\w.\-+]+")
+
+
+def plain(text: str) -> str:
+    """Return a part of a name: letters, digits and ``. - + _``, bounded."""
+    return _OTHER.sub("_", text)[:MOST].strip("_") or "run"
+
+
+def base(command: Command, cwd: str | None) -> str:
+    """Return ``DIRECTORY/SCRIPT``; only the script where the directory is unknown."""
+    script = os.path.basename(command.script)
+    stem = "python" if script == "-c" else (script[:-3] if script.endswith(".py") else script)
+    if stem == "__main__":
+        stem = os.path.basename(os.path.dirname(command.script)) or stem
+    folder = os.path.basename((cwd or "").rstrip("/"))
+    return "%s/%s" % (plain(folder), plain(stem)) if folder else plain(stem)
+
+
+def key(command: Command, cwd: str | None) -> int:
+    """Return a number that stays when the same training is started again, also when it resumes."""
+    text = "\0".join([cwd or "", os.path.basename(command.script), *lasting(command.args)])
+    return zlib.crc32(text.encode("utf-8", "replace"))
+
+
+def choose(command: Command, cwd: str | None, taken: dict[str, int], alive: set[str]) -> str:
+    """Return a name for a training that has just been found.
+
+    Args:
+        command: What it runs.
+        cwd: Where.
+        taken: Name → key of every remembered run, the oldest first.
+        alive: Names of those that run now.
+    """
+    mine = key(command, cwd)
+    for name in reversed(list(taken)):
+        if taken[name] == mine and name not in alive:
+            return name
+    first = base(command, cwd)
+    tries = [first]
+    more = plain(hint(command.args)) if hint(command.args) else ""
+    if more and more != "run":
+        tries.append("%s:%s" % (first, more))
+    tries += ["%s~%d" % (tries[-1], number) for number in range(2, len(taken) + 3)]
+    return next(name for name in tries if name not in taken)
