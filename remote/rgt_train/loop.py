@@ -5,16 +5,14 @@ The weights stay in 32 bits, and so do their gradients. Sums over ranks are made
 
 from __future__ import annotations
 
-import copy
 import math
 import os
 import sys
-from collections import OrderedDict
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
-from torch.utils.hooks import RemovableHandle
+from torch.optim.swa_utils import AveragedModel
 
 from rgt_train import exits, tasks
 from rgt_train.config.merge import Config
@@ -85,80 +83,31 @@ class Precision:
             self.scaler.update()
 
 
-class AdamW:
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), the formulas of `torch.optim.AdamW`.
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW, stepped with a learning rate."""
 
-    Args:
-        parameters: What to train; sizes and order must be the same at a resume.
-        weight_decay: Share of a weight that a step of learning rate 1 would take away.
-        betas: Decay of the first and the second moment.
-        eps: Added to the root of the second moment.
-    """
+    def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
+        """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
+        if lr is not None:
+            for group in self.param_groups:
+                group["lr"] = lr
+        super().step(closure)
 
-    def __init__(
-        self,
-        parameters: Iterable[torch.nn.Parameter],
-        weight_decay: float = 0.01,
-        betas: "tuple[float, float]" = (0.9, 0.999),
-        eps: float = 1e-8,
-    ) -> None:
-        self.parameters: List[torch.nn.Parameter] = list(parameters)
-        self.param_groups = [{"params": self.parameters}]
-        self._decay, self._betas, self._eps = weight_decay, betas, eps
-        self._steps = 0
-        self._before: "OrderedDict[int, Callable[..., Any]]" = OrderedDict()
-        self._first = [torch.zeros_like(p) for p in self.parameters]
-        self._second = [torch.zeros_like(p) for p in self.parameters]
-        self.state = dict(zip(self.parameters, zip(self._first, self._second)))  # noqa: B905  made together
-
-    def register_step_pre_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
-        """Call `hook` with the optimizer before every `step`; the handle's ``remove`` takes it away."""
-        handle = RemovableHandle(self._before)
-        self._before[handle.id] = hook
-        return handle
-
-    def zero_grad(self) -> None:
-        """Drop all gradients."""
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    @torch.no_grad()
-    def step(self, lr: float) -> None:
-        """Apply the gradients with learning rate `lr`; parameters without one are left alone."""
-        for hook in list(self._before.values()):
-            hook(self)
-        self._steps += 1
-        b1, b2 = self._betas
-        size, root = lr / (1 - b1**self._steps), (1 - b2**self._steps) ** 0.5
-        # No strict zip: Python 3.9 has none, and the three lists are made together.
-        for parameter, first, second in zip(self.parameters, self._first, self._second):  # noqa: B905
-            if parameter.grad is None:
-                continue
-            parameter.mul_(1 - lr * self._decay)
-            first.lerp_(parameter.grad, 1 - b1)
-            second.mul_(b2).addcmul_(parameter.grad, parameter.grad, value=1 - b2)
-            parameter.addcdiv_(first, second.sqrt().div_(root).add_(self._eps), value=-size)
-
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the moments and the number of steps."""
-        return {"steps": self._steps, "first": self._first, "second": self._second}
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            ValueError: It belongs to parameters of other number or shape.
-        """
-        for mine, saved in ((self._first, state_dict["first"]), (self._second, state_dict["second"])):
-            if [t.shape for t in mine] != [t.shape for t in saved]:
-                raise ValueError("the moments have other shapes than the parameters")
-            for target, source in zip(mine, saved):  # noqa: B905  equal by the line above
-                target.copy_(source)
-        self._steps = int(state_dict["steps"])
+    def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
+        """Return a saved state in torch's form: the tasks had an AdamW of their own before."""
+        if "first" not in saved:
+            return saved
+        steps = torch.tensor(float(saved["steps"]))
+        moments = zip(saved["first"], saved["second"])  # noqa: B905  made together
+        state = {
+            number: {"step": steps.clone(), "exp_avg": first, "exp_avg_sq": second}
+            for number, (first, second) in enumerate(moments)
+        }
+        return {"state": state if saved["steps"] else {}, "param_groups": self.state_dict()["param_groups"]}
 
 
-class Ema:
-    """An exponential moving average of the weights and buffers of a model, as a model of its own.
+class Ema(AveragedModel):
+    """An exponential moving average of the weights and buffers of a model, in evaluation mode.
 
     The average warms up: after n updates its decay is at most (1 + n) / (10 + n), so that a short run is not judged by
     its initial weights. It is never swapped into the model that trains: a save may be reading that one.
@@ -166,43 +115,24 @@ class Ema:
     Args:
         model: The model that is trained.
         decay: Share of the average that stays in an update.
-
-    Attributes:
-        module: The model with the averaged weights, in evaluation mode.
-        counted: Whether all its changes are counted by torch, so that a save may copy it while the training goes on.
     """
 
-    counted = True
-
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
-        self._model, self._decay, self._updates = model, decay, 0
-        self.module = copy.deepcopy(model).eval().requires_grad_(False)
+        def mixed(average: torch.Tensor, new: torch.Tensor, updates: Any) -> torch.Tensor:
+            if not average.is_floating_point():
+                return new  # counters, such as batch norm's
+            return average.lerp(new, 1 - min(decay, (1 + int(updates)) / (10 + int(updates))))
 
-    @torch.no_grad()
-    def update(self) -> None:
-        """Take in the weights after an optimizer step."""
-        self._updates += 1
-        decay = min(self._decay, (1 + self._updates) / (10 + self._updates))
-        averages = self.module.state_dict()
-        for name, tensor in self._model.state_dict().items():
-            average = averages[name]
-            if average.is_floating_point():
-                average.lerp_(tensor, 1 - decay)
-            else:
-                average.copy_(tensor)  # counters, such as batch norm's
+        super().__init__(model, avg_fn=mixed, use_buffers=True)
+        self.eval().requires_grad_(False)
+        self.n_averaged.fill_(1)  # the initial weights count, or the first update would only copy
 
-    def state_dict(self) -> Dict[str, Any]:
-        """Return the average and the number of updates."""
-        return {"updates": self._updates, "average": self.module.state_dict()}
-
-    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Take over what `state_dict` returned.
-
-        Raises:
-            RuntimeError: It belongs to a model with other weights.
-        """
-        self.module.load_state_dict(state_dict["average"])
-        self._updates = int(state_dict["updates"])
+    def migrated(self, saved: Dict[str, Any]) -> Dict[str, Any]:
+        """Return a saved state in torch's form: the tasks had averages of their own before."""
+        if "average" not in saved:
+            return saved
+        weights = {f"module.{name}": value for name, value in saved["average"].items()}
+        return {"n_averaged": torch.tensor(saved["updates"] + 1), **weights}
 
 
 class Setup:
@@ -239,17 +169,10 @@ class Setup:
                 raise exits.UsageError(f"parallel is {kind}: averaged weights are not sharded, set ema to 0")
             assert ranks is not None, "asked above"
             self.model = choose.wrap(self._whole, kind, ranks, self.precision.dtype)
-        self.optimizer = self._optimizer(config.float("weight_decay"))
+        self.optimizer = AdamW(self.model.parameters(), weight_decay=config.float("weight_decay"))
         self._peak, self._warmup, self._total = config.float("lr"), config.int("warmup"), total_steps
         self._clip = config.float("clip") or math.inf
         self.accumulate = config.int("accumulate")
-
-    def _optimizer(self, decay: float) -> Any:
-        if not self._sharded:
-            return AdamW(self._whole.parameters(), decay)
-        from rgt_train.ranks.choose import ShardedAdamW
-
-        return ShardedAdamW(self.model.parameters(), weight_decay=decay)
 
     def lr(self, step: int) -> float:
         """Return the learning rate of the step after `step` steps: linear warm-up, then a cosine down to 5 %."""
@@ -288,7 +211,7 @@ class Setup:
                     parameter.grad.mul_(self._clip / (norm + 1e-6))
         self.precision.step(self.optimizer, lr)
         if self.ema is not None:
-            self.ema.update()
+            self.ema.update_parameters(self._whole)
 
     def overflowed(self, loss: float, norm: float) -> bool:
         """Say whether this step is left out because the scale of float16 is too large; the same on all ranks."""

@@ -356,6 +356,8 @@ class RunState:
         inexact: List[str] = []
         for name, other in self.others.items():
             saved = loaded.value(document["objects"][name], TRAINER_FILE, own=True)
+            if hasattr(other, "migrated"):
+                saved = other.migrated(saved)
             if isinstance(other, torch.nn.Module):
                 _check_fit(name, other, saved, where)
                 _load_module(name, other, saved, where)

@@ -221,17 +221,6 @@ def norm_of(model: nn.Module) -> float:
     return float(found.full_tensor() if hasattr(found, "full_tensor") else found)
 
 
-class ShardedAdamW(torch.optim.AdamW):
-    """torch's AdamW, stepped with a learning rate like `rgt_train.loop.AdamW`."""
-
-    def step(self, lr: Any = None, closure: Any = None) -> None:  # type: ignore[override]
-        """Apply the gradients with learning rate `lr`; torch itself calls it with ``closure=None`` before a load."""
-        if lr is not None:
-            for group in self.param_groups:
-                group["lr"] = lr
-        super().step(closure)
-
-
 def _blocks(model: nn.Module) -> List[nn.Module]:
     """Return what is gathered one after the other: the layers of its lists."""
     lists = [module for module in model.modules() if isinstance(module, (nn.ModuleList, nn.Sequential))]

@@ -238,7 +238,7 @@ def test_our_adamw_is_torchs() -> None:
     torch.manual_seed(0)
     start = torch.randn(5, 3)
     mine, theirs = torch.nn.Parameter(start.clone()), torch.nn.Parameter(start.clone())
-    ours, reference = AdamW([mine], 0.1), torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.1)
+    ours, reference = AdamW([mine], weight_decay=0.1), torch.optim.AdamW([theirs], lr=0.01, weight_decay=0.1)
     for _ in range(20):
         for parameter in (mine, theirs):
             parameter.grad = (parameter.detach() ** 2).sin() + 0.1

@@ -468,7 +468,7 @@ def test_which_averaged_weights_are_known_to_be_counted() -> None:
     }  # fmt: skip
     assert counted(parts) == {"ours", "torch"}
     before = [t._version for t in parts["ours"].module.parameters()]
-    parts["ours"].update()
+    parts["ours"].update_parameters(model)
     assert all(t._version > v for t, v in zip(parts["ours"].module.parameters(), before, strict=True))
 
 

@@ -253,7 +253,7 @@ class TestEma:
         for step in range(1, 40):
             with torch.no_grad():
                 model.weight.fill_(float(step))
-            ema.update()
+            ema.update_parameters(model)
             decay = min(0.9, (1 + step) / (10 + step))
             wanted = decay * wanted + (1 - decay) * step
         assert float(ema.module.state_dict()["weight"]) == pytest.approx(wanted, rel=1e-5)
@@ -262,7 +262,7 @@ class TestEma:
         model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
         ema = Ema(model, 0.5)
         model(torch.randn(4, 2))
-        ema.update()
+        ema.update_parameters(model)
         assert int(ema.module.state_dict()["1.num_batches_tracked"]) == 1
         assert not ema.module.training and model.training
         assert all(not p.requires_grad for p in ema.module.parameters())
@@ -271,7 +271,7 @@ class TestEma:
     def test_its_state_comes_back(self) -> None:
         model = torch.nn.Linear(2, 2)
         ema, other = Ema(model, 0.99), Ema(torch.nn.Linear(2, 2), 0.99)
-        ema.update()
+        ema.update_parameters(model)
         other.load_state_dict(ema.state_dict())
         assert_same(other.state_dict(), ema.state_dict())
         with pytest.raises(RuntimeError, match="size mismatch"):

@@ -16,7 +16,8 @@ import signal
 import sys
 import traceback
 
-import torch  # noqa: F401  the point of this process
+import torch
+import torch._dynamo  # noqa: F401  a second that each trainer would spend in its first torch.optim
 from rgt_train import cli, loop  # noqa: F401
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -82,8 +83,6 @@ def main() -> None:
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
                 request = json.loads(line)
-                if "script" in request:
-                    import torch._dynamo  # noqa: F401  a second that each script would spend in its first torch.optim
                 pid = os.fork()
                 if pid == 0:
                     os.environ.update(request.get("env", {}))

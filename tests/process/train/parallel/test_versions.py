@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from rgt_train import cli
 from rgt_train.checkpoint import manifest
 from rgt_train.checkpoint.safetensors import read
 from rgt_train.export import export
@@ -23,7 +24,7 @@ from torch.distributed._shard.sharded_tensor import metadata as old_metadata
 from torch.distributed.checkpoint import metadata as new_metadata
 from torch.distributed.checkpoint.state_dict_saver import save as save_sharded
 
-from tests.process.train.harness import ENV, ROOT, Zygote
+from tests.process.train.harness import ENV, ROOT, Zygote, losses, metrics
 from tests.process.train.parallel import train_worker
 from tests.process.train.parallel.forked import forked, free_port, variables
 
@@ -225,3 +226,40 @@ class TestSpellings:
         assert b"torch.distributed._shard.sharded_tensor.metadata" in data
         found: dict[str, Any] = dict(dcp_reader.parse(data).state_dict_metadata)
         assert {entry.properties.dtype for entry in found.values()} == {torch.bfloat16}
+
+
+def test_a_task_of_before_goes_on_with_the_optimizer_and_the_averages_of_torch(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It had an AdamW and averages of its own: the losses of the uninterrupted run, as near as rounding is."""
+    out = unpacked("task-diffusion-python3.11.7", tmp_path)
+    values = {
+        "width": 8,
+        "layers": 1,
+        "points": 128,
+        "batch": 8,
+        "timesteps": 10,
+        "sample_steps": 2,
+        "modes": 3,
+    }
+    words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    words += [
+        "--task",
+        "diffusion",
+        "--seed",
+        "3",
+        "--epochs",
+        "2",
+        "--steps-per-epoch",
+        "8",
+        "--log-every",
+        "1",
+    ]
+    assert cli.main([*words, "--save-every", "4", "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "resume: restored model, optimizer, ema, data position (epoch 2, step 3 of it)" in told
+    assert "not restored" not in told
+    wanted = {12: 0.381343454, 13: 0.776874483, 14: 0.856197119, 15: 0.269674838, 16: 0.321133494}
+    assert losses(out) == pytest.approx(wanted, rel=1e-4)
+    (judged,) = (line["val_loss"] for line in metrics(out) if "val_loss" in line)
+    assert judged == pytest.approx(1.426976234, rel=1e-4)  # by the averaged weights
