@@ -100,4 +100,4 @@ def test_nothing_asks_where_its_file_stands() -> None:
         if "__file__" in names:
             readers.append(path.name)
     # One place only, for the tree as a whole: it may be the zip file itself, and nothing is read from it.
-    assert readers == ["helper.py"]
+    assert readers == ["writer.py"]
