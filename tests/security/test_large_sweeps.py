@@ -17,10 +17,10 @@ from rgt_box.cells import states
 from rgt_box.metrics.merging import MAX_STARTS, Store
 from rgt_box.metrics.reader_base import Batch, Point
 from rgt_box.streams import config as configs
-from rgt_box.streams import found
+from rgt_box.streams import found_curves
 from rgt_box.streams.log_follower import LogFollower
+from rgt_box.streams.own_curves import ScalarFollower
 from rgt_box.streams.pipes import Inbox
-from rgt_box.streams.scalars import ScalarFollower
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, make_job
@@ -165,15 +165,15 @@ def test_a_queue_frame_fits_and_never_passes_for_shorter_than_it_is(count: int) 
     }  # fmt: skip
     frame = {"t": "queue", "path": "/j", "at": 1.0, "runner_alive": False, "done": True}
     frame["cells"] = [dict(cell, name=f"cell-{n:05}") for n in range(count)]
-    found = states.shortened(frame, MIB)
-    assert len(jsonline.line(found)) <= MIB
-    if found["cells"]:
-        assert [each["name"] for each in found["cells"]] == [f"cell-{n:05}" for n in range(count)]
-        assert all(each["state"] == "done" for each in found["cells"])
-        assert found["done"] is True and "error" not in found
+    found_curves = states.shortened(frame, MIB)
+    assert len(jsonline.line(found_curves)) <= MIB
+    if found_curves["cells"]:
+        assert [each["name"] for each in found_curves["cells"]] == [f"cell-{n:05}" for n in range(count)]
+        assert all(each["state"] == "done" for each in found_curves["cells"])
+        assert found_curves["done"] is True and "error" not in found_curves
     else:
         assert count == 40_000
-        assert found["done"] is False and "40000 cells" in found["error"]
+        assert found_curves["done"] is False and "40000 cells" in found_curves["error"]
 
 
 @pytest.mark.parametrize("junk", [bytes(range(1, 10)), b"\x1b[31m", b"\xff", b'"\\', b"\n"])
@@ -256,8 +256,8 @@ def test_a_control_line_that_comes_byte_by_byte_costs_no_square() -> None:
     began = time.process_time()
     for at in range(len(line)):
         os.write(writer, line[at : at + 1])
-        found = inbox.read()
-    assert found == [line[:-1]]
+        found_curves = inbox.read()
+    assert found_curves == [line[:-1]]
     assert time.process_time() - began < 2.0
     assert not inbox.ended
     os.close(writer)
@@ -275,21 +275,21 @@ def test_the_configuration_may_have_the_cursors_of_28000_curves() -> None:
 def test_points_are_kept_up_to_a_bound_and_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found, "MOST_POINTS", 1000)
-    before = found.FoundSource.total
+    monkeypatch.setattr(found_curves, "MOST_POINTS", 1000)
+    before = found_curves.FoundSource.total
     for name in ("a", "b"):
         rows = "".join(f'{{"step": {n}, "loss": 1.0, "accuracy": 1, "unrelated": 2}}\n' for n in range(3000))
         (tmp_path / f"{name}.jsonl").write_text(rows)
-    scalars = found.FoundScalars("run", str(tmp_path), None, {})
+    scalars = found_curves.FoundScalars("run", str(tmp_path), None, {})
     frames = scalars.poll()
-    assert 1000 < found.FoundSource.total - before < 6000
+    assert 1000 < found_curves.FoundSource.total - before < 6000
     (event,) = scalars.poll()
     assert (event["kind"], event["level"]) == ("curves-cut", "warn")
     assert "more than 1000 points" in event["text"]
     assert scalars.poll() == []
     assert frames
     del scalars, frames
-    assert found.FoundSource.total == before
+    assert found_curves.FoundSource.total == before
 
 
 def test_restarts_without_an_end_cost_no_square() -> None:

@@ -19,7 +19,7 @@ from rgt_box import files
 from rgt_box.__main__ import VERBS
 from rgt_box.metrics.formats import BY_KIND, open_source
 from rgt_box.streams.log_follower import LogFollower
-from rgt_box.streams.scalars import ScalarFollower
+from rgt_box.streams.own_curves import ScalarFollower
 from rgt_box.verbs import exact, hashing
 
 from tests.process.box.harness import Agent, make_job

@@ -1,18 +1,307 @@
-"""The trainings that were found: told to the client, and followed as long as they say something."""
+"""The trainings that were found: told to the client, and followed as long as they say something.
+
+A training that prints to nothing but a tmux pane is followed on the pane's screen as if that were a log. It is a look
+every few seconds at what tmux has kept, not a record: what scrolls out of tmux's history between two looks is missed,
+and a line that a program rewrites comes again. The lines go into a file in memory, so that whoever reads logs can
+read them.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 
-from rgt_box.discovery.found_run import load
-from rgt_box.discovery.run_sources import Claims
-from rgt_box.streams.training import Training
+from rgt_box import jsonline
+from rgt_box.background import Background
+from rgt_box.discovery.found_run import Run, ask_tmux, load
+from rgt_box.discovery.run_sources import Claims, RunSources
+from rgt_box.streams.found_curves import FoundScalars
+from rgt_box.streams.job_files import CheckpointWatch
+from rgt_box.streams.own_curves import ScalarFollower
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Callable
 
-    from rgt_box.streams.training import Log
+if TYPE_CHECKING:
+    from typing import Any, Callable, Sequence
+
+
+PANE_PERIOD, PANE_TIMEOUT, PANE_FIRST = 5.0, 5.0, 0.5
+"""Seconds between two looks, for an answer, and for the first one: who looks only once waits for it."""
+PANE_LINES = 2000
+"""Lines of the pane's history that are looked at."""
+PANE_BYTES = 2 << 20
+"""Bytes kept; then the file begins anew."""
+
+
+def repeated(before: Sequence[str], now: Sequence[str]) -> int:
+    """Return how many of the lines `now` stood at the end of `before` already: the most that fit."""
+    for count in range(min(len(before), len(now)), 0, -1):
+        if list(before[-count:]) == list(now[:count]):
+            return count
+    return 0
+
+
+class PaneLog:
+    """Follows one pane.
+
+    Args:
+        socket: tmux's.
+        pane: Its id, ``%3``.
+
+    Attributes:
+        path: A file that grows by the pane's lines; "" where the system has no files in memory.
+        was_read: tmux has answered once, or failed to.
+    """
+
+    def __init__(self, socket: str | None, pane: str) -> None:
+        # The first line is when something was last printed: what is captured now may have stood there for hours.
+        words = ["display-message", "-p", "-t", pane, "#{window_activity}", ";"]
+        words += ["capture-pane", "-p", "-J", "-t", pane, "-S", "-%d" % PANE_LINES]
+        self._asking = Background(
+            lambda: (time.monotonic(), ask_tmux(socket, words, PANE_TIMEOUT)), PANE_PERIOD, PANE_TIMEOUT * 2
+        )
+        self.was_read = False
+        self._seen: list[str] = []
+        self._taken = 0.0
+        self._size = 0
+        try:
+            self._fd = os.memfd_create("rgt-pane", os.MFD_CLOEXEC)
+            self.path = "/proc/self/fd/%d" % self._fd
+        except (OSError, AttributeError):
+            self._fd, self.path = -1, ""
+
+    def poll(self) -> None:
+        """Take over what is new on the pane."""
+        value, error = self._asking.poll(0.0 if self.was_read else PANE_FIRST)
+        self.was_read = self.was_read or value is not None or error is not None
+        if self._fd < 0 or value is None or value[0] == self._taken:
+            return
+        self._taken = value[0]
+        printed, _, screen = value[1].partition("\n")
+        # The last line may be a prompt, or a progress bar that is rewritten: it comes once something follows it.
+        lines = screen.rstrip().split("\n")[:-1]
+        known = repeated(self._seen, lines)
+        text = "".join(line + "\n" for line in lines[known:]).encode("utf-8", "replace")
+        self._seen = lines
+        if text:
+            if self._size > PANE_BYTES:
+                os.ftruncate(self._fd, 0)
+                self._size = 0
+            self._size += os.pwrite(self._fd, text, self._size)
+            if printed.isdigit():
+                os.utime(self._fd, (int(printed), int(printed)))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+if TYPE_CHECKING:
+    from typing import Any, NamedTuple, Optional
+
+    class Log(NamedTuple):
+        """A log to be followed."""
+
+        path: str
+        shown: "Optional[str]"
+        """What frames call it, where that is not its path."""
+else:
+    from collections import namedtuple
+
+    Log = namedtuple("Log", "path shown")
+
+EXACT_WITHIN = 15.0
+"""Seconds after which what is printed is read, too, where files of metrics hold no curve."""
+SETTLED = 120.0
+"""Seconds after its start at which a training is taken to have opened what it writes to."""
+OWN_BATCHES = 20
+"""Reads per look of a file of rgt's own format, each of 500 points at most."""
+BUDGET = 200
+"""Frames of curves per look."""
+LET_GO_AFTER = 30.0
+"""Seconds without news after which the files of a training that has ended are let go."""
+MAX_NAMED = 20
+"""Sources and notes told of one run."""
+
+
+class Training:
+    """One found run and what is followed of it.
+
+    Args:
+        run: The run.
+        claims: Who owns which file.
+        cursors: The client's, by source; what is ours is taken out.
+    """
+
+    def __init__(self, run: Run, claims: Claims, cursors: dict[str, tuple[int, int]]) -> None:
+        self.run = run
+        self._cursors = cursors
+        self.pane: PaneLog | None = None
+        self.logs: list[Log] = []
+        self._sources = RunSources(run, claims)
+        self._curves: FoundScalars | None = None
+        self._own: dict[str, ScalarFollower] = {}
+        self._saved: dict[str, CheckpointWatch] = {}
+        self._since = self._news = time.monotonic()
+        self.is_over = False
+        """It has ended, and all that it wrote has been sent."""
+
+    def update(self, run: Run) -> None:
+        """Take over what is known of the run now."""
+        if (run.pid, run.ticks) != (self.run.pid, self.run.ticks):
+            self.close()
+            self.pane = None
+            self._since = self._news = time.monotonic()
+            self.is_over = False
+        self.run = run
+        self._choose_logs()
+        self._sources.update(run, [log.path for log in self.logs[:2]])
+
+    def _choose_logs(self) -> None:
+        run = self.run
+        before = {log.path: log for log in self.logs}
+        self.logs = [Log(path, _shown(run, path)) for path in run.logs]
+        if not self.logs and run.ended is not None:
+            self.logs = [log for log in before.values() if os.path.exists(log.path)]
+        if not self.logs and run.pane and run.ended is None and self.pane is None:
+            self.pane = PaneLog(run.socket, run.pane)
+        elif run.logs and self.pane is not None:
+            self.close()
+            self.pane = None
+        if self.pane is not None and self.pane.path and not run.logs:
+            self.logs = [Log(self.pane.path, "tmux:%s" % (run.place or run.pane))]
+
+    def poll(self) -> list[dict[str, Any]]:
+        """Return frames for what is new in its metrics; nothing more once it is over."""
+        if self.is_over:
+            return []
+        frames = self._read()
+        now = time.monotonic()
+        if frames or self.run.ended is None:
+            self._news = now
+        elif now - self._news > LET_GO_AFTER:
+            self.is_over, self._curves, self._own = True, None, {}
+        return frames
+
+    def _read(self) -> list[dict[str, Any]]:
+        if self.pane is not None and self.run.ended is None:
+            self.pane.poll()
+        first = self._curves is None
+        if self._curves is None:
+            self._curves = FoundScalars(
+                self.run.name,
+                "found:" + self.run.name,
+                None,
+                self._cursors,
+                finder=self._sources,
+                since=self.run.since - 1.0,
+            )
+        frames = self._curves.poll(BUDGET)
+        # What has run for long has written its files of metrics, if it ever does: nothing need be waited for.
+        late = first and time.time() - self.run.started > SETTLED
+        if late or time.monotonic() - self._since > EXACT_WITHIN:
+            self._sources.reads_consoles = not self._curves.is_read_exactly
+        if late and self._sources.reads_consoles:
+            self._curves.rescan()
+            frames += self._curves.poll(BUDGET)
+        own = self._sources.own
+        if not own:
+            return frames
+        frames = []  # what our own trainer writes says all that is found beside it
+        for sub, path in own.items():
+            if len(frames) >= BUDGET:
+                break
+            if path not in self._own:
+                name = "%s/%s" % (self.run.name, sub) if sub else self.run.name
+                self._own[path] = ScalarFollower(name, path, self._cursors.pop(path, None))
+                self._saved[path] = CheckpointWatch(name, os.path.dirname(path))
+            frames += self._read_own(path)
+        return frames
+
+    @property
+    def is_looked_at(self) -> bool:
+        """All that it has written by now has been read."""
+        return (
+            self.is_over
+            or self.run.ended is not None
+            or (
+                (self.pane is None or self.pane.was_read)
+                and self._curves is not None
+                and self._curves.is_caught_up
+            )
+        )
+
+    def _read_own(self, path: str) -> list[dict[str, Any]]:
+        frames: list[dict[str, Any]] = []
+        for _ in range(OWN_BATCHES):
+            frame, events = self._own[path].poll()
+            frames += [
+                dict(event, t="event", text="%s: %s" % (self.run.name, event["text"])) for event in events
+            ]
+            if frame is None:
+                break
+            frames.append(frame)
+        saved = self._saved[path].poll()
+        return frames + ([saved] if saved else [])
+
+    def names(self) -> list[str]:
+        """Return what frames call its logs."""
+        return [log.shown or log.path for log in self.logs]
+
+    def describe(self, torn: set[str]) -> dict[str, Any]:
+        """Return the run as the ``found`` frame tells it."""
+        run = self.run
+        shown = self.names()
+        notes = list(run.notes)
+        if run.silent and run.silent not in notes:
+            notes.append(run.silent)
+        notes += [
+            "%s was deleted while it is written to: it is gone when the training ends" % name
+            for name in run.deleted.values()
+        ]
+        if self._sources.cut:
+            notes.append("only a part was searched for metrics of %s" % ", ".join(sorted(self._sources.cut)))
+        if torn:
+            notes.append(
+                "%s may be another training's that runs in the same directory: not shown"
+                % ", ".join(sorted(torn)[:3])
+            )
+        return jsonline.compact(
+            {
+                "name": run.name,
+                "pid": run.pid,
+                "pids": run.pids,
+                "started": run.started,
+                "command": run.command,
+                "why": run.why,
+                "cwd": run.cwd,
+                "user": run.user,
+                "session": run.session,
+                "place": run.place,
+                "log": shown[0] if shown else None,
+                "logs": shown,
+                "sources": self._sources.paths[:MAX_NAMED],
+                "alive": run.ended is None,
+                "seen": run.seen if run.ended is not None else None,
+                "ended": run.ended,
+                "exit_code": run.exit_code,
+                "outcome": run.outcome,
+                "notes": notes[:MAX_NAMED],
+            }
+        )
+
+    def close(self) -> None:
+        """Let go of the pane."""
+        if self.pane is not None:
+            self.pane.close()
+
+
+def _shown(run: Run, path: str) -> str | None:
+    name = run.deleted.get(path)
+    return None if name is None else name + " (deleted)"
+
 
 EVERY = 2.0
 """Seconds between two looks at the metrics."""

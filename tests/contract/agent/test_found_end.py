@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from rgt_box.discovery.found_run import Run
-from rgt_box.streams import config, training
+from rgt_box.streams import config, trainings
 from rgt_box.streams.follows import Follows
 
 
@@ -35,7 +35,7 @@ def test_an_ended_training_is_let_go_and_its_restart_is_followed_again(
     follows = Follows(config.parse(json.dumps({"find": True}).encode()))
     follows.take_found(report(tmp_path))
     assert sorted(kinds(follows)) == ["found", "log", "scalar"]
-    monkeypatch.setattr(training, "QUIET", 0.0)
+    monkeypatch.setattr(trainings, "LET_GO_AFTER", 0.0)
     follows.take_found(report(tmp_path, ended=2000.0, seen=1995.0))
     for _ in range(3):
         kinds(follows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rgt_box.discovery import found_run, process_tree, run_sources
 from rgt_box.discovery.found_run import Run, load
 from rgt_box.discovery.training_commands import read
-from rgt_box.streams.pane import fresh
+from rgt_box.streams.trainings import repeated
 
 
 def nodes(*rows: tuple[int, int, str]) -> dict[int, process_tree.Node]:
@@ -150,11 +150,11 @@ def test_fold_2_comes_before_fold_10() -> None:
 
 
 def test_what_is_new_on_a_screen() -> None:
-    assert fresh([], ["a"]) == 0
-    assert fresh(["a", "b"], ["a", "b", "c"]) == 2
-    assert fresh(["a", "b", "c"], ["b", "c", "d"]) == 2
-    assert fresh(["x", "x"], ["x", "x", "x"]) == 2
-    assert fresh(["a"], ["b"]) == 0
+    assert repeated([], ["a"]) == 0
+    assert repeated(["a", "b"], ["a", "b", "c"]) == 2
+    assert repeated(["a", "b", "c"], ["b", "c", "d"]) == 2
+    assert repeated(["x", "x"], ["x", "x", "x"]) == 2
+    assert repeated(["a"], ["b"]) == 0
 
 
 def test_what_tmux_and_slurm_print_is_parsed() -> None:
