@@ -102,7 +102,7 @@ FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would g
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """Run the demo; return the exit status."""
-    from rgt_tui.demo.errors import DemoError
+    from rgt_tui.demo.workspace import DemoError
 
     try:
         if arguments.fleet_only:
@@ -133,24 +133,26 @@ def _fleet_only(arguments: argparse.Namespace) -> int:
     if not arguments.write_fleet:
         complain("demo: --fleet-only needs --write-fleet FILE")
         return USAGE
-    from rgt_tui.demo import alone
+    from rgt_tui.demo import headless
 
-    return _finish(alone.run(arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds))
+    return _finish(
+        headless.run_alone(arguments.write_fleet, port_base=arguments.port_base, seconds=arguments.seconds)
+    )
 
 
 def _screen(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.dashboard import show
-    from rgt_tui.demo.errors import DemoError
-    from rgt_tui.demo.sandbox import modes
+    from rgt_tui.demo import sandboxes
+    from rgt_tui.demo.workspace import DemoError
 
     try:
-        modes.check_torch()
-        modes.check()
+        sandboxes.check_torch()
+        sandboxes.check()
     except DemoError as error:
         return _replay(str(error))
 
     def make() -> FleetSource:
-        from rgt_tui.demo.source import DemoFleet
+        from rgt_tui.demo.demo_fleet import DemoFleet
 
         return DemoFleet(port_base=arguments.port_base, follow_advice=arguments.follow_advice)
 

@@ -12,16 +12,13 @@ from pathlib import Path
 
 import asyncssh
 
-from rgt_tui.demo.errors import DemoError
+from rgt_tui.demo import sandboxes
 from rgt_tui.demo.local_pods import Change
 from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.demo.plan import BOXES, DemoBox
-from rgt_tui.demo.sandbox import modes
-from rgt_tui.demo.sandbox.machine import Machine
-from rgt_tui.demo.sandbox.room import Room
-from rgt_tui.demo.sandbox.tree import TRACES
+from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
-from rgt_tui.demo.workspace import Workspace
+from rgt_tui.demo.workspace import DemoError, Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.ssh.bundle import trainer_root
 
@@ -70,8 +67,8 @@ class Embedded:
         Raises:
             DemoError: with what is missing and what to do.
         """
-        modes.check_torch()
-        await asyncio.to_thread(modes.check)
+        sandboxes.check_torch()
+        await asyncio.to_thread(sandboxes.check)
         remote = trainer_root()
         await self._make_workspace()
         assert self.workspace is not None

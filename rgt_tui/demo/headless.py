@@ -1,4 +1,4 @@
-"""The demo without a screen: progress to stderr, one JSON object at the end."""
+"""The demo without a screen, and its boxes alone, for another rgt to watch."""
 
 from __future__ import annotations
 
@@ -6,14 +6,74 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import signal
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
-from rgt_tui.demo.report import report
-from rgt_tui.demo.source import DemoFleet
-from rgt_tui.demo.stories import Stories
+from rgt_tui.demo.demo_fleet import METER_SECONDS, DemoFleet
+from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.stories import Director, Stories
+from rgt_tui.demo.workspace import DemoError
+from rgt_tui.fleet.config.errors import FleetFileError
+from rgt_tui.fleet.config.load import read_source
+from rgt_tui.fleet.config.trusted import default_path, renew
+from rgt_tui.fleet.config.write import dump_fleet, write_atomically
+from rgt_tui.fleet.engine import Fleet
+from rgt_tui.health import assess
+from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
+
+
+def report(state: FleetState, stories: Stories, now: float, seconds: float) -> dict[str, Any]:
+    """Return what the run has seen.
+
+    Args:
+        state: The newest state.
+        stories: Which stories have happened.
+        now: Client clock.
+        seconds: How long the run took.
+    """
+    return {
+        "boxes": [box_report(box, now) for box in state.boxes],
+        "stories": dict(stories.seen),
+        "seconds": round(seconds, 1),
+    }
+
+
+def box_report(box: BoxState, now: float) -> dict[str, Any]:
+    """Return one box's part."""
+    cells = [cell for queue in box.queues for cell in queue.cells]
+    counts = {state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")}
+    latest = max(box.runs, key=lambda run: run.last_at or 0.0, default=None)
+    return {
+        "name": box.spec.name,
+        "platform": box.spec.profile,
+        "state": assess(box, now).health.value,
+        "samples": box.counters.samples,
+        "gaps": box.counters.gaps,
+        "duplicates": box.counters.duplicates,
+        "agent_rss_bytes": box.sample.agent_rss if box.sample is not None else None,
+        "cells": {"total": len(cells), **counts},
+        "last_step": latest.step if latest is not None else None,
+        "last_loss": latest.loss if latest is not None else None,
+        "resumed": any(run.resumes for run in box.runs),
+        "findings": [
+            {
+                "gotcha": finding.gotcha,
+                "evidence": finding.evidence,
+                "resource": finding.resource,
+                "where": finding.where,
+                "fix": [fix.text for fix in finding.fixes],
+            }
+            for finding in box.findings
+        ],
+        "meter": box.meter.kind.value,
+        "spent_usd": None if box.meter.spent is None else round(box.meter.spent, 6),
+    }
+
 
 STORY_SECONDS = 180.0
 """How long ``--until story`` waits before it says what is missing."""
@@ -123,3 +183,50 @@ async def _first(*awaitables: object) -> None:
         for task in tasks:
             if task not in awaitables:
                 task.cancel()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the fleet file, which stays trusted if it was, or is if it is new."""
+    before = read_source(path) if path.is_file() else None
+    write_atomically(path, text)
+    with contextlib.suppress(FleetFileError):
+        renew(default_path(os.environ), before, read_source(path), os.environ)
+
+
+async def run_alone(path: str, *, port_base: int | None, seconds: float | None) -> int:
+    """Run the boxes until a signal or the time's end.
+
+    Prints one JSON line ``{"fleet", "env"}`` when they stand; `env` is what a watcher needs in its environment.
+
+    Raises:
+        DemoError: they cannot run here, or the file cannot be written.
+    """
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, over.set)
+    async with Embedded(port_base=port_base) as embedded:
+        try:
+            _write(Path(path), dump_fleet(embedded.specs))
+        except (OSError, FleetFileError) as error:
+            raise DemoError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+        assert embedded.workspace is not None
+        fleet = Fleet(
+            embedded.specs,
+            audit=embedded.workspace.path / "audit.jsonl",
+            env=embedded.env,
+            meter_seconds=METER_SECONDS,
+        )
+        await fleet.start()
+        director = asyncio.create_task(Director(embedded, lambda: fleet.state).run())
+        sys.stdout.write(json.dumps({"fleet": str(Path(path).resolve()), "env": embedded.env}) + "\n")
+        sys.stdout.flush()
+        try:
+            await asyncio.wait_for(over.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            director.cancel()
+            await asyncio.gather(director, return_exceptions=True)
+            await fleet.stop()
+    return 0

@@ -15,8 +15,8 @@ from typing import Any
 
 import asyncssh
 
-from rgt_tui.demo.errors import DemoError
-from rgt_tui.demo.sandbox.machine import Machine
+from rgt_tui.demo.sandboxes import Machine
+from rgt_tui.demo.workspace import DemoError
 
 HOST = "127.0.0.1"
 CHUNK = 1 << 16

@@ -1,22 +1,131 @@
 """The three stories of the demo: what makes them happen, and how one sees that they have happened.
 
-`Director` causes things, as a platform or a careless evaluation script would. `happened` reads the fleet's state
-alone: a story counts only when rgt itself has seen it.
+`Director` causes things, as a platform or a careless evaluation script would, and as the tenant of the boxes: every
+command that it runs there over SSH could be typed by hand. `TESTS` read the fleet's state alone: a story counts only
+when rgt itself has seen it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
 import logging
+import shlex
+import tarfile
 from collections.abc import Callable
 
-from rgt_tui.demo import operator
+import asyncssh
+
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.plan import FILL_DIR, DemoBox
-from rgt_tui.model.box import BoxState
+from rgt_tui.demo.sandboxes import CODE
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ssh.bundle import AgentBundle, build_agent
+from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh.deploy import deploy
 from rgt_tui.ssh.ssh_errors import BoxError
+
+COMMAND_SECONDS = 60
+NICE = 15
+
+
+class CommandFailed(Exception):
+    """A command on a box ended with an error; the message has its own words."""
+
+
+def text_of(output: str | bytes | None) -> str:
+    """Return what a command printed as text; bad bytes are replaced."""
+    return output if isinstance(output, str) else bytes(output or b"").decode(errors="replace")
+
+
+async def run(connection: asyncssh.SSHClientConnection, command: str, data: bytes = b"") -> str:
+    """Run a command on a box and return what it printed.
+
+    Raises:
+        CommandFailed: it ended with a status other than 0.
+    """
+    done = await connection.run(command, input=data, encoding=None, timeout=COMMAND_SECONDS)
+    if done.exit_status != 0:
+        words = text_of(done.stderr).strip()
+        raise CommandFailed(f"`{command}` ended with {done.exit_status}: {words}")
+    return text_of(done.stdout)
+
+
+async def prepare(connection: asyncssh.SSHClientConnection, box: DemoBox, python: str) -> None:
+    """Write the job of `box`: ``job.json``, ``queue.txt`` and the configs."""
+    command = f"mkdir -p {shlex.quote(box.job)} && tar -xf - -C {shlex.quote(box.job)}"
+    await run(connection, command, _archive(job_files(box, python)))
+
+
+def job_files(box: DemoBox, python: str) -> dict[str, str]:
+    """Return the files of a box's job directory, by relative path."""
+    job = {
+        "py": python,
+        "out": f"{box.data}/runs/{{name}}",
+        "durable": f"{box.durable}/final/{{name}}",
+        "workdir": box.job,
+        "retries": box.retries,
+        "nice": NICE,
+        "env": {
+            "PYTHONPATH": CODE,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+        },
+    }
+    lines = [f"configs/{cell.name}.yaml char_lm {cell.epochs}" for cell in box.cells]
+    files = {
+        "job.json": json.dumps(job, indent=1),
+        "queue.txt": "# cfg task epochs\n" + "\n".join(lines) + "\n",
+    }
+    for cell in box.cells:
+        config = "".join(f"{key}: {value}\n" for key, value in cell.config.items())
+        files[f"configs/{cell.name}.yaml"] = config
+    return files
+
+
+def _archive(files: dict[str, str]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for name, text in files.items():
+            data = text.encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            info.mode = 0o644
+            archive.addfile(info, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+async def launch(spec: BoxSpec, box: DemoBox, bundle: AgentBundle, python: str, *, prepared: bool) -> str:
+    """Launch (or launch again) the queue of a box, detached; return what the box said.
+
+    Args:
+        spec: How to reach it.
+        box: Its plan.
+        bundle: The agent, which runs queues, too.
+        python: The interpreter that has torch.
+        prepared: Whether the job is on the box already.
+    """
+    connection = await connect(spec)
+    try:
+        deployed = await deploy(connection, bundle, (python,))
+        if not prepared:
+            await prepare(connection, box, python)
+        return await run(connection, deployed.command("detach", "--job", box.job))
+    finally:
+        connection.close()
+
+
+async def shell(spec: BoxSpec, command: str, data: bytes = b"") -> str:
+    """Run one command on a box over a connection of its own."""
+    connection = await connect(spec)
+    try:
+        return await run(connection, command, data)
+    finally:
+        connection.close()
+
 
 log = logging.getLogger("rgt.demo")
 
@@ -129,7 +238,7 @@ class Director:
                 await self._preempt(box)
             elif box.story == "inodes":
                 await self._fill(box)
-        except (BoxError, operator.CommandFailed, OSError) as error:
+        except (BoxError, CommandFailed, OSError) as error:
             if box.name not in self._embedded.stopped:
                 log.error("%s: %s", box.name, error)
 
@@ -137,7 +246,7 @@ class Director:
         assert self._bundle is not None
         spec = self._embedded.spec(box.name)
         assert spec.python is not None
-        said = await operator.launch(spec, box, self._bundle, spec.python, prepared=prepared)
+        said = await launch(spec, box, self._bundle, spec.python, prepared=prepared)
         log.info("%s: launched %s", box.name, said.strip())
 
     async def _preempt(self, box: DemoBox) -> None:
@@ -146,7 +255,7 @@ class Director:
             "%s: the platform takes the box back: SIGTERM, and %g s later SIGKILL", box.name, GRACE_SECONDS
         )
         spec = self._embedded.spec(box.name)
-        await operator.shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
+        await shell(spec, "pkill -TERM -f '[p]ython.* -m rgt_train' || true")
         await asyncio.sleep(GRACE_SECONDS)
         await self._embedded.cut(box.name)
         await asyncio.sleep(AWAY_SECONDS)
@@ -160,11 +269,11 @@ class Director:
         log.info("%s: an evaluation writes one file per sample into %s", box.name, FILL_DIR)
         script = FILL_SCRIPT.format(dir=FILL_DIR)
         start = "cat > /root/dump_samples.sh; nohup sh /root/dump_samples.sh >/dev/null 2>&1 </dev/null &"
-        await operator.shell(spec, start, script.encode())
+        await shell(spec, start, script.encode())
         if self._follow_advice:
             await self._until(box, out_of_inodes)
             log.info("%s: following the advice by hand", box.name)
-            await operator.shell(spec, f"rm -rf -- {FILL_DIR}")
+            await shell(spec, f"rm -rf -- {FILL_DIR}")
 
     async def _until(self, box: DemoBox, test: Callable[[BoxState], bool]) -> None:
         while True:

@@ -18,7 +18,10 @@ import stat
 from pathlib import Path
 from types import TracebackType
 
-from rgt_tui.demo.errors import DemoError
+
+class DemoError(Exception):
+    """The demo cannot start or go on; the message says why and what to do next."""
+
 
 MARKER_ENV = "RGT_DEMO_ROOT"
 """Every process of a demo's boxes carries this variable, so that leftovers can be told for certain."""

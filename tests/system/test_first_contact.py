@@ -196,7 +196,7 @@ exec chroot "$root" "$@"
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can enter a chroot")
 def test_a_root_that_is_no_mount_point_gets_its_own_word(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
-    code = "from rgt_tui.demo.sandbox import modes; modes.check()"
+    code = "from rgt_tui.demo import sandboxes; sandboxes.check()"
     done = subprocess.run(
         ["unshare", "--mount", "bash", "-c", CHROOT, "sh", str(tmp_path / "root"), sys.executable, "-c", code],
         cwd="/", env={**os.environ, "PYTHONPATH": str(ROOT)},

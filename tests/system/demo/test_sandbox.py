@@ -14,11 +14,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.errors import DemoError
 from rgt_tui.demo.plan import BOXES
-from rgt_tui.demo.sandbox.machine import Machine
-from rgt_tui.demo.sandbox.room import Room
-from rgt_tui.demo.workspace import MARKER_ENV, Workspace, clean_stale, kill_marked
+from rgt_tui.demo.sandboxes import Machine, Room
+from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace, clean_stale, kill_marked
 from rgt_tui.ssh.bundle import remote_root
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
@@ -142,8 +140,8 @@ KILLED = """
 import asyncio, sys
 from rgt_tui.ssh.bundle import remote_root
 from rgt_tui.demo.plan import BOXES
-from rgt_tui.demo.sandbox.machine import Machine
-from rgt_tui.demo.sandbox.room import Room
+from rgt_tui.demo.sandboxes import Machine
+from rgt_tui.demo.sandboxes import Room
 from rgt_tui.demo.workspace import Workspace
 
 async def main():

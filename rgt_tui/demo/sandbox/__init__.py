@@ -1,1 +1,0 @@
-"""Boxes out of Linux namespaces: own processes, own mounts, own host name, own memory cgroup."""

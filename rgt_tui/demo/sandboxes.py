@@ -1,0 +1,387 @@
+"""The sandboxes that the demo's boxes are: whether this machine allows them, their disks, their processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rgt_tui.demo.plan import DemoBox
+from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace
+
+HERE = Path(__file__).parent
+TRY_SECONDS = 10
+MOUNTS = Path("/proc/self/mountinfo")
+
+
+def unshare_prefix() -> tuple[str, ...]:
+    """Return the ``unshare`` options that open a user namespace; none where we are root."""
+    return () if os.geteuid() == 0 else ("--user", "--map-root-user")
+
+
+def enter_user_prefix() -> tuple[str, ...]:
+    """Return the ``nsenter`` options that go with `unshare_prefix`."""
+    return () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
+
+
+def check_torch() -> None:
+    """Make sure that the boxes can train.
+
+    Raises:
+        DemoError: torch is not installed beside rgt.
+    """
+    if importlib.util.find_spec("torch") is None:
+        raise DemoError(
+            f"torch is missing from {sys.executable}, and the demo really trains: "
+            'pip install "rgt-tui[train]" (in a clone: make setup)'
+        )
+
+
+def root_is_a_mount_point() -> bool:
+    """Tell whether ``/`` is one: in a chroot it need not be, and ``unshare --mount`` then fails even for root."""
+    try:
+        mounts = MOUNTS.read_text().splitlines()
+    except OSError:
+        return True
+    return any(line.split()[4:5] == ["/"] for line in mounts)
+
+
+def check() -> None:
+    """Make sure that boxes can be made here.
+
+    Raises:
+        DemoError: with what is missing and what to do.
+    """
+    if not sys.platform.startswith("linux"):
+        raise DemoError(
+            "the demo's boxes are made of Linux namespaces; on this system use rgt with real boxes"
+        )
+    for tool in ("unshare", "nsenter"):
+        if shutil.which(tool) is None:
+            raise DemoError(f"`{tool}` is missing; install util-linux and start again")
+    trial = ["unshare", *unshare_prefix(), "--mount", "--pid", "--uts", "--fork", "--kill-child"]
+    trial += ["mount", "-t", "tmpfs", "-o", "size=4k", "tmpfs", "/mnt"]
+    try:
+        done = subprocess.run(trial, capture_output=True, text=True, timeout=TRY_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DemoError(f"cannot try a namespace: {error}") from error
+    if done.returncode == 0:
+        return
+    words = done.stderr.strip() or str(done.returncode)
+    if not root_is_a_mount_point():
+        raise DemoError(
+            f"the root directory is not a mount point, as in a chroot, and namespaces need one ({words}); run the "
+            "demo outside the chroot, or bind its directory onto itself before entering it: mount --bind DIR DIR"
+        )
+    raise DemoError(
+        "this machine allows neither root nor user namespaces, of which the demo's boxes are made "
+        f"({words}); run it as root, or allow unprivileged user namespaces"
+    )
+
+
+def own_memory_cgroup() -> tuple[Path, int] | None:
+    """Return the directory of this process's memory cgroup and the version (1 or 2), or None."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        number, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            return Path("/sys/fs/cgroup/memory" + path), 1
+        if number == "0" and Path("/sys/fs/cgroup/cgroup.controllers").exists():
+            return Path("/sys/fs/cgroup" + path), 2
+    return None
+
+
+def create(name: str, limit_bytes: int) -> Path | None:
+    """Create a memory cgroup with a limit; None where this machine does not let us.
+
+    In v2 a cgroup with processes of its own cannot hand a controller to its children, except the root; so the
+    new one stands directly below the root there.
+    """
+    found = own_memory_cgroup()
+    if found is None:
+        return None
+    parent, version = found
+    path = parent / name if version == 1 else Path("/sys/fs/cgroup") / name
+    limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
+    try:
+        path.mkdir()
+        (path / limit).write_text(str(limit_bytes))
+    except OSError:
+        with contextlib.suppress(OSError):
+            path.rmdir()
+        return None
+    return path
+
+
+SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "etc", "opt", "nix")
+CODE = "/root/code"
+"""Where the box finds the trainer."""
+TRACES = "/root/.gpu-traces"
+"""Where the box finds the GPU traces that it replays."""
+
+
+def system_links() -> list[tuple[str, str]]:
+    """Return ``(path, text)`` of the top-level symbolic links that a merged-/usr system has."""
+    return [
+        (f"/{name}", str(Path(f"/{name}").readlink())) for name in SYSTEM if Path(f"/{name}").is_symlink()
+    ]
+
+
+def binds(remote: Path) -> list[tuple[str, str, bool]]:
+    """Return ``(source, target, read_only)`` for the system, the interpreter, and the trainer below `remote`."""
+    tops = [f"/{name}" for name in SYSTEM if Path(f"/{name}").is_dir() and not Path(f"/{name}").is_symlink()]
+    shown = [(top, top, True) for top in tops]
+    for path in sorted({str(Path(p).resolve()) for p in (sys.prefix, sys.base_prefix)}, key=len):
+        if not any(path == top or path.startswith(top + "/") for top, _, _ in shown):
+            shown.append((path, path, True))
+    shown.append((str(remote / "rgt_train"), f"{CODE}/rgt_train", True))
+    shown.append((str(HERE / "traces"), TRACES, True))
+    shown += [("/dev", "/dev", False), ("/sys", "/sys", False)]
+    return shown
+
+
+def environment(marker: str, root: str) -> dict[str, str]:
+    """Return the environment that a login on a box starts with."""
+    return {
+        "HOME": "/root",
+        "USER": "root",
+        "LOGNAME": "root",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "PATH": f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "RGT_RING_BYTES": str(8 << 20),
+        marker: root,
+    }
+
+
+READY_SECONDS = 20
+END_SECONDS = 5
+
+
+class Keeper:
+    """Starts a script that prints ``ready`` and ends when its standard input does.
+
+    `pid` is the pid of the script itself, not of a wrapper such as ``unshare --fork`` around it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = 0
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self, argv: list[str], env: dict[str, str]) -> None:
+        """Start and wait for ``ready``.
+
+        Raises:
+            DemoError: when the script ends first; its own words are passed on.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
+            # Ctrl-C in the terminal must reach the demo alone, which then takes its boxes down in order.
+            start_new_session=True,
+        )
+        self._process = process
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            line = await asyncio.wait_for(process.stdout.readline(), READY_SECONDS)
+        except TimeoutError:
+            await self.stop()
+            raise DemoError(f"{self.name} did not start within {READY_SECONDS} s") from None
+        except BaseException:
+            await self.stop()
+            raise
+        if not line.startswith(b"ready"):
+            words = (await process.stderr.read()).decode(errors="replace").strip().splitlines()
+            await self.stop()
+            raise DemoError(f"cannot make {self.name}: {words[-1] if words else 'no reason given'}")
+        self.pid = await asyncio.to_thread(_innermost, process.pid)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is alive."""
+        return self._process is not None and self._process.returncode is None
+
+    async def stop(self) -> None:
+        """End it, and wait until it has ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _innermost(pid: int) -> int:
+    """Follow the only-child chain ``nsenter → unshare → script`` down to the script."""
+    while True:
+        try:
+            children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        except OSError:
+            return pid
+        if not children:
+            return pid
+        pid = int(children[0])
+
+
+class Room:
+    """One mount namespace with a tmpfs for every disk that survives a reboot."""
+
+    def __init__(self, root: Path, boxes: tuple[DemoBox, ...]) -> None:
+        self._root = root
+        self._boxes = boxes
+        self._keeper = Keeper("the demo's disks")
+
+    def disk(self, box: str, mount: str) -> Path:
+        """Return where the room keeps the disk that `box` mounts at `mount`."""
+        return self._root / "disks" / box / (mount.strip("/").replace("/", "_") or "root")
+
+    async def start(self) -> None:
+        """Mount the disks."""
+        disks = [
+            {"path": str(self.disk(box.name, disk.path)), "size": disk.size, "inodes": disk.inodes}
+            for box in self._boxes
+            for disk in box.disks
+            if disk.survives_reboot
+        ]
+        script = [sys.executable, "-I", "-S", str(HERE / "room_init.py"), json.dumps({"disks": disks})]
+        env = {**os.environ, MARKER_ENV: str(self._root)}
+        await self._keeper.start(["unshare", *unshare_prefix(), "--mount", *script], env)
+
+    def enter(self) -> list[str]:
+        """Return the command prefix that runs something inside the room."""
+        return ["nsenter", "--target", str(self._keeper.pid), *enter_user_prefix(), "--mount"]
+
+    async def stop(self) -> None:
+        """Drop the disks."""
+        await self._keeper.stop()
+
+
+DIRECTORIES = ("/proc", "/tmp", "/root", "/var/tmp", "/run", "/mnt")
+
+
+class Machine:
+    """A box's processes live in its own pid namespace: with its first process they all end."""
+
+    def __init__(self, box: DemoBox, room: Room, workspace: Workspace, remote: Path) -> None:
+        self.box = box
+        self._room = room
+        self._marker = str(workspace.path)
+        self._keeper = Keeper(box.name)
+        self._remote = remote
+        self._mountpoint = workspace.path / "roots" / box.name
+        self._cgroup = create(f"rgt-demo-{workspace.path.name}-{box.name}", box.memory_limit)
+        if self._cgroup is not None:
+            workspace.note_cgroup(self._cgroup)
+
+    @property
+    def running(self) -> bool:
+        """Whether the machine is on."""
+        return self._keeper.running
+
+    @property
+    def pid(self) -> int:
+        """Pid of the machine's first process, as this side sees it."""
+        return self._keeper.pid
+
+    async def boot(self) -> None:
+        """Start the machine with its disks.
+
+        Raises:
+            DemoError: when the sandbox cannot be built.
+        """
+        root_disk = next(disk for disk in self.box.disks if disk.path == "/")
+        self._mountpoint.mkdir(parents=True, exist_ok=True)
+        root = self._room.disk(self.box.name, "/") if root_disk.survives_reboot else self._mountpoint
+        disks = [
+            (str(self._room.disk(self.box.name, disk.path)), disk.path, False)
+            for disk in self.box.disks
+            if disk.path != "/"
+        ]
+        config = {
+            "root": str(root),
+            "ephemeral": None
+            if root_disk.survives_reboot
+            else {"size": root_disk.size, "inodes": root_disk.inodes},
+            "binds": [*binds(self._remote), *disks],
+            "links": system_links(),
+            "dirs": DIRECTORIES,
+            "hostname": self.box.name,
+            "cgroups": [str(self._cgroup)] if self._cgroup is not None else [],
+        }
+        script = [sys.executable, "-I", "-S", str(HERE / "box_init.py"), json.dumps(config)]
+        spaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
+        await self._keeper.start(
+            [*self._room.enter(), *spaces, *script], {**os.environ, MARKER_ENV: self._marker}
+        )
+
+    def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
+        """Return the argument list that runs a shell command (None = a login shell) on the machine."""
+        env = environment(MARKER_ENV, self._marker)
+        if terminal:
+            env["TERM"] = terminal
+        inside = ["nsenter", "--target", str(self.pid), *enter_user_prefix()]
+        inside += [
+            "--mount",
+            "--pid",
+            "--uts",
+            f"--root=/proc/{self.pid}/root",
+            f"--wd=/proc/{self.pid}/root/root",
+        ]
+        inside += ["env", "-i", *(f"{key}={value}" for key, value in env.items())]
+        inside += ["/bin/bash", "-l"] if shell_command is None else ["/bin/sh", "-c", shell_command]
+        if self._cgroup is None:
+            return inside
+        # The machine's memory limit must hold for what a login starts, too.
+        return ["/bin/sh", "-c", 'echo 0 > "$0/cgroup.procs" && exec "$@"', str(self._cgroup), *inside]
+
+    async def run(self, shell_command: str, stdin: bytes = b"") -> str:
+        """Run a command and return its output.
+
+        Raises:
+            RuntimeError: when it fails, with its own words.
+        """
+        process = await asyncio.create_subprocess_exec(
+            *self.command(shell_command),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
+        out, err = await process.communicate(stdin)
+        if process.returncode != 0:
+            raise RuntimeError(
+                f"{self.box.name}: `{shell_command}` ended with {process.returncode}: {err.decode()}"
+            )
+        return out.decode()
+
+    async def unplug(self) -> None:
+        """Kill everything on the machine at once; its surviving disks stay."""
+        await self._keeper.stop()
+
+    async def scrap(self) -> None:
+        """Unplug for good and remove the memory cgroup."""
+        await self.unplug()
+        if self._cgroup is not None:
+            for _ in range(50):
+                with contextlib.suppress(OSError):
+                    self._cgroup.rmdir()
+                    return
+                if not self._cgroup.exists():
+                    return
+                # The kernel empties the cgroup a moment after the last process has been reaped.
+                await asyncio.sleep(0.02)
