@@ -30,10 +30,7 @@ from benchmarks.agent_box import (
 from benchmarks.report import BenchmarkError, Row, main, say
 from rgt_tui.model import protocol
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.channel import open_channel
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh import build_agent, connect, deploy, open_channel
 
 NAME = "agent"
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.report import BenchmarkError
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh import build_agent
 
 CONFIG = """
 ListenAddress 127.0.0.1

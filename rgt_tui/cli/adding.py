@@ -24,9 +24,7 @@ from rgt_tui.fleet.config.trusted import default_path, renew
 from rgt_tui.fleet.config.write import add_boxes, box_table, write_atomically
 from rgt_tui.fleet.fleet_file import FleetFileError, Place, find_place, load_fleet, working_directory
 from rgt_tui.profiles import all_profiles
-from rgt_tui.ssh.resolve import Wanted, resolve
-from rgt_tui.ssh.ssh_config import scan, surroundings
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
 
 VALUED = "BbcDEeFIiJLlmOopQRSWw"
 """Options of OpenSSH's ssh that take a value."""

@@ -22,9 +22,16 @@ from rgt_tui.fleet.removing import Removal, remove_agent
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import size
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.deploy import Pushed
-from rgt_tui.ssh.ssh_errors import BoxError, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
+from rgt_tui.ssh import (
+    BoxError,
+    CommandFailed,
+    ConfigError,
+    DeployFailed,
+    NoCommands,
+    NoPython,
+    Pushed,
+    build_agent,
+)
 
 
 def run_push(arguments: argparse.Namespace) -> int:

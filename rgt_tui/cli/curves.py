@@ -20,7 +20,7 @@ from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.model.run import RunState
-from rgt_tui.ssh.bundle import remote_root
+from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
 """Series that are plotted where none is named, as far as there are any; else the first."""

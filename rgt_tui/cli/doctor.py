@@ -19,7 +19,7 @@ from rgt_tui.cli.opening import chosen, meant
 from rgt_tui.cli.printing import complain
 from rgt_tui.fleet.fleet_file import FleetFileError
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh import Policy
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:

@@ -18,20 +18,24 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Sample
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.readings import byte_pct, inode_pct, pct
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import Elsewhere, connect, hops
-from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.remote_command import record, run
-from rgt_tui.ssh.resolve import Host
-from rgt_tui.ssh.ssh_errors import (
+from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
     CommandFailed,
+    Deployed,
     DeployFailed,
+    Elsewhere,
+    Host,
     HostKeyRefused,
     NoCommands,
     NoPython,
+    Policy,
+    build_agent,
+    connect,
+    deploy,
+    hops,
+    record,
+    run,
 )
 
 Judged = tuple[Status, str, str]

@@ -21,7 +21,7 @@ from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.run import RunState
-from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path
 
 NOISY = ("asyncssh", "httpx", "httpcore")

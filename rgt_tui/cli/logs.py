@@ -24,16 +24,18 @@ from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.cat import CatFailed, FileListed, listed
-from rgt_tui.ssh.connect import hops
-from rgt_tui.ssh.ssh_errors import (
+from rgt_tui.ssh import (
     BoxError,
+    CatFailed,
     CommandFailed,
     ConfigError,
     DeployFailed,
+    FileListed,
     NoCommands,
     NoPython,
     Unreachable,
+    hops,
+    listed,
 )
 
 SHOWN = 5

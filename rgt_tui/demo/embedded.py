@@ -20,7 +20,7 @@ from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import DemoError, Workspace
 from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.ssh.bundle import trainer_root
+from rgt_tui.ssh import trainer_root
 
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""

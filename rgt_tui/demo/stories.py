@@ -22,10 +22,7 @@ from rgt_tui.demo.plan import FILL_DIR, DemoBox
 from rgt_tui.demo.sandboxes import CODE
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ssh.bundle import AgentBundle, build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.ssh_errors import BoxError
+from rgt_tui.ssh import AgentBundle, BoxError, build_agent, connect, deploy
 
 COMMAND_SECONDS = 60
 NICE = 15

@@ -13,10 +13,19 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.question import Ask
-from rgt_tui.ssh.connect import Elsewhere, connect
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.person import Answers, Person
-from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, HostKeyRefused, NoCommands, ProbeFailed, Unreachable
+from rgt_tui.ssh import (
+    Answers,
+    AuthFailed,
+    BoxError,
+    Elsewhere,
+    HostKeyRefused,
+    NoCommands,
+    Person,
+    Policy,
+    ProbeFailed,
+    Unreachable,
+    connect,
+)
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:
@@ -97,7 +106,7 @@ class Connector:
         """Connect, within `slot`.
 
         Raises:
-            BoxError: see `rgt_tui.ssh.connect.connect`. The next try goes to the other address, where there is one.
+            BoxError: see `rgt_tui.ssh.connection.connect`. The next try goes to the other address, where there is one.
         """
         described = not self._moved
         try:

@@ -27,9 +27,7 @@ from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.person import Answers
+from rgt_tui.ssh import Answers, Policy, build_agent
 
 METER_SECONDS = 20.0
 RECALL_SECONDS = 3.0

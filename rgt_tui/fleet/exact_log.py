@@ -13,16 +13,19 @@ from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.cat import CatFailed, FileBegins, Place, cat
-from rgt_tui.ssh.ssh_errors import (
+from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
+    CatFailed,
     ConfigError,
     DeployFailed,
+    FileBegins,
     HostKeyRefused,
     NoCommands,
     NoPython,
+    Place,
     Unreachable,
+    cat,
 )
 
 FOREVER = (CatFailed, AuthFailed, HostKeyRefused, ConfigError)

@@ -8,9 +8,7 @@ from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.ssh.channel import NO_FILES
-from rgt_tui.ssh.remote_command import NO_SFTP, has_sftp
-from rgt_tui.ssh.ssh_errors import Unreachable
+from rgt_tui.ssh import NO_FILES, NO_SFTP, Unreachable, has_sftp
 
 
 class FileAccess:

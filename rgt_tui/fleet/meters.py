@@ -12,8 +12,7 @@ from rgt_tui.fleet.guarded import Faults, Say, guarded
 from rgt_tui.fleet.priced import is_priced, metered
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.control_plane import Provider, keep_last_good
-from rgt_tui.providers.registry import Providers
+from rgt_tui.providers import Provider, Providers, keep_last_good
 
 COUNT_SECONDS = 5.0
 """Between two looks at the boxes whose price the fleet file tells."""

@@ -7,9 +7,7 @@ import asyncio
 from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import build_trainer
-from rgt_tui.ssh.deploy import Pushed, push
-from rgt_tui.ssh.ssh_errors import Unreachable
+from rgt_tui.ssh import Pushed, Unreachable, build_trainer, push
 
 
 async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:

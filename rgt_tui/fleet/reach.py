@@ -12,12 +12,19 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles import load_profile
-from rgt_tui.providers.control_plane import ProviderError
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import Elsewhere, connect, where
-from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.ssh_errors import BoxError, HostKeyRefused, Unreachable
+from rgt_tui.providers import ProviderError
+from rgt_tui.ssh import (
+    BoxError,
+    Deployed,
+    Elsewhere,
+    HostKeyRefused,
+    Policy,
+    Unreachable,
+    build_agent,
+    connect,
+    deploy,
+    where,
+)
 
 
 @contextlib.asynccontextmanager
@@ -79,7 +86,7 @@ async def provider_word(spec: BoxSpec) -> Meter | None:
     """Ask once what the provider says of a box; None where it has none that can be asked."""
     if spec.provider is None:
         return None
-    from rgt_tui.providers.registry import Providers, UnknownProvider
+    from rgt_tui.providers import Providers, UnknownProvider
 
     providers = Providers()
     try:

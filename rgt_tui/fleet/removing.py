@@ -9,8 +9,7 @@ import msgspec
 from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.remote_command import record, run
-from rgt_tui.ssh.ssh_errors import CommandFailed, Unreachable
+from rgt_tui.ssh import CommandFailed, Unreachable, record, run
 
 COMMAND_SECONDS = 120.0
 """Slurm may have to be asked for a hundred scripts."""

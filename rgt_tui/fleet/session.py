@@ -25,12 +25,7 @@ from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Control, Frame, Sample
 from rgt_tui.model.question import Ask
 from rgt_tui.profiles.readings import stale_after
-from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.channel import Channel, Watching, watch
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.person import Answers
-from rgt_tui.ssh.sh_probe import Probe
-from rgt_tui.ssh.ssh_errors import BoxError
+from rgt_tui.ssh import AgentBundle, Answers, BoxError, Channel, Policy, Probe, Watching, watch
 
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""

@@ -9,16 +9,12 @@ from pathlib import Path
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.session import BoxSession
 from rgt_tui.fleet.source import GateClosed
-from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLog
-from rgt_tui.gate.evaluate import digest, evaluate
-from rgt_tui.gate.gather import gather
-from rgt_tui.gate.review import changes
-from rgt_tui.gate.review import review as make_review
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, changes, digest, evaluate, gather
+from rgt_tui.gate import review as make_review
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.survival import action_for
-from rgt_tui.providers.control_plane import Provider
-from rgt_tui.providers.stopping import carry_out
+from rgt_tui.providers import Provider, carry_out
 
 
 class Teardown:

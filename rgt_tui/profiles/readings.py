@@ -129,3 +129,24 @@ def step_time(cell: Cell, run: RunState) -> float | None:
 def stall_after(cell: Cell, run: RunState) -> float:
     """Return the seconds without progress from which `run` counts as stalled: 30, or ten usual steps."""
     return max(STALL_MIN_S, STALL_STEPS * (step_time(cell, run) or 0.0))
+
+
+def ago(then: float | None, now: float) -> str:
+    """Return e.g. ``3 s ago``."""
+    if then is None:
+        return "at an unknown time"
+    seconds = max(0.0, now - then)
+    return f"{seconds:.0f} s ago" if seconds < 120 else f"{seconds / 60:.0f} min ago"
+
+
+def quoted(text: str, limit: int = 120) -> str:
+    """Return a name or path from a box without characters that do something on a terminal."""
+    shown = "".join(char if char.isprintable() else "·" for char in text[: limit + 1])
+    return shown if len(shown) <= limit else shown[:limit] + "…"
+
+
+def listed(names: list[str], limit: int = 4) -> str:
+    """Return e.g. ``gpt-a, gpt-b and 3 more``."""
+    shown = [quoted(name, 60) for name in names[:limit]]
+    rest = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {rest} more" if rest else "")

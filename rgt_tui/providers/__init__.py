@@ -1,4 +1,47 @@
 """Control planes: who owns a box, what it costs now, and the calls that stop the meter.
 
-Import `rgt_tui.providers.registry` to open one; the HTTP client is loaded only then.
+The HTTP client is loaded with the first account that is opened.
 """
+
+from rgt_tui.providers.control_plane import (
+    Account,
+    AuthError,
+    BadAnswer,
+    Conflict,
+    Context,
+    Instance,
+    NotFound,
+    Open,
+    PermitRefused,
+    Provider,
+    ProviderError,
+    RateLimited,
+    Unreachable,
+    check_permit,
+    keep_last_good,
+)
+from rgt_tui.providers.registry import KINDS, Providers, UnknownProvider, adapter
+from rgt_tui.providers.stopping import carry_out
+
+__all__ = [
+    "KINDS",
+    "Account",
+    "AuthError",
+    "BadAnswer",
+    "Conflict",
+    "Context",
+    "Instance",
+    "NotFound",
+    "Open",
+    "PermitRefused",
+    "Provider",
+    "ProviderError",
+    "Providers",
+    "RateLimited",
+    "UnknownProvider",
+    "Unreachable",
+    "adapter",
+    "carry_out",
+    "check_permit",
+    "keep_last_good",
+]

@@ -1,1 +1,110 @@
-"""SSH as the fleet needs it: connect with a verified host key, put the agent there, keep one channel of frames."""
+"""SSH: from the words of a fleet file to frames of a box. What other packages use of it.
+
+What needs asyncssh is loaded when it is first used: the first frame of the dashboard does without.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, percent, scan, surroundings
+from rgt_tui.ssh.ssh_errors import (
+    AuthFailed,
+    BoxError,
+    CommandFailed,
+    ConfigError,
+    DeployFailed,
+    HostKeyRefused,
+    NoCommands,
+    NoPython,
+    ProbeFailed,
+    Unreachable,
+)
+from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
+
+if TYPE_CHECKING:
+    from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
+    from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
+    from rgt_tui.ssh.connection import Elsewhere, connect, hops, where
+    from rgt_tui.ssh.deployment import Deployed, Pushed, deploy, push
+    from rgt_tui.ssh.host_keys import Policy
+    from rgt_tui.ssh.person import Answers, Person
+    from rgt_tui.ssh.remote_cat import CatFailed, FileBegins, FileListed, Place, cat, listed
+    from rgt_tui.ssh.remote_command import NO_SFTP, has_sftp, record, run
+    from rgt_tui.ssh.sh_probe import Probe
+
+__all__ = [
+    "NO_FILE",
+    "NO_FILES",
+    "NO_SFTP",
+    "NO_SSH",
+    "AgentBundle",
+    "Answers",
+    "AuthFailed",
+    "BoxError",
+    "CatFailed",
+    "Channel",
+    "CommandFailed",
+    "ConfigError",
+    "DeployFailed",
+    "Deployed",
+    "Elsewhere",
+    "FileBegins",
+    "FileListed",
+    "Host",
+    "HostKeyRefused",
+    "NoCommands",
+    "NoPython",
+    "Person",
+    "Place",
+    "Policy",
+    "Probe",
+    "ProbeFailed",
+    "Pushed",
+    "Unreachable",
+    "Wanted",
+    "Watching",
+    "build_agent",
+    "build_trainer",
+    "cat",
+    "check_host",
+    "check_user",
+    "connect",
+    "deploy",
+    "expand",
+    "has_sftp",
+    "hops",
+    "listed",
+    "open_channel",
+    "percent",
+    "push",
+    "record",
+    "remote_root",
+    "resolve",
+    "run",
+    "scan",
+    "surroundings",
+    "trainer_root",
+    "watch",
+    "where",
+]
+
+_LATER = {
+    "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
+    "channel": "NO_FILES Channel Watching open_channel watch",
+    "connection": "Elsewhere connect hops where",
+    "deployment": "Deployed Pushed deploy push",
+    "host_keys": "Policy",
+    "person": "Answers Person",
+    "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
+    "remote_command": "NO_SFTP has_sftp record run",
+    "sh_probe": "Probe",
+}
+
+
+def __getattr__(name: str) -> object:
+    for module, names in _LATER.items():
+        if name in names.split():
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

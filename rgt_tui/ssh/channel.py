@@ -20,7 +20,7 @@ from rgt_tui.model.protocol import (
     WatchConfig,
 )
 from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh.deployment import deploy
 from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
 from rgt_tui.ssh.sh_probe import Probe, open_probe
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython

@@ -32,8 +32,8 @@ from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_
 from rgt_tui.ssh.login import Login
 from rgt_tui.ssh.person import Deadline, Person
 from rgt_tui.ssh.proxy import Proxy, open_proxy
-from rgt_tui.ssh.resolve import Host
 from rgt_tui.ssh.ssh_errors import AuthFailed, BoxError, ConfigError, HostKeyRefused, Unreachable
+from rgt_tui.ssh.ssh_route import Host
 
 CIPHERS_FIRST = "^aes128-gcm@openssh.com"
 KEX_FIRST = "^curve25519-sha256,curve25519-sha256@libssh.org"

@@ -14,8 +14,8 @@ from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh import known_hosts
 from rgt_tui.ssh.known_hosts import Entry, Known, elsewhere
 from rgt_tui.ssh.person import Person
-from rgt_tui.ssh.resolve import Host
 from rgt_tui.ssh.ssh_errors import HostKeyRefused
+from rgt_tui.ssh.ssh_route import Host
 
 _CHARS = " .o+=*BOX@%&#/^SE"
 _WIDTH, _HEIGHT = 17, 9

@@ -19,7 +19,7 @@ import msgspec
 
 from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.person import Patience, Person
-from rgt_tui.ssh.resolve import Host
+from rgt_tui.ssh.ssh_route import Host
 
 _MAGIC = b"openssh-key-v1\0"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import take
-from rgt_tui.ssh.resolve import Host
 from rgt_tui.ssh.ssh_errors import HostKeyRefused
+from rgt_tui.ssh.ssh_route import Host
 
 
 @functools.lru_cache(maxsize=4096)

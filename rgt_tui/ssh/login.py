@@ -10,7 +10,7 @@ import asyncssh
 from rgt_tui.model.question import QuestionKind
 from rgt_tui.ssh.keyring import Keyring
 from rgt_tui.ssh.person import Deadline, Patience, Person
-from rgt_tui.ssh.resolve import Host
+from rgt_tui.ssh.ssh_route import Host
 
 _PASSWORD = re.compile(r"pass ?(word|code|phrase)", re.IGNORECASE)
 _ONCE = re.compile(r"one.?time|otp|token|verif|2fa|factor|duo", re.IGNORECASE)

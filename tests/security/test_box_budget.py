@@ -20,7 +20,7 @@ from rgt_tui.fleet.logs import LONGEST
 from rgt_tui.fleet.reduce import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reduce import MOST_FOUND
 from rgt_tui.fleet.scalars import rewound
-from rgt_tui.gate.gather import gather
+from rgt_tui.gate import gather
 from rgt_tui.health.assessment import assess
 from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
 from rgt_tui.model.evidence import Verb

@@ -20,8 +20,8 @@ from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.recordings.recording_reader import RecordedFrames
-from rgt_tui.ssh.cat import LONGEST_LINE, Pipe
 from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
 from rgt_tui.ssh.remote_command import LineSplitter
 from rgt_tui.ui.plot.frame import Board
 from rgt_tui.ui.plot.view import Settings, View

@@ -14,7 +14,7 @@ import pytest
 from rgt_tui.cli import metrics, status_line
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.changes import between
-from rgt_tui.gate.gather import gather
+from rgt_tui.gate import gather
 from rgt_tui.health import diagnose, evaluate
 from rgt_tui.health.assessment import assess
 from rgt_tui.model.box import BoxSpec, BoxState

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.bundle import build_trainer
+from rgt_tui.ssh import build_trainer
 from tests.system.tree import ROOT, tracked_files
 
 OLDEST = (3, 8)

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rgt_tui.fleet.config import secrets
-from rgt_tui.ssh.resolve import check_host, check_user
-from rgt_tui.ssh.ssh_config import percent
+from rgt_tui.ssh import check_host, check_user, percent
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 FASTEST_S, SLOWEST_S = 0.05, 3600.0

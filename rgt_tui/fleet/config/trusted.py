@@ -21,7 +21,7 @@ from rgt_tui.fleet.config.errors import FleetFileError
 from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
 from rgt_tui.model.alert import AlertSettings, SinkSettings
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.ssh_config import NO_FILE, expand
+from rgt_tui.ssh import NO_FILE, expand
 
 replace = msgspec.structs.replace
 

@@ -17,7 +17,7 @@ import pytest
 from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.doctor_here import BOX_CHECKS, CLIENT_CHECKS, CONFIG_CHECKS
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh import Policy
 from tests.contract.cli.conftest import Rgt
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.system.tree import ROOT

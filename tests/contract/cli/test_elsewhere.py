@@ -16,9 +16,7 @@ from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.fleet.reach import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
-from rgt_tui.ssh.connect import where
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.ssh_errors import Unreachable
+from rgt_tui.ssh import Policy, Unreachable, where
 from tests.contract.ssh.conftest import RealSshd, free_port
 
 replace = msgspec.structs.replace

@@ -21,7 +21,7 @@ import pytest
 
 from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh import run
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.torture.agent.proxy import Fate, Proxy

@@ -9,9 +9,8 @@ import pytest
 
 from rgt_tui.fleet.reach import connected
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.cat import open_pipe
-from rgt_tui.ssh.remote_command import run
-from rgt_tui.ssh.ssh_errors import NoCommands
+from rgt_tui.ssh import NoCommands, run
+from rgt_tui.ssh.remote_cat import open_pipe
 from tests.contract.cli.conftest import Rgt, fresh_sshd
 from tests.contract.cli.test_doctor import words
 from tests.contract.ssh.conftest import RealSshd

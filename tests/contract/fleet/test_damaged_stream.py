@@ -8,10 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.ssh import remote_command
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh import build_agent, connect, deploy, remote_command
 from tests.contract.fleet.test_sessions import running
 from tests.contract.ssh.servers import spec_of, sshd
 

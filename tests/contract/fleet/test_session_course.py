@@ -22,8 +22,7 @@ from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.protocol import SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.channel import Watching, watch
+from rgt_tui.ssh import Watching, build_agent, watch
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 

@@ -22,8 +22,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import MeterKind
 from rgt_tui.model.protocol import Scalars
-from rgt_tui.ssh.channel import watch
-from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh import connect, watch
 from tests.contract.ssh.conftest import RealSshd
 from tests.contract.ssh.servers import spec_of, sshd
 

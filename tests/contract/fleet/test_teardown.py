@@ -22,7 +22,7 @@ from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Cell, Disk, Hello, Proc, QueueState, Sample
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh import AgentBundle
 
 BOX = "lab"
 KEY = "RGT_TEST_KEY"

@@ -13,9 +13,7 @@ from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopProgress, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.control_plane import Provider
-from rgt_tui.providers.registry import Providers
-from rgt_tui.providers.stopping import carry_out
+from rgt_tui.providers import Provider, Providers, carry_out
 
 START = 1_790_000_000.0
 POD = "k3v9q0x1fake01"

@@ -16,10 +16,18 @@ import pytest
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.control_plane import Context, Instance, PermitRefused, ProviderError, check_permit
+from rgt_tui.providers import (
+    KINDS,
+    Context,
+    Instance,
+    PermitRefused,
+    ProviderError,
+    Providers,
+    adapter,
+    carry_out,
+    check_permit,
+)
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.registry import KINDS, Providers, adapter
-from rgt_tui.providers.stopping import carry_out
 
 # What stands in a module of its own: rgt_tui/providers/acme.py
 

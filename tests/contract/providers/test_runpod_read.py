@@ -11,14 +11,7 @@ from rgt_tui.demo.local_provider import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.control_plane import (
-    AuthError,
-    BadAnswer,
-    ProviderError,
-    RateLimited,
-    Unreachable,
-    keep_last_good,
-)
+from rgt_tui.providers import AuthError, BadAnswer, ProviderError, RateLimited, Unreachable, keep_last_good
 from tests.contract.providers.conftest import POD, START, World
 
 GET = f"GET /v2/pods/{POD}"

@@ -8,8 +8,7 @@ from rgt_tui.demo.local_provider import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.control_plane import PermitRefused
-from rgt_tui.providers.registry import Providers
+from rgt_tui.providers import PermitRefused, Providers
 from tests.contract.providers.conftest import POD, World
 
 REQUESTED, CONFIRMED, METER_OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF

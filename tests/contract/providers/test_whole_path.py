@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate.evaluate import evaluate
-from rgt_tui.gate.gather import gather
-from rgt_tui.gate.review import changes, review
+from rgt_tui.gate import changes, evaluate, gather, review
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.providers.stopping import carry_out
+from rgt_tui.providers import carry_out
 from tests.contract.providers.conftest import POD, START, World
 from tests.unit.gate.builders import PROFILE, box, cell
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ssh.person import Answers, Person
+from rgt_tui.ssh import Answers, Person
 
 Reply = str | None | Callable[[Question], str | None]
 

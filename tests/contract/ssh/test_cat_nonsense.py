@@ -6,9 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.cat import CatFailed, cat, listed
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed
+from rgt_tui.ssh import CatFailed, Deployed, cat, connect, listed
 from tests.contract.ssh.conftest import RealSshd
 
 

@@ -7,9 +7,7 @@ from collections.abc import AsyncIterator
 import asyncssh
 import pytest
 
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.remote_command import run
-from rgt_tui.ssh.ssh_errors import CommandFailed
+from rgt_tui.ssh import CommandFailed, connect, run
 from tests.contract.ssh.conftest import RealSshd
 
 

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.resolve import Wanted, resolve
-from rgt_tui.ssh.ssh_config import surroundings
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh import ConfigError, Wanted, resolve, surroundings
 from tests.contract.ssh.test_config_like_openssh import seen, ssh_g, told
 
 FILES = int(os.environ.get("RGT_CONFIGS", "60"))

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.resolve import DEFAULT_IDENTITIES, Host, Wanted, resolve
-from rgt_tui.ssh.ssh_config import surroundings
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh import ConfigError, Host, Wanted, resolve, surroundings
+from rgt_tui.ssh.ssh_route import DEFAULT_IDENTITIES
 
 HOSTS = (
     "alpha",

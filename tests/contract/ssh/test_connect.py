@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.ssh_errors import AuthFailed, HostKeyRefused, Unreachable
+from rgt_tui.ssh import AuthFailed, HostKeyRefused, Unreachable, connect
 from tests.contract.ssh.conftest import RealSshd, free_port
 
 replace = msgspec.structs.replace

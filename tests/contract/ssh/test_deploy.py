@@ -8,10 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.plain import clean
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.ssh_errors import DeployFailed, NoPython
+from rgt_tui.ssh import DeployFailed, NoPython, build_agent, connect, deploy
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from rgt_tui.model.protocol import Frame, Pong, WatchConfig
-from rgt_tui.ssh.channel import WAITING_BYTES, Channel, open_channel
-from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh import Channel, connect, open_channel
+from rgt_tui.ssh.channel import WAITING_BYTES
 from tests.contract.ssh.conftest import RealSshd
 
 COUNT = 60_000

@@ -15,11 +15,8 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ssh.connect import Elsewhere, connect
-from rgt_tui.ssh.host_keys import Policy
+from rgt_tui.ssh import Answers, Elsewhere, HostKeyRefused, Policy, connect
 from rgt_tui.ssh.known_hosts import hash_name
-from rgt_tui.ssh.person import Answers
-from rgt_tui.ssh.ssh_errors import HostKeyRefused
 from tests.contract.ssh.conftest import free_port, keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd

@@ -11,11 +11,17 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import connect, where
-from rgt_tui.ssh.deploy import deploy
+from rgt_tui.ssh import (
+    AuthFailed,
+    ConfigError,
+    HostKeyRefused,
+    Unreachable,
+    build_agent,
+    connect,
+    deploy,
+    where,
+)
 from rgt_tui.ssh.proxy import ENDING
-from rgt_tui.ssh.ssh_errors import AuthFailed, ConfigError, HostKeyRefused, Unreachable
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.namespaces import Net
 from tests.contract.ssh.people import Somebody

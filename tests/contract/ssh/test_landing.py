@@ -13,10 +13,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.protocol import Hello, WatchConfig
-from rgt_tui.ssh.bundle import AgentBundle, build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed, deploy
-from rgt_tui.ssh.ssh_errors import DeployFailed
+from rgt_tui.ssh import AgentBundle, Deployed, DeployFailed, build_agent, connect, deploy
 from tests.contract.ssh.servers import spec_of, sshd
 from tests.contract.ssh.test_limited import watching, without_python
 

@@ -16,14 +16,20 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import Control, Frame, Hello, Sample, SampleCursor, WatchConfig
+from rgt_tui.ssh import (
+    NoCommands,
+    Probe,
+    ProbeFailed,
+    Unreachable,
+    Watching,
+    build_agent,
+    connect,
+    has_sftp,
+    watch,
+)
 from rgt_tui.ssh import sh_probe as shells
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.channel import Watching, watch
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import PLACES
-from rgt_tui.ssh.remote_command import has_sftp
-from rgt_tui.ssh.sh_probe import Probe, open_shell
-from rgt_tui.ssh.ssh_errors import NoCommands, ProbeFailed, Unreachable
+from rgt_tui.ssh.deployment import PLACES
+from rgt_tui.ssh.sh_probe import open_shell
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 
 SHELLS = {"dash": ("dash",), "bash": ("bash", "--norc", "-i"), "busybox": ("busybox", "sh", "-i")}

@@ -15,10 +15,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh import keyring
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.person import Answers
-from rgt_tui.ssh.ssh_errors import AuthFailed
+from rgt_tui.ssh import Answers, AuthFailed, connect, keyring
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody
 from tests.contract.ssh.servers import command, spec_of, ssh_keygen, sshd

@@ -19,14 +19,8 @@ from rgt_tui.fleet.backoff import Backoff
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import WatchConfig
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.cat import cat
-from rgt_tui.ssh.channel import watch
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed
-from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh import Deployed, NoCommands, Unreachable, build_agent, cat, connect, run, watch
 from rgt_tui.ssh.sh_probe import open_shell
-from rgt_tui.ssh.ssh_errors import NoCommands, Unreachable
 from tests.contract.ssh.servers import make_keys, spec_of, trust
 
 Serve = Callable[[asyncssh.SSHServerProcess[bytes]], None]

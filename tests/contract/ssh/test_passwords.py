@@ -12,11 +12,9 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ssh import hop
-from rgt_tui.ssh.connect import connect
+from rgt_tui.ssh import Answers, AuthFailed, Unreachable, connect, hop
 from rgt_tui.ssh.login import Login
-from rgt_tui.ssh.person import Answers, Deadline
-from rgt_tui.ssh.ssh_errors import AuthFailed, Unreachable
+from rgt_tui.ssh.person import Deadline
 from tests.contract.ssh.people import Reply, Somebody
 from tests.contract.ssh.servers import make_keys, spec_of, ssh_keygen, trust
 

@@ -11,10 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.ssh.bundle import build_trainer, remote_root
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Pushed, best_python, push, version_of
-from rgt_tui.ssh.ssh_errors import DeployFailed
+from rgt_tui.ssh import DeployFailed, Pushed, build_trainer, connect, push, remote_root
+from rgt_tui.ssh.deployment import best_python, version_of
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace

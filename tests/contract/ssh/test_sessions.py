@@ -11,10 +11,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.question import QuestionKind
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy
-from rgt_tui.ssh.remote_command import NO_SFTP
+from rgt_tui.ssh import NO_SFTP, build_agent, connect, deploy
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only
 from tests.contract.ssh.watched import Watched

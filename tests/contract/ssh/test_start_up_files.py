@@ -12,12 +12,7 @@ import pytest
 
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import Frame, Hello, Sample, WatchConfig
-from rgt_tui.ssh.bundle import build_agent, build_trainer
-from rgt_tui.ssh.cat import FileBegins, cat, listed
-from rgt_tui.ssh.channel import watch
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import deploy, push
-from rgt_tui.ssh.remote_command import run
+from rgt_tui.ssh import FileBegins, build_agent, build_trainer, cat, connect, deploy, listed, push, run, watch
 from tests.contract.ssh.servers import spec_of, sshd
 
 TITLE = r"printf '\033]0;box\007'"

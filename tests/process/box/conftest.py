@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh.bundle import build_agent
+from rgt_tui.ssh import build_agent
 from tests.process.box.harness import Agent
 
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from rgt_tui import files
-from rgt_tui.gate.audit import ROOM, AuditEntry, AuditEvent, AuditFailed, AuditLog, default_path, who
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog
+from rgt_tui.gate.audit import ROOM, default_path, who
 from rgt_tui.model.evidence import Verb
 
 

@@ -12,9 +12,9 @@ import pytest
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.secret import Secret
-from rgt_tui.providers.control_plane import AuthError, PermitRefused, check_permit, printable
+from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, check_permit
+from rgt_tui.providers.control_plane import printable
 from rgt_tui.providers.http import check_base_url, find_key
-from rgt_tui.providers.registry import Providers, UnknownProvider
 from rgt_tui.providers.runpod import key_of_tools
 
 VENDOR = "https://api.runpod.io"
@@ -159,7 +159,7 @@ def test_a_strangers_text_is_made_harmless() -> None:
 def test_the_http_client_is_not_loaded_before_it_is_needed() -> None:
     code = (
         "import sys, rgt_tui.providers.control_plane, rgt_tui.providers.registry, rgt_tui.providers.stopping\n"
-        "import rgt_tui.gate.gather, rgt_tui.gate.review, rgt_tui.gate.audit\n"
+        "import rgt_tui.gate.evidence, rgt_tui.gate.decision, rgt_tui.gate.audit\n"
         "bad = {'httpx', 'httpcore', 'ssl', 'asyncio'} & set(sys.modules)\n"
         "assert not bad, bad"
     )

@@ -14,10 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.doctor_here import Status, ssh_config
-from rgt_tui.ssh import known_hosts
-from rgt_tui.ssh.resolve import Jump, Wanted, check_host, check_user, parse_jumps, resolve, route
-from rgt_tui.ssh.ssh_config import NO_SSH, environment, expand, percent, scan, surroundings
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh import (
+    NO_SSH,
+    ConfigError,
+    Wanted,
+    check_host,
+    check_user,
+    expand,
+    known_hosts,
+    percent,
+    resolve,
+    scan,
+    surroundings,
+)
+from rgt_tui.ssh.ssh_config import environment
+from rgt_tui.ssh.ssh_route import Jump, parse_jumps, route
 
 PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
 

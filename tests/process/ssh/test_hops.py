@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.ssh.connect import Elsewhere, hops
-from rgt_tui.ssh.ssh_errors import ConfigError
+from rgt_tui.ssh import ConfigError, Elsewhere, hops
 
 BOX = BoxSpec(name="lab", host="h", ssh_config="none")
 WRONG = [

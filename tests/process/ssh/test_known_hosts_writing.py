@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.ssh import known_hosts
+from rgt_tui.ssh import Host, HostKeyRefused, known_hosts
 from rgt_tui.ssh.known_hosts import lookup
-from rgt_tui.ssh.resolve import Host
-from rgt_tui.ssh.ssh_errors import HostKeyRefused
 from tests.contract.ssh.conftest import keygen
 
 

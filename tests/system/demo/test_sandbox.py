@@ -17,7 +17,7 @@ import pytest
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.demo.sandboxes import Machine, Room
 from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace, clean_stale, kill_marked
-from rgt_tui.ssh.bundle import remote_root
+from rgt_tui.ssh import remote_root
 
 VAST = next(box for box in BOXES if box.name == "vast-demo")
 RUNPOD = next(box for box in BOXES if box.name == "runpod-demo")

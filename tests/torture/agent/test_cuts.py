@@ -19,10 +19,7 @@ import pytest
 from rgt_tui.fleet import session as sessions
 from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.profiles.loader import load_profile
-from rgt_tui.ssh import channel
-from rgt_tui.ssh.bundle import build_agent
-from rgt_tui.ssh.connect import connect
-from rgt_tui.ssh.deploy import Deployed, deploy
+from rgt_tui.ssh import Deployed, build_agent, channel, connect, deploy
 from tests.contract.ssh.conftest import RealSshd
 from tests.process.box.harness import make_job
 from tests.torture.agent import writer as writers

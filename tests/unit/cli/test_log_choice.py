@@ -8,7 +8,7 @@ from rgt_tui.cli.logs import is_path, known, of_run, unknown
 from rgt_tui.model.box import BoxSpec, BoxState, LogView
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
-from rgt_tui.ssh.cat import CatFailed
+from rgt_tui.ssh import CatFailed
 
 
 def found(name: str, log: str | None, *others: str) -> FoundRun:

@@ -8,8 +8,7 @@ from rgt_tui.fleet.approach import Connector
 from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.host_keys import Policy
-from rgt_tui.ssh.ssh_errors import Unreachable
+from rgt_tui.ssh import Policy, Unreachable
 from tests.contract.ssh.conftest import free_port
 
 

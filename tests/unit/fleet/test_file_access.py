@@ -9,9 +9,7 @@ import pytest
 
 from rgt_tui.fleet import file_access
 from rgt_tui.fleet.file_access import FileAccess
-from rgt_tui.ssh.channel import NO_FILES
-from rgt_tui.ssh.remote_command import NO_SFTP
-from rgt_tui.ssh.ssh_errors import Unreachable
+from rgt_tui.ssh import NO_FILES, NO_SFTP, Unreachable
 
 CONNECTION = cast(Any, object())
 Answers = list[bool | Unreachable | None]

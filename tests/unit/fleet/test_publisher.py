@@ -18,7 +18,7 @@ from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.bundle import AgentBundle
+from rgt_tui.ssh import AgentBundle
 
 replace = msgspec.structs.replace
 

@@ -6,7 +6,7 @@ import pytest
 
 from rgt_tui.cli.metrics import exposition
 from rgt_tui.cli.status_line import Verdict, status_line, text_line
-from rgt_tui.gate.gather import quiet
+from rgt_tui.gate.evidence import quiet
 from rgt_tui.health import assess
 from rgt_tui.health.conditions_queue import check_quiet as all_quiet
 from rgt_tui.health.facts import facts_of

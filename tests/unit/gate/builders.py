@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate.gather import gather
+from rgt_tui.gate import gather
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import Evidence, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind

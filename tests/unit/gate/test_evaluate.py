@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rgt_tui
-from rgt_tui.gate.evaluate import PERMIT_S, REQUIRED, digest, evaluate
+from rgt_tui.gate import digest, evaluate
+from rgt_tui.gate.decision import PERMIT_S, REQUIRED
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Permit, Refusal, Verb
 from tests.unit.gate.builders import NOW, evidence
 
@@ -101,4 +102,4 @@ def test_nobody_else_builds_a_permit() -> None:
             r"(?<!class )\bPermit\(|\bPermit\b.*(convert|decode|replace)\(|replace\(permit", path.read_text()
         )
     }
-    assert builders == {"gate/evaluate.py"}
+    assert builders == {"gate/decision.py"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate.review import changes, review
+from rgt_tui.gate import changes, review
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Review, Verb
 from rgt_tui.model.money import Meter, MeterKind

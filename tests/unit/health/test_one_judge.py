@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.gate.gather import quiet
+from rgt_tui.gate.evidence import quiet
 from rgt_tui.health import assess, evaluate
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.providers.control_plane import BadAnswer
+from rgt_tui.providers import BadAnswer
 from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, number, parse_pod, when
 
 json = st.recursive(

@@ -9,8 +9,8 @@ import pytest
 
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.control_plane import Conflict, Instance, NotFound
-from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S, carry_out
+from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
+from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
 
 RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, source="p", native_status="RUNNING")
 STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, source="p", native_status="EXITED")

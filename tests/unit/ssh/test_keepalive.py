@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from rgt_tui.ssh import Host
 from rgt_tui.ssh.hop import keepalive
-from rgt_tui.ssh.resolve import Host
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh.hop import Opener, Step
 from rgt_tui.ssh.host_keys import Moved, Policy
 from rgt_tui.ssh.person import Person
-from rgt_tui.ssh.resolve import Host, Wanted, check_host, check_user, place, route
 from rgt_tui.ssh.ssh_config import NO_FILE, Surroundings, expand, scan, surroundings
 from rgt_tui.ssh.ssh_errors import ConfigError, Unreachable
+from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, place, route
 
 
 def arguments(
