@@ -218,7 +218,7 @@ def running_box(name: str = "autodl-demo", *, at: float = NOW) -> BoxState:
 
 def inode_finding(at: float = NOW) -> Finding:
     return Finding(
-        "U12",
+        "U7",
         "checkpoint save failed at step 812",
         Severity.FATAL,
         "inodes of /workspace",
