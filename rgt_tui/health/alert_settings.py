@@ -114,11 +114,11 @@ def _kind(id_: str, table: dict[str, Any]) -> KindSettings:
         if kind.unit == "yes" or kind.rises:
             raise SettingsError((*where, key), f"{id_} has no limit to set: it is so, or not")
         if not math.isfinite(value) or value < 0:
-            raise SettingsError((*where, key), f"must be a number from 0 on ({kind.unit})")
+            raise SettingsError((*where, key), f"must be a number, 0 or more ({kind.unit})")
     for key in ("hold_s", "quiet_s"):
         value = getattr(own, key)
         if value is not None and (not math.isfinite(value) or value < 0):
-            raise SettingsError((*where, key), "must be a number of seconds from 0 on")
+            raise SettingsError((*where, key), "must be a number of seconds, 0 or more")
     _sound(where, _row(kind, own))
     return own
 
@@ -169,7 +169,7 @@ def _sink(place: int, table: dict[str, Any]) -> SinkSettings:
         raise SettingsError((*where, "digest_over"), "must be 1 or more")
     for at, kind in enumerate(sink.kinds):
         if kind not in BY_ID:
-            words = f"{kind!r} is no kind of alert{_near(kind, tuple(BY_ID))}"
+            words = f"{kind!r} is not a kind of alert{_near(kind, tuple(BY_ID))}"
             raise SettingsError((*where, "kinds", at), words)
     if sink.quiet_hours is not None and window(sink.quiet_hours) is None:
         raise SettingsError((*where, "quiet_hours"), 'must be two times of the day, such as "22:00-07:00"')

@@ -125,7 +125,7 @@ async def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: 
     except ValueError:
         usable = False
     if not usable:
-        raise SinkError("its address is no http or https address")
+        raise SinkError("its address is not an http or https address")
     try:
         # A redirect is not followed: the message would go, and the token with it, where nobody has named.
         async with httpx.AsyncClient(timeout=timeout_s, follow_redirects=False) as client:
@@ -172,7 +172,7 @@ def split(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
     except ValueError:
-        raise SinkError("its address is no http or https address") from None
+        raise SinkError("its address is not an http or https address") from None
     root, _, topic = parts.path.rstrip("/").rpartition("/")
     if not topic:
         raise SinkError("its address names no topic: it must be like https://ntfy.sh/your-topic")
@@ -441,7 +441,7 @@ def _notify(addresses: Secret, event: AlertEvent) -> None:
     notifier = apprise.Apprise(asset=asset)
     for place, line in enumerate(addresses.reveal().split(), 1):
         if not notifier.add(line):
-            raise SinkError(f"Apprise does not know its address number {place}")
+            raise SinkError(f"Apprise does not recognize address number {place}")
     try:
         done = notifier.notify(body=words_of(event), title=event.title, notify_type=TYPES[event.level])
     except Exception as error:  # whatever a plug-in raises: its words may hold the address

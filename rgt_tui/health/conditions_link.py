@@ -185,8 +185,8 @@ def check_gapless(view: Facts) -> Verdict:
     counters, at = view.box.counters, view.box.sample_at
     if counters.samples == 0:
         return waiting("no sample yet")
-    text = f"{counters.samples:,} samples, {counters.gaps} lost, {counters.duplicates} twice"
-    text += f", {counters.connects} connect{'s' if counters.connects != 1 else ''}"
+    text = f"{counters.samples:,} samples, {counters.gaps} lost, {counters.duplicates} received twice"
+    text += f", {counters.connects} connection{'s' if counters.connects != 1 else ''}"
     if counters.gaps or counters.duplicates or counters.bad_frames:
         return warn(f"{text}, {counters.bad_frames} bad frames", at)
     return passed(text, at)

@@ -73,7 +73,7 @@ def say_stalled(view: Facts, reading: Reading, since: float) -> str:
     per_step = step_time(cell, run) if cell is not None else None
     usual = "" if per_step is None else f", usually {per_step:.1f} s a step"
     still = age(view.now - (run.progressed_at or view.now))
-    return f"{run.name} stands at step {run.step or 0:,} for {still}{usual}"
+    return f"{run.name} stuck at step {run.step or 0:,} for {still}{usual}"
 
 
 def read_halted(view: Facts) -> Sequence[Reading] | None:
@@ -92,10 +92,10 @@ def read_halted(view: Facts) -> Sequence[Reading] | None:
 
 
 def say_halted(view: Facts, reading: Reading, since: float) -> str:
-    """Name the process, and what lets it go on."""
+    """Name the process, and what resumes it."""
     proc: Proc = reading.about
     who = f"{proc.run}, pid {proc.pid}" if proc.run else f"pid {proc.pid} ({proc.cmd})"
-    return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} lets it go on"
+    return f"stopped by a signal (state T): {who}; kill -CONT {proc.pid} resumes it"
 
 
 def read_no_step(view: Facts) -> Sequence[Reading] | None:
@@ -172,9 +172,9 @@ def read_interrupted(view: Facts) -> Sequence[Reading] | None:
                 text = f"{cell.name} {cause}, nobody runs it"
                 found.append(Reading(cell.name, 1.0, text, word=cause))
             elif cell.state == "running":
-                left = "the training goes on without it" if view.trains else "nobody runs the cell"
+                left = "the training continues without it" if view.trains else "nobody runs the cell"
                 if view.blind and not view.trains:
-                    left = "whether the training goes on is unknown"
+                    left = "whether the training continues is unknown"
                 found.append(Reading(cell.name, 1.0, f"{cell.name}: its runner is gone, {left}"))
     return found
 
@@ -204,7 +204,7 @@ def check_queue_read(view: Facts) -> Verdict:
         names = [cell.name for cell in queue.cells]
         double = sorted({name for name in names if names.count(name) > 1})
         if double:
-            return failed(f"{queue.path}: {', '.join(double)} stands there twice", at)
+            return failed(f"{queue.path}: {', '.join(double)} is listed twice", at)
     count = len(view.cells)
     return (
         passed(f"{count} cell{'s' if count != 1 else ''}, names distinct", at)

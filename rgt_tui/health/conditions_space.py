@@ -155,7 +155,7 @@ def say_oom(view: Facts, reading: Reading, since: float) -> str:
     sample = view.box.sample
     kills = sample.mem.oom_kills if sample is not None else None
     count = "" if kills is None else f" (oom kills {kills})"
-    return f"the kernel killed for memory {age(view.now - since)} ago{count}"
+    return f"the kernel killed a process for lack of memory {age(view.now - since)} ago{count}"
 
 
 def check_inodes(view: Facts) -> Verdict:

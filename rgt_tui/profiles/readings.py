@@ -66,7 +66,7 @@ def how_ended(run: FoundRun) -> str:
     known = [] if run.exit_code is None else [f"exit {run.exit_code}"]
     if run.outcome is not None and run.outcome != "COMPLETED":
         known.append(f"Slurm says {run.outcome}")
-    return ", ".join(known) or "how is not known"
+    return ", ".join(known) or "exit status unknown"
 
 
 def age(seconds: float | None) -> str:

@@ -36,7 +36,7 @@ def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
 def test_one_that_is_gone_is_never_called_done() -> None:
     gone = msgspec.structs.replace(RUN, alive=False, ended=NOW - 5, notes=("its output went to a terminal",))
     first, note = lines(gone)
-    assert "ended, how is not known" in first
+    assert "ended, exit status unknown" in first
     assert "done" not in first
     assert note.strip() == "its output went to a terminal"
     assert "exit 3" in lines(msgspec.structs.replace(gone, exit_code=3))[0]

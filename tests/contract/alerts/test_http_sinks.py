@@ -221,6 +221,6 @@ def test_an_address_is_read_at_each_use(tmp_path: Path) -> None:
 
 async def test_apprise_names_the_place_of_an_address_it_does_not_know() -> None:
     sink = Apprise(SinkSettings("apprise", url_env="URL"), {"URL": f"nosuch://{TOPIC}"})
-    with pytest.raises(SinkError, match="does not know its address number 1") as caught:
+    with pytest.raises(SinkError, match="does not recognize address number 1") as caught:
         await sink.send(EVENT)
     assert TOPIC not in str(caught.value)

@@ -69,7 +69,7 @@ def test_of_several_trainings_each_one_is_looked_at() -> None:
         runs=(training("a/one.py", at=STOOD), training("b/two.py")),
     )
     (alert,) = step(Book(), state, NOW).raised
-    assert (alert.id, alert.text) == ("stalled:a/one.py", "a/one.py stands at step 812 for 15m00")
+    assert (alert.id, alert.text) == ("stalled:a/one.py", "a/one.py stuck at step 812 for 15m00")
     assert facts_of(state, NOW).progress_age == 900.0, "the slowest"
 
 

@@ -400,7 +400,9 @@ def test_a_kill_by_its_counter_alone() -> None:
     assert watch.raised == []
     watch.see(1, sample=sample(mem=BoxMemory(used=1, limit=9, oom_kills=3)))
     assert watch.raised == ["oom-kill"]
-    assert watch.alert("oom-kill").text == "the kernel killed for memory 0s ago (oom kills 3)"
+    assert (
+        watch.alert("oom-kill").text == "the kernel killed a process for lack of memory 0s ago (oom kills 3)"
+    )
 
 
 def test_the_cpu_quota_needs_to_hold_it_back_for_a_while() -> None:

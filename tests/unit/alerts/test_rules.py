@@ -76,14 +76,14 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "ended": (
         {"found": (GONE_RUN,), "queues": (), "sample": IDLE},
-        "proj/train.py ended 2m00 ago, how is not known; its log is /proj/out.log",
+        "proj/train.py ended 2m00 ago, exit status unknown; its log is /proj/out.log",
         {"found": (replace(GONE_RUN, exit_code=0),), "queues": (), "sample": IDLE},
     ),
     "queue": ({"queues": (queue(error="no such file"),)}, "queue /root/job/queue.txt: no such file", {}),
-    "stalled": ({"runs": (STUCK,)}, "lstm-b stands at step 812 for 5m00, usually 1.5 s a step", {}),
+    "stalled": ({"runs": (STUCK,)}, "lstm-b stuck at step 812 for 5m00, usually 1.5 s a step", {}),
     "halted": (
         {"sample": HALTED},
-        "stopped by a signal (state T): lstm-b, pid 7; kill -CONT 7 lets it go on",
+        "stopped by a signal (state T): lstm-b, pid 7; kill -CONT 7 resumes it",
         {"sample": replace(HALTED, procs=(replace(HALTED.procs[0], state="D"),))},
     ),
     "no-step": ({"runs": ()}, "lstm-b has logged no step, 10m00 after its start", {}),
@@ -111,7 +111,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "oom-kill": (
         {"events": (event("oom-kill", "killed 12"),)},
-        "the kernel killed for memory 5s ago (oom kills 0)",
+        "the kernel killed a process for lack of memory 5s ago (oom kills 0)",
         {"events": (replace(event("oom-kill", "killed 12"), at=NOW - 700),)},
     ),
     "throttled": (
@@ -394,7 +394,7 @@ def test_an_end_is_told_from_the_next_one_of_the_same_training() -> None:
         ({"exit_code": 0, "outcome": "COMPLETED"}, []),
         ({"outcome": "COMPLETED"}, []),
         ({"exit_code": 3, "outcome": "COMPLETED"}, [("error", "exit 3")]),
-        ({}, [("warn", "how is not known")]),
+        ({}, [("warn", "exit status unknown")]),
     ],
 )
 def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple[str, str]]) -> None:
@@ -409,7 +409,9 @@ def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple
 def test_an_end_that_nobody_saw_has_two_limits() -> None:
     state = box(found=(replace(GONE_RUN, seen=NOW - 120 - 86400),), queues=(), sample=IDLE)
     (alert,) = step(Book(), state, NOW, (BY_ID["ended"],)).raised
-    assert alert.text.startswith("proj/train.py ended 2m00 ago or up to 1d 0h before that, how is not known")
+    assert alert.text.startswith(
+        "proj/train.py ended 2m00 ago or up to 1d 0h before that, exit status unknown"
+    )
 
 
 def test_a_view_without_anything() -> None:
