@@ -50,6 +50,8 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     vram_used: int | None = None
     vram_total: int | None = None
     temp_c: float | None = None
+    fan_pct: float | None = None
+    """Of the full speed that the card intends; None where the host's fans cool it."""
     power_w: float | None = None
     power_limit_w: float | None = None
     clock_mhz: float | None = None

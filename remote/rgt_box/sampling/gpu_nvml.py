@@ -88,6 +88,7 @@ FAST: Table = (
 """Asked for every sample."""
 
 SLOW: Table = (
+    lambda nvml, handle: {"fan_pct": nvml.nvmlDeviceGetFanSpeed(handle)},
     _ecc("corrected"),
     _ecc("uncorrected"),
     lambda nvml, handle: {"pcie_gen": nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)},

@@ -16,7 +16,7 @@ from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, p
 from rgt_tui.ui.widgets.bars import bar, spark
 from rgt_tui.ui.widgets.fleet_cells import level
 from rgt_tui.ui.widgets.panes import Section
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, spread, toned
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, spread, toned, width_of
 
 SIM = line(Span("SIM", Tone.BADGE))
 
@@ -80,6 +80,10 @@ def gpu_lines(gpu: Gpu, box: BoxState, width: int) -> list[Line]:
         f"{thousands(gpu.clock_mhz)}/{thousands(gpu.clock_max_mhz)} MHz" if gpu.clock_mhz is not None else "",
     ]
     out.append(line("   ".join(part for part in parts if part)))
+    if gpu.fan_pct is not None:
+        fan = f"fan {percent(gpu.fan_pct)}"
+        fits = width_of(out[-1]) + 3 + len(fan) <= width
+        out[-1:] = [line(*out[-1], "   ", fan)] if fits else [out[-1], line(fan)]
     if gpu.throttle:
         out.append(line(Span(f"{g.warn} throttled: {clean(', '.join(gpu.throttle))}", Tone.WARN)))
     return out + fault_lines(gpu)
