@@ -22,7 +22,7 @@ from rgt_tui.demo.demo_fleet import DemoFleet
 from rgt_tui.demo.stories import TESTS, story_box
 from rgt_tui.demo.workspace import DemoError
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from scripts.svg_to_png import convert, find_fonts
 
 SIZES = ((80, 24), (120, 34), (200, 50))

@@ -86,7 +86,7 @@ async def _run(
 ) -> int:
     import asyncio
 
-    from rgt_tui.ui.app import RgtApp
+    from rgt_tui.ui import RgtApp
 
     made: list[FleetSource] = []
 

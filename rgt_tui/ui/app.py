@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import math
 import os
 import shutil
@@ -24,7 +23,7 @@ from textual.widgets import Input
 
 from rgt_tui.fleet.source import FleetSource
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.commands import APP, bindings
+from rgt_tui.ui.commands import APP, bindings, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
 from rgt_tui.ui.key_turns import KeyTurns, Typed
 from rgt_tui.ui.notation import clean
@@ -41,16 +40,6 @@ FAULT_SECONDS = 30.0
 """So long it is said that a screen failed, and the same is not said again."""
 MOST_FAULTS = 100
 """Different ones that are written down."""
-
-PLACES: dict[str, tuple[str, str]] = {
-    "box": ("rgt_tui.ui.screens.box", "BoxScreen"),
-    "log": ("rgt_tui.ui.screens.log", "LogScreen"),
-    "curves": ("rgt_tui.ui.screens.curves", "CurvesScreen"),
-    "phases": ("rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
-    "teardown": ("rgt_tui.ui.screens.teardown", "TeardownScreen"),
-    "alerts": ("rgt_tui.ui.screens.alerts", "AlertsScreen"),
-}
-"""Where each screen lives; all take ``(fleet, box_name)`` and are imported when first opened."""
 
 
 def _palette() -> type:
@@ -274,11 +263,7 @@ class RgtApp(Enduring, App[None]):
         """Put a screen on top."""
         if self.fleet is None:
             return
-        module, name = PLACES[place]
-        make = cast(
-            "Callable[[FleetSource, str | None], Screen[None]]",
-            getattr(importlib.import_module(module), name),
-        )
+        make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
         self.push_screen(make(self.fleet, box_name))
 
     def action_help(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from textual.binding import Binding, BindingType
 
@@ -196,30 +197,28 @@ LOG: tuple[Command, ...] = (
             "Show the previous log of the box.", "next_log(-1)"),
 )  # fmt: skip
 
-HELP: tuple[Command, ...] = ()
+SCREENS: dict[str, tuple[str, str, str]] = {
+    "fleet": ("Fleet", "rgt_tui.ui.screens.fleet", "FleetScreen"),
+    "box": ("Box", "rgt_tui.ui.screens.box", "BoxScreen"),
+    "log": ("Log", "rgt_tui.ui.screens.log", "LogScreen"),
+    "curves": ("Curves", "rgt_tui.ui.screens.curves", "CurvesScreen"),
+    "phases": ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
+    "alerts": ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
+    "teardown": ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
+}
+"""Title, module and class of each screen; all but the fleet's take ``(fleet, box_name)``."""
 
 
-SCREENS: tuple[tuple[str, str, str], ...] = (
-    ("Fleet", "rgt_tui.ui.screens.fleet", "FleetScreen"),
-    ("Box", "rgt_tui.ui.screens.box", "BoxScreen"),
-    ("Log", "rgt_tui.ui.screens.log", "LogScreen"),
-    ("Curves", "rgt_tui.ui.screens.curves", "CurvesScreen"),
-    ("Phases", "rgt_tui.ui.screens.lifecycle", "LifecycleScreen"),
-    ("Alerts", "rgt_tui.ui.screens.alerts", "AlertsScreen"),
-    ("Tear down", "rgt_tui.ui.screens.teardown", "TeardownScreen"),
-)
+def screen_class(place: str) -> Any:
+    """Import the class of a screen."""
+    _, module, name = SCREENS[place]
+    return getattr(importlib.import_module(module), name)
 
 
 def commands_by_screen() -> list[tuple[str, tuple[Command, ...]]]:
-    """Return the commands of every screen that exists, those of all screens first."""
-    found: list[tuple[str, tuple[Command, ...]]] = [("Every screen", (*SCREEN, *APP))]
-    for title, module, name in SCREENS:
-        try:
-            keys = getattr(importlib.import_module(module), name).KEYS
-        except ModuleNotFoundError:
-            continue
-        found.append((title, tuple(keys)))
-    return found
+    """Return the commands of every screen, those of all screens first."""
+    screens = [(title, tuple(screen_class(place).KEYS)) for place, (title, *_) in SCREENS.items()]
+    return [("Every screen", (*SCREEN, *APP)), *screens]
 
 
 def every_command() -> dict[str, Command]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rgt_tui.ui import notation
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.widgets import lines
 from tests.ui.fakes import FakeFleet
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from tests.ui.fakes import FakeFleet
 
 HERE = Path(__file__).parent / "snapshots"

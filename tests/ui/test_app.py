@@ -8,7 +8,7 @@ import pytest
 from textual.command import CommandPalette
 
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.help import ScreenCommands
 from rgt_tui.ui.widgets.fixed_lines import EventLine

@@ -15,8 +15,7 @@ from textual.pilot import Pilot
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.run import Resume, Series
-from rgt_tui.ui import notation
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp, notation
 from rgt_tui.ui.plot.frame import Board
 from rgt_tui.ui.plot.view import Settings
 from rgt_tui.ui.screens.curves import CurvesScreen, density, entries, notes, nothing_to_draw

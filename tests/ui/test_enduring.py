@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widget import Widget
 
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.enduring import report, report_path, short, words
 from rgt_tui.ui.screens.alerts import AlertsScreen
 from rgt_tui.ui.screens.box import BoxScreen

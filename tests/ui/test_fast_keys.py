@@ -12,8 +12,7 @@ from textual.pilot import Pilot
 from textual.widgets import Input
 
 from rgt_tui.model.question import Question, QuestionKind
-from rgt_tui.ui import key_turns
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.log import LogScreen

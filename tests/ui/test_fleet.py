@@ -298,7 +298,7 @@ async def test_the_wheel_scrolls_and_keeps_the_selection() -> None:
     async with running(many_boxes(60), size=(80, 24)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
         first = table.picked
-        table.on_mouse_scroll_down()
+        table.scroll_lines(table.WHEEL)
         await pilot.pause()
         assert table.picked == first
         assert table.selected_line() is None

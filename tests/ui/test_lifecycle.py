@@ -9,7 +9,7 @@ import pytest
 from textual.pilot import Pilot
 
 from rgt_tui.model.evidence import CheckResult, CheckStatus
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.lifecycle import LifecycleScreen
 from rgt_tui.ui.widgets.checklist import (
     CheckDetail,

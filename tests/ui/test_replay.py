@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from tests.ui.snap import running, screen_text, settle
 
 THREE = Path(__file__).parents[1] / "fixtures" / "recordings" / "three-boxes.jsonl.gz"

@@ -6,7 +6,7 @@ import pytest
 from rich.color import ColorSystem
 from rich.segment import Segment
 
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.notation import glyphs
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.themes import THEMES
@@ -127,7 +127,7 @@ async def test_a_key_brings_the_row_that_it_acts_on_back_into_sight() -> None:
     async with running(FakeFleet(many_boxes(60)), size=(120, 20)) as (app, pilot, _):
         table = app.screen.query_one(FleetTable)
         for _ in range(20):
-            table.on_mouse_scroll_down()
+            table.scroll_lines(table.WHEEL)
         assert table.selected_line() is None, "scrolled away"
         await pilot.press("D")
         await settle(pilot)

@@ -160,7 +160,7 @@ async def test_odd_readings_are_drawn(reading: Sample | None, size: tuple[int, i
 
 IN_A_TERMINAL = """
 from itertools import count
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from tests.ui.fakes import FakeFleet
 
 app, ticks, tick = RgtApp(FakeFleet), count(), RgtApp.tick

@@ -13,7 +13,7 @@ from textual.widgets import Input
 
 from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import BillingAction, Profile
-from rgt_tui.ui.app import RgtApp
+from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.confirm import DialogButton, Facts
 from rgt_tui.ui.widgets.confirm_state import Stage

@@ -16,7 +16,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.commands import ALERTS, MOVE, Command, bindings
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs
-from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen, Moves
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.lines import LineWidget, RowChosen
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, fit, labelled, line
 
@@ -194,7 +194,7 @@ class AlertsScreen(Moves, FleetAwareScreen):
         """Open the box of the selected alert."""
         picked = self.alert_list.picked
         if picked is not None and picked.box:
-            cast("BoxOpener", self.app).open_screen("box", picked.box)
+            cast("Dashboard", self.app).open_screen("box", picked.box)
 
     def action_mute(self, seconds: int) -> None:
         """Be quiet about the selected alert for so long: 0 = speak again, negative = until it is over."""

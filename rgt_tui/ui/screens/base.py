@@ -45,12 +45,19 @@ class StateSink(Protocol):
         ...
 
 
-@runtime_checkable
-class BoxOpener(Protocol):
-    """What a screen asks of the app: to put another screen on top."""
+class Dashboard(Protocol):
+    """What a screen asks of the app."""
 
     def open_screen(self, place: str, box_name: str | None) -> None:
         """Open the screen called `place` for a box."""
+        ...
+
+    def begin(self) -> object:
+        """Make the fleet and start it."""
+        ...
+
+    def ask_next(self, *, again: bool = False) -> bool:
+        """Show the oldest question; False when there is none."""
         ...
 
 
@@ -351,4 +358,4 @@ class FleetAwareScreen(Enduring, Screen[None]):
         if self.target_box is None or not self.has_fleet:
             self.hint("no box to act on yet")
         else:
-            cast("BoxOpener", self.app).open_screen(place, self.target_box)
+            cast("Dashboard", self.app).open_screen(place, self.target_box)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -17,7 +17,7 @@ from rgt_tui.ui.box_status import failed, level_tone
 from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Command, bindings
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.notation import clean, clock, glyphs
-from rgt_tui.ui.screens.base import BoxOpener, FleetAwareScreen, Moves
+from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
 from rgt_tui.ui.widgets.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
@@ -91,22 +91,6 @@ def set_height(widget: Widget, height: int) -> None:
         widget.styles.height = height
 
 
-class FleetStarter(Protocol):
-    """What this screen asks of the app."""
-
-    def begin(self) -> object:
-        """Make the fleet and start it."""
-        ...
-
-
-class Asker(Protocol):
-    """What this screen asks of the app."""
-
-    def ask_next(self, *, again: bool = False) -> bool:
-        """Show the oldest question; False when there is none."""
-        ...
-
-
 class FleetScreen(Moves, FleetAwareScreen):
     """Table of boxes, and a pane that says why the selected one is where it is."""
 
@@ -149,7 +133,7 @@ class FleetScreen(Moves, FleetAwareScreen):
     def action_open_for_box(self, place: str) -> None:
         """Open a screen for the selected box, or the alerts of all; whoever does so has chosen the box."""
         if place == "alerts" and self.has_fleet:
-            cast("BoxOpener", self.app).open_screen("alerts", None)
+            cast("Dashboard", self.app).open_screen("alerts", None)
             return
         self.query_one(FleetTable).hold()
         super().action_open_for_box(place)
@@ -272,11 +256,11 @@ class FleetScreen(Moves, FleetAwareScreen):
             return
         self._failure = None
         self._show_table([], (EMPTY, line(dim("connecting to the fleet"))))
-        cast("FleetStarter", self.app).begin()
+        cast("Dashboard", self.app).begin()
 
     def action_answer(self) -> None:
         """Open the oldest question."""
-        if not cast("Asker", self.app).ask_next(again=True):
+        if not cast("Dashboard", self.app).ask_next(again=True):
             self.hint("no box is asking for anything")
 
     def action_sort(self) -> None:

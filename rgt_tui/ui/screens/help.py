@@ -71,6 +71,7 @@ class HelpPanel(LineWidget):
     """The list of keys in a frame."""
 
     DEFAULT_CSS = "HelpPanel { width: 1fr; height: 1fr; }"
+    WHEEL = 2
 
     def __init__(self, commands: Sequence[Command], place: str) -> None:
         super().__init__(id="help-panel")
@@ -122,11 +123,3 @@ class HelpScreen(Moves, Enduring, ModalScreen[None]):
     def page_rows(self) -> int:
         """Rows of the panel."""
         return self.size.height - 4
-
-    def on_mouse_scroll_down(self) -> None:
-        """Scroll with the wheel."""
-        self.action_move(2)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Scroll with the wheel."""
-        self.action_move(-2)

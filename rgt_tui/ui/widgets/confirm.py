@@ -107,11 +107,6 @@ class VerbChoice(LineWidget):
                 self.post_message(self.Chosen(verb))
             x += cell_len(span.text)
 
-    def watch_has_focus(self, has_focus: bool) -> None:
-        """Show where the focus is."""
-        super().watch_has_focus(has_focus)
-        self.redraw()
-
 
 class GuardedField(Enduring, Input):
     """Takes what is typed or pasted once the dialog listens; what comes earlier was meant for the screen below."""
@@ -204,8 +199,3 @@ class DialogButton(LineWidget):
         """Press it."""
         event.stop()
         self.action_press()
-
-    def watch_has_focus(self, has_focus: bool) -> None:
-        """Show where the focus is."""
-        super().watch_has_focus(has_focus)
-        self.redraw()

@@ -18,6 +18,7 @@ class FleetTable(LineWidget):
     """Rows with a selection that stays on its box when the order changes."""
 
     DEFAULT_CSS = "FleetTable { height: 5; }"
+    WHEEL = 2
 
     def __init__(self) -> None:
         super().__init__(id="table")
@@ -131,14 +132,9 @@ class FleetTable(LineWidget):
             if again:
                 self.post_message(RowChosen(self._rows[index].name, opened=True))
 
-    def on_mouse_scroll_down(self) -> None:
+    def scroll_lines(self, count: int) -> None:
         """Scroll the rows; the selection stays."""
-        self._top += 2
-        self.redraw()
-
-    def on_mouse_scroll_up(self) -> None:
-        """Scroll the rows; the selection stays."""
-        self._top = max(0, self._top - 2)
+        self._top = max(0, self._top + count)
         self.redraw()
 
 

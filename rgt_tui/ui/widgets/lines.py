@@ -45,6 +45,8 @@ class LineWidget(Enduring, Widget):
     LineWidget { height: 1; background: $background; color: $foreground; }
     """
     ALLOW_SELECT = False
+    WHEEL: ClassVar[int] = 0
+    """Lines that one notch of the wheel scrolls."""
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{tone}" for tone in Tone} | {"row--selected"}
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002
@@ -69,6 +71,22 @@ class LineWidget(Enduring, Widget):
     def selected_from(self) -> int:
         """The column at which the selection begins; what is at the left of it is not a part of the list."""
         return 0
+
+    def scroll_lines(self, count: int) -> None:
+        """Scroll by `count` lines; implemented where not all fits."""
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Scroll with the wheel."""
+        self.scroll_lines(self.WHEEL)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Scroll with the wheel."""
+        self.scroll_lines(-self.WHEEL)
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show where the focus is."""
+        super().watch_has_focus(has_focus)
+        self.redraw()
 
     @property
     def shown_lines(self) -> list[Line]:

@@ -170,6 +170,7 @@ class LogPane(LineWidget):
     DEFAULT_CSS = "LogPane { height: 1fr; }"
 
     can_focus = True
+    WHEEL = 3
 
     def __init__(self, *, id: str, wrap: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -199,22 +200,6 @@ class LogPane(LineWidget):
     def sideways(self, direction: int) -> None:
         """Scroll cut lines."""
         self._aside = max(0, self._aside + direction * STEP_ASIDE)
-        self.redraw()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Scroll with the wheel."""
-        self.scroll_lines(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Scroll with the wheel."""
-        self.scroll_lines(-3)
-
-    def on_focus(self) -> None:
-        """Show the focus in the border."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show the focus in the border."""
         self.redraw()
 
     def selected_line(self) -> int | None:

@@ -120,6 +120,7 @@ class Pane(LineWidget):
     """One frame with one or more titled sections."""
 
     DEFAULT_CSS = "Pane { height: 1fr; }"
+    WHEEL = 2
 
     def __init__(self, *, id: str, focusable: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -154,20 +155,4 @@ class Pane(LineWidget):
     def scroll_lines(self, count: int) -> None:
         """Scroll what does not fit."""
         self._top = max(0, self._top + count)
-        self.redraw()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Scroll with the wheel."""
-        self.scroll_lines(2)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Scroll with the wheel."""
-        self.scroll_lines(-2)
-
-    def on_focus(self) -> None:
-        """Show the focus in the border."""
-        self.redraw()
-
-    def on_blur(self) -> None:
-        """Show the focus in the border."""
         self.redraw()
