@@ -18,7 +18,7 @@ from pathlib import Path
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Sample

@@ -13,8 +13,8 @@ from pathlib import Path
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable, Footer, Header
 
-from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.fleet_file import load_fleet
+from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.config import load_fleet
 from rgt_tui.model.box import BoxState, Rings
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Sample

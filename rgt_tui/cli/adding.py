@@ -17,12 +17,10 @@ from typing import Any
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import rgt_with
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.config import checks
-from rgt_tui.fleet.config.find import NAME, VARIABLE
-from rgt_tui.fleet.config.load import Source
+from rgt_tui.fleet.config import FleetFileError, Place, find_place, load_fleet, loading, working_directory
+from rgt_tui.fleet.config.editing import add_boxes, box_table, write_atomically
+from rgt_tui.fleet.config.loading import FILE_NAME, VARIABLE, Source
 from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.fleet.config.write import add_boxes, box_table, write_atomically
-from rgt_tui.fleet.fleet_file import FleetFileError, Place, find_place, load_fleet, working_directory
 from rgt_tui.profiles import all_profiles
 from rgt_tui.ssh import ConfigError, Wanted, resolve, scan, surroundings
 
@@ -238,7 +236,7 @@ TEMPLATE = """\
 
 def run_init(arguments: argparse.Namespace) -> int:
     """Write the file; return the exit code."""
-    path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or NAME).expanduser()
+    path = Path(arguments.path or arguments.fleet or os.environ.get(VARIABLE) or FILE_NAME).expanduser()
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
@@ -340,7 +338,9 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
         hosts = dict(zip(names, threads.map(host_of, names), strict=True))
     for alias in names:
         wanted = [pattern for pattern in arguments.patterns if fnmatchcase(alias, pattern)]
-        name = alias if checks.NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
+        name = (
+            alias if loading.NAME.fullmatch(alias) else re.sub(r"[^A-Za-z0-9._-]+", "-", alias).strip("-._")
+        )
         if (
             (arguments.patterns and not wanted)
             or alias in taken
@@ -349,7 +349,7 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
             or not name
         ):
             continue
-        if (wrong := checks.BOX["host"](alias)) is not None:
+        if (wrong := loading.BOX["host"](alias)) is not None:
             complain(f"{alias!r} is left out: {wrong}; give that host a plain name in ssh_config")
             continue
         if (host := hosts[alias]) in GIT_HOSTS and alias not in arguments.patterns:

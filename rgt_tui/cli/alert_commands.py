@@ -18,7 +18,7 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.health.alert_sinks import build
 from rgt_tui.health.conditions import BY_ID
 from rgt_tui.health.delivery import MARGIN_S, reason

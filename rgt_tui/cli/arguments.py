@@ -135,7 +135,7 @@ def box_names(*, parsed_args: argparse.Namespace, **_: object) -> list[str]:
     """Return the names that a shell may complete; none where there is no usable fleet file."""
     import os
 
-    from rgt_tui.fleet.fleet_file import FleetFileError, find_fleet_file, load_fleet, working_directory
+    from rgt_tui.fleet.config import FleetFileError, find_fleet_file, load_fleet, working_directory
 
     path = find_fleet_file(getattr(parsed_args, "fleet", None), os.environ, working_directory())
     try:

@@ -15,10 +15,9 @@ from rgt_tui.cli.adding import keep_trust, target
 from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.config.write import remove_box
-from rgt_tui.fleet.fleet_file import FleetFileError
-from rgt_tui.fleet.pushing import push_trainer
-from rgt_tui.fleet.removing import Removal, remove_agent
+from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.config.editing import remove_box
+from rgt_tui.fleet.errands import Removal, push_trainer, remove_agent
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import size

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from rgt_tui.cli.commands import USAGE
 from rgt_tui.cli.opening import open_fleet
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.fleet_file import FleetFileError
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet import FleetSource
+from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.fleet import FleetState
 
 ENV = "RGT_TRACE_FILE"
@@ -71,7 +71,7 @@ def show(
     # Not before the fleet file has been read: what is wrong with it is said at once.
     import asyncio
 
-    from rgt_tui.fleet.loops import new_loop
+    from rgt_tui.fleet import new_loop
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
         return runner.run(_run(make_fleet, title, hint, farewell, notice))

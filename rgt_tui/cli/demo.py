@@ -12,7 +12,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain
 
 if TYPE_CHECKING:
-    from rgt_tui.fleet.source import FleetSource
+    from rgt_tui.fleet import FleetSource
 
 KEYS = "the recording's own clock counts; nothing can be done to its boxes"
 

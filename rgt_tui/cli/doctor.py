@@ -17,7 +17,7 @@ from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.doctor_here import Finding
 from rgt_tui.cli.opening import chosen, meant
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
 

@@ -11,7 +11,7 @@ import asyncssh
 import msgspec
 
 from rgt_tui.cli.doctor_here import BOX_CHECKS, Finding, Status, box_id
-from rgt_tui.fleet.reach import elsewhere, provider_word, says
+from rgt_tui.fleet.errands import elsewhere, provider_word, says
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile

@@ -16,8 +16,8 @@ import asyncssh
 import msgspec
 
 from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
-from rgt_tui.fleet.config.secrets import usual_name
-from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError, Place, open_place
+from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
+from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
 from rgt_tui.ssh.keyring import load

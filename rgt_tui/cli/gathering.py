@@ -10,11 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.approach import endpoint_from
-from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.memory import Memory
-from rgt_tui.fleet.observe import Observer, Tap
+from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
+from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.gate import audit
 from rgt_tui.health import mutes
 from rgt_tui.model.alert import AlertSettings

@@ -20,8 +20,8 @@ from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.exact_log import ExactLog, Request
-from rgt_tui.fleet.reach import reached
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import (

@@ -27,7 +27,7 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.gathering import gather, make_fleet, stop
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.fleet_file import (
+from rgt_tui.fleet.config import (
     FleetConfig,
     FleetFileError,
     Place,

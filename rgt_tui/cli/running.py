@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from rgt_tui.fleet.loops import new_loop
+from rgt_tui.fleet import new_loop
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.fleet.budget import words
+from rgt_tui.fleet.attention import words
 from rgt_tui.health import Assessment, calls, calls_once
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health

@@ -13,9 +13,8 @@ from pathlib import Path
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import NONE_FOUND, meant
 from rgt_tui.cli.printing import complain, json_line
-from rgt_tui.fleet.config import trusted
+from rgt_tui.fleet.config import FleetFileError, trusted, whole
 from rgt_tui.fleet.config.trusted import Entry, Seen, differs, look, read_book, revoke
-from rgt_tui.fleet.fleet_file import FleetFileError, whole
 from rgt_tui.model.plain import clean
 
 

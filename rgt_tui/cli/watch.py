@@ -17,7 +17,7 @@ from rgt_tui.cli.gathering import make_fleet, make_kept_fleet, stop
 from rgt_tui.cli.opening import chosen, open_boxes, open_fleet
 from rgt_tui.cli.printing import complain
 from rgt_tui.cli.status_line import NAME_WIDTH, StatusLine, encode, status_line, text_line
-from rgt_tui.fleet.fleet_file import FleetConfig, FleetFileError
+from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health
 from rgt_tui.model.fleet import FleetEvent, FleetState

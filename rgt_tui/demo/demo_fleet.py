@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director
-from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet import Fleet, Memory
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile

@@ -17,11 +17,10 @@ from rgt_tui.demo.demo_fleet import METER_SECONDS, DemoFleet
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director, Stories
 from rgt_tui.demo.workspace import DemoError
-from rgt_tui.fleet.config.errors import FleetFileError
-from rgt_tui.fleet.config.load import read_source
+from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.config.editing import dump_fleet, write_atomically
+from rgt_tui.fleet.config.loading import FleetFileError, read_source
 from rgt_tui.fleet.config.trusted import default_path, renew
-from rgt_tui.fleet.config.write import dump_fleet, write_atomically
-from rgt_tui.fleet.engine import Fleet
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState

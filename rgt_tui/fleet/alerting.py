@@ -1,9 +1,10 @@
-"""The fleet's alerts: a book per box, mutes, and the sinks. Nothing here waits for a disk or a network."""
+"""The fleet's alerts: what holds is judged, kept from one rgt to the next, muted, and told to the sinks."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,20 +13,227 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet.accounts import Accounts
-from rgt_tui.fleet.alert_file import AlertFile
-from rgt_tui.fleet.guarded import guarded
+from rgt_tui.files import LOCK_S
+from rgt_tui.fleet.event_loop import guarded
 from rgt_tui.health.alert_settings import rows
-from rgt_tui.health.alert_sinks import Sink, build
+from rgt_tui.health.alert_sinks import Aside, Sink, build
 from rgt_tui.health.alert_state import Book, holding, listed, ordered, resumed, step
 from rgt_tui.health.assessment import beginning, ending, message
 from rgt_tui.health.delivery import GATHER_S, Delivery, hears_findings
-from rgt_tui.health.mutes import Mute, Notes, covers, hushed, key_of, over
+from rgt_tui.health.mutes import (
+    Mute,
+    Notes,
+    Stored,
+    Told,
+    covers,
+    hushed,
+    key_of,
+    over,
+    put,
+    silences,
+    stamp,
+    update,
+)
 from rgt_tui.health.remembered import Memory, asked
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent
+
+SAVE_S = 2.0
+"""What changed is on disk after so long."""
+LOOK_S = 5.0
+"""So often it is seen whether another rgt has written."""
+DISK_S = LOCK_S + 5.0
+"""A disk that does not answer for so long hangs: memory goes on alone."""
+
+replace = msgspec.structs.replace
+
+Change = Callable[[Stored], Stored]
+
+
+class AlertFile:
+    """The file as this process knows it. A disk that fails costs nothing but the memory of the next rgt.
+
+    Args:
+        path: Where it is; None = in memory only.
+        clock: Epoch seconds.
+        trouble: Called with the reason when it cannot be read or written, and with None when it can again.
+        remuted: Called when another rgt has muted something, or speaks again.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        clock: Callable[[], float],
+        trouble: Callable[[str | None], None],
+        remuted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.stored = Stored()
+        self._path = path
+        self._clock = clock
+        self._trouble = trouble
+        self._remuted = remuted
+        self._disk = Aside()
+        self._stamp = (0, 0)
+        self._changes: list[Change] = []
+        self._poke = asyncio.Event()
+        self._lock = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Read what is there."""
+        await self._sync()
+
+    def note(self, box: str, notes: Notes) -> None:
+        """Remember what holds on a box."""
+        self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
+
+    def mute(self, box: str, what: str, seconds: float | None) -> None:
+        """Remember a mute; see `rgt_tui.health.mutes.put`."""
+        now = self._clock()
+        self._apply(lambda stored: replace(stored, mutes=put(stored.mutes, box, what, seconds, now)))
+
+    def unmute(self, ended: tuple[Mute, ...]) -> None:
+        """Forget mutes that have ended; one that was said anew meanwhile stays."""
+        gone = set(ended)
+        self._apply(lambda stored: replace(stored, mutes=tuple(m for m in stored.mutes if m not in gone)))
+
+    async def told(self, sink: str) -> Mapping[str, Told]:
+        """Return what a sink was told, by this rgt or another one."""
+        await self._sync()
+        return self.stored.told.get(sink, {})
+
+    def is_muted(self, key: str) -> bool:
+        """Say whether ``BOX ALERT`` is muted now, as far as is known since the last look into the file."""
+        box, _, id_ = key.partition(" ")
+        return silences(self.stored.mutes, box, id_, self._clock())
+
+    async def tell(self, sink: str, news: Mapping[str, Told | None]) -> None:
+        """Remember what a sink was told now; None forgets. On disk when this returns, so that it is not told twice."""
+        self._apply(functools.partial(_retold, sink=sink, news=dict(news)))
+        await self._sync()
+
+    async def run(self) -> None:
+        """Write, and take over what another rgt writes, until cancelled."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await self._poke.wait()
+            if self._poke.is_set():
+                await asyncio.sleep(SAVE_S)
+                self._poke.clear()
+                await self._sync()
+            elif self._changes or await self._is_another():
+                await self._sync()
+
+    async def _is_another(self) -> bool:
+        """Say whether somebody has written since the last look; where that cannot be told, reading says why."""
+        path = self._path
+        if path is None:
+            return False
+        try:
+            return await self._disk.call(lambda: stamp(path), DISK_S) != self._stamp
+        except OSError:
+            return True
+
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._changes:
+            await self._sync()
+
+    def _apply(self, change: Change) -> None:
+        self.stored = change(self.stored)
+        if self._path is not None:
+            self._changes.append(change)
+            self._poke.set()
+
+    async def _sync(self) -> None:
+        """Apply our changes to what is in the file now, and take over the result."""
+        path = self._path
+        if path is None:
+            return
+        async with self._lock:
+            changes, self._changes = self._changes, []
+            change, now = _chain(changes), self._clock()
+
+            def exchange() -> tuple[tuple[int, int], Stored]:
+                return stamp(path), update(path, change, now)
+
+            try:
+                seen, made = await self._disk.call(exchange, DISK_S)
+            except BaseException as error:
+                # Also when this is cancelled: made twice, a change does no harm.
+                self._changes = changes + self._changes
+                if not isinstance(error, Exception):
+                    raise
+                self._trouble(f"{path} cannot be kept: {_why(error)}")
+                return
+            mutes, self._stamp = self.stored.mutes, seen
+            self.stored = _chain(self._changes)(made)
+            self._trouble(None)
+            if self.stored.mutes != mutes:
+                self._remuted()
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error) or f"the disk has not answered for {DISK_S:g} s"
+    return f"{type(error).__name__}: {error}; this is a fault of rgt"
+
+
+def _chain(changes: list[Change]) -> Change:
+    kept = tuple(changes)
+    return lambda stored: functools.reduce(lambda now, change: change(now), kept, stored)
+
+
+def _retold(stored: Stored, *, sink: str, news: Mapping[str, Told | None]) -> Stored:
+    known = {**stored.told.get(sink, {}), **news}
+    told = {key: what for key, what in known.items() if what is not None}
+    return replace(stored, told={**stored.told, sink: told})
+
+
+BALANCE = "balance"
+"""The one kind of alert that is about an account, not about a box."""
+_TOLD = frozenset((BALANCE,))
+_NOTHING: frozenset[str] = frozenset()
+
+Account = tuple[str, str | None, str | None]
+
+
+class Accounts:
+    """Keeps which boxes have an alert about their account.
+
+    Args:
+        specs: The boxes, in the order of the fleet.
+    """
+
+    def __init__(self, specs: Sequence[BoxSpec] = ()) -> None:
+        self._places: dict[str, tuple[Account, int]] = {
+            spec.name: ((spec.provider.kind, spec.provider.base_url, spec.provider.key_env), place)
+            for place, spec in enumerate(specs)
+            if spec.provider is not None
+        }
+        self._told: set[tuple[Account, int]] = set()
+
+    def note(self, box: str, book: Book) -> None:
+        """Take note of what holds on a box now."""
+        place = self._places.get(box)
+        if place is None:
+            return
+        machine = book.machines.get(BALANCE, {}).get("")
+        if machine is not None and machine.alert is not None:
+            self._told.add(place)
+        else:
+            self._told.discard(place)
+
+    def told_elsewhere(self, box: str) -> frozenset[str]:
+        """Return the ids of alerts that an earlier box of the same account tells."""
+        mine = self._places.get(box)
+        if mine is None or not self._told:
+            return _NOTHING
+        account, own = mine
+        return _TOLD if any(one == account and place < own for one, place in self._told) else _NOTHING
+
 
 EVERY_S = 5.0
 """A box that does not change is looked at this often: ages grow all the same."""
@@ -35,7 +243,6 @@ OPEN_S = 5.0
 """A disk that does not answer for so long is not waited for."""
 
 replace = msgspec.structs.replace
-_NOTHING: frozenset[str] = frozenset()
 _NEW = Book()
 
 

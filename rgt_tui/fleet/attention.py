@@ -1,9 +1,20 @@
-"""How closely a box is watched: by who looks at it, and by how many there are. Pure."""
+"""How closely a box is watched, and how much of it is kept: by who looks, and by how many boxes there are. Pure.
+
+The bounds are of what is shown. No cursor moves by them, and what is read for a person byte by byte (`rgt logs`) is not
+cut.
+"""
 
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from rgt_tui.model.box import BoxState, LeftOut, LogView
+from rgt_tui.model.protocol import Checkpoints, Frame, LogLines, QueueState, Scalars
+from rgt_tui.model.run import RunState
 
 
 class Attention(enum.StrEnum):
@@ -85,3 +96,160 @@ def interval(described: float, paid: Attention, boxes: int) -> float:
     """
     slowed = described * size(boxes).slower.get(paid, 1.0)
     return max(described, min(slowed, SLOWEST_SECONDS))
+
+
+replace = msgspec.structs.replace
+_packed = msgspec.msgpack.Encoder().encode
+
+T = TypeVar("T")
+
+
+class Budget(msgspec.Struct, frozen=True):
+    """Of one box, in memory. 28 runs of 1,000 curves, 3,500 sources and 256 logs of 2,000 lines fit well."""
+
+    logs: int = 64 << 20
+    """Characters of all log lines."""
+    queues: int = 32 << 20
+    """Bytes, as the checkpoints and the names."""
+    checkpoints: int = 32 << 20
+    names: int = 48 << 20
+    """Of the runs, their metrics and their sources."""
+    points: int = 4_000_000
+    """Of all curves; one takes some 70 bytes."""
+    every: int = 8 << 20
+    """It is looked at after so many bytes have come, so that looking costs nothing: by so much it is overdrawn."""
+
+
+STRUCTS = 4
+"""Bytes in memory per byte on the wire of a queue or a list of checkpoints."""
+PER_POINT = 70
+PER_CURVE = 400
+"""Of a curve without points, as of a source."""
+
+
+def weight(frame: Frame) -> int:
+    """Return about how many bytes a frame adds to what is kept; nothing for those whose values replace the old."""
+    if isinstance(frame, LogLines):
+        return sum(map(len, frame.lines)) + 60 * len(frame.lines)
+    if isinstance(frame, Scalars):
+        return PER_CURVE + sum(PER_POINT * len(point.values) for point in frame.points)
+    return STRUCTS * len(_packed(frame)) if isinstance(frame, QueueState | Checkpoints) else 0
+
+
+def within(state: BoxState, budget: Budget) -> BoxState:
+    """Return the state with what the budget allows of it; what goes is counted in `BoxState.left_out`."""
+    logs, lines = _logs(state.logs, budget.logs)
+    queues = _newest(state.queues, budget.queues, _bytes, lambda queue: queue.at)
+    checkpoints = _newest(state.checkpoints, budget.checkpoints, _bytes, lambda told: told.at)
+    runs = _newest(state.runs, budget.names, _names, lambda run: run.last_at or 0.0)
+    thinner, points = _points(runs, budget.points)
+    left = state.left_out.plus(
+        log_lines=lines,
+        points=points,
+        runs=len(state.runs) - len(runs),
+        queues=len(state.queues) - len(queues),
+        checkpoints=len(state.checkpoints) - len(checkpoints),
+    )
+    if left is state.left_out:
+        return state
+    return replace(state, logs=logs, queues=queues, checkpoints=checkpoints, runs=thinner, left_out=left)
+
+
+_SAID = (
+    ("log_lines", "line of the logs", "lines of the logs", "the oldest; `rgt logs` has all"),
+    ("points", "point of the curves", "points of the curves", "the oldest; the box has them"),
+    ("runs", "run", "runs", "silent for longest; the box has them"),
+    ("queues", "queue", "queues", "silent for longest; how its cells stand is unknown"),
+    (
+        "checkpoints",
+        "list of checkpoints",
+        "lists of checkpoints",
+        "the oldest; what is saved there is unknown",
+    ),
+    ("found", "found training", "found trainings", "the oldest"),
+)
+
+
+def words(left: LeftOut) -> tuple[str, ...]:
+    """Say what of a box is not kept here, a line each."""
+    counts = ((getattr(left, field), one, many, why) for field, one, many, why in _SAID)
+    return tuple(
+        f"not kept here: {count:,} {one if count == 1 else many}, {why}"
+        for count, one, many, why in counts
+        if count
+    )
+
+
+def share(sizes: Iterable[int], most: int) -> int:
+    """Return what each may keep at most so that all together keep `most`: the small ones keep all they have."""
+    ordered = sorted(sizes)
+    for place, size in enumerate(ordered):
+        others = len(ordered) - place
+        if size * others >= most:
+            return most // others
+        most -= size
+    return ordered[-1] if ordered else 0
+
+
+def _room(most: int) -> int:
+    """Return what to cut down to: a little more than has to be, so that it is not done at every look."""
+    return most - most // 8
+
+
+def _logs(views: tuple[LogView, ...], most: int) -> tuple[tuple[LogView, ...], int]:
+    sizes = [sum(map(len, view.lines)) for view in views]
+    if sum(sizes) <= most:
+        return views, 0
+    cap, cut, kept = share(sizes, _room(most)), 0, []
+    for view, size in zip(views, sizes, strict=True):
+        gone = 0
+        while size > cap:
+            size -= len(view.lines[gone])
+            gone += 1
+        cut += gone
+        kept.append(replace(view, lines=view.lines[gone:], dropped=view.dropped + gone) if gone else view)
+    return tuple(kept), cut
+
+
+def _newest(
+    items: tuple[T, ...], most: int, size: Callable[[T], int], at: Callable[[T], float]
+) -> tuple[T, ...]:
+    sizes = list(map(size, items))
+    over = sum(sizes) - most
+    if over <= 0:
+        return items
+    over += most - _room(most)
+    gone = set()
+    for place in sorted(range(len(items)), key=lambda place: at(items[place])):
+        if over <= 0:
+            break
+        over -= sizes[place]
+        gone.add(place)
+    return tuple(item for place, item in enumerate(items) if place not in gone)
+
+
+def _bytes(item: msgspec.Struct) -> int:
+    return STRUCTS * len(_packed(item))
+
+
+def _names(run: RunState) -> int:
+    entries = len(run.series) + len(run.cursors)
+    return len(run.name) + sum(map(len, run.series)) + sum(map(len, run.cursors)) + PER_CURVE * entries
+
+
+def _points(runs: Sequence[RunState], most: int) -> tuple[tuple[RunState, ...], int]:
+    sizes = [len(series) for run in runs for series in run.series.values()]
+    if sum(sizes) <= most:
+        return tuple(runs), 0
+    cap = share(sizes, _room(most))
+    kept, cut = [], 0
+    for run in runs:
+        longer = {name: len(series) - cap for name, series in run.series.items() if len(series) > cap}
+        if longer:
+            cut += sum(longer.values())
+            shorter = {name: run.series[name].newest(cap) for name in longer}
+            first = longer.get("loss", 0)
+            resumes = tuple(replace(resume, index=max(0, resume.index - first)) for resume in run.resumes)
+            run = replace(run, series={**run.series, **shorter}, resumes=resumes)
+        kept.append(run)
+    return tuple(kept), cut

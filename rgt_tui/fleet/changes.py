@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from rgt_tui.fleet.priced import SOURCE
+from rgt_tui.fleet.meters import SOURCE
 from rgt_tui.health.conditions_queue import finding_key
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Finding

@@ -9,18 +9,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet import waking
+from rgt_tui.fleet import keepalive
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import attention, interval
-from rgt_tui.fleet.collector import collect_less
-from rgt_tui.fleet.guarded import guarded
+from rgt_tui.fleet.billing_actions import Teardown
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.event_loop import collect_less, guarded
+from rgt_tui.fleet.fleet_source import Observer, Remember, Tap
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.observe import Observer, Remember, Tap
-from rgt_tui.fleet.publisher import Publisher
-from rgt_tui.fleet.questions import Questions
-from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.teardown import Teardown
-from rgt_tui.fleet.turns import ConnectLimit
+from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
@@ -131,7 +129,7 @@ class BaseFleet:
 
 
 class Fleet(BaseFleet):
-    """A running fleet; see `rgt_tui.fleet.source.FleetSource` for what each method promises."""
+    """A running fleet; see `rgt_tui.fleet.fleet_source.FleetSource` for what each method promises."""
 
     def __init__(
         self,
@@ -293,11 +291,11 @@ class Fleet(BaseFleet):
 
     async def _clocks(self) -> None:
         """Notice that the computer slept or its clock was set, and put right what follows from it."""
-        before = waking.read(self._clock())
+        before = keepalive.read(self._clock())
         while True:
             await asyncio.sleep(CLOCK_SECONDS)
-            after = waking.read(self._clock())
-            jump = waking.jump(before, after)
+            after = keepalive.read(self._clock())
+            jump = keepalive.jump(before, after)
             before = after
             if jump is not None:
                 self._publisher.say(jump.words, "warn")

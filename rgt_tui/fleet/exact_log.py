@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.backoff import Backoff
-from rgt_tui.fleet.reach import reached
+from rgt_tui.fleet.connector import Backoff
+from rgt_tui.fleet.errands import reached
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import (

@@ -8,17 +8,106 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import size
 from rgt_tui.fleet.changes import between
-from rgt_tui.fleet.guarded import Faults
-from rgt_tui.fleet.observe import Keeper, Observer
-from rgt_tui.fleet.pace import Pace
-from rgt_tui.fleet.questions import Questions
-from rgt_tui.fleet.reduce import replace
+from rgt_tui.fleet.event_loop import Faults
+from rgt_tui.fleet.fleet_source import Keeper, Observer
+from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState
+from rgt_tui.model.question import Question
+
+
+class Pace:
+    """Looks at a box at most once in so many seconds, at once where something cannot wait, and never not at all.
+
+    Args:
+        seconds: The least time between two looks.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._looked: dict[str, float] = {}
+        self._behind: set[str] = set()
+
+    def due(self, old: BoxState, new: BoxState, now: float, *, at_once: bool = False) -> bool:
+        """Say whether to look at a box now; one that is not looked at is remembered.
+
+        Args:
+            old: What was shown of it.
+            new: What it is.
+            now: A clock that is never set.
+            at_once: Somebody has a reason to look.
+        """
+        name = new.spec.name
+        last = self._looked.get(name)
+        if not at_once and last is not None and now - last < self._seconds and not urgent(old, new):
+            self._behind.add(name)
+            return False
+        self._looked[name] = now
+        self._behind.discard(name)
+        return True
+
+    def late(self, now: float) -> set[str]:
+        """Return the boxes that have changed since they were looked at, and whose time has come."""
+        return {name for name in self._behind if now - self._looked[name] >= self._seconds}
+
+
+def urgent(old: BoxState, new: BoxState) -> bool:
+    """Say whether something has changed that must not wait."""
+    return old.link is not new.link or old.queues is not new.queues or old.meter is not new.meter
+
+
+class Questions:
+    """Hands questions to whoever watches the fleet, and each answer to who asked.
+
+    Args:
+        clock: Epoch seconds.
+        wake: Called when the open questions change.
+        attended: Somebody is there; otherwise every question is refused at once.
+    """
+
+    def __init__(self, clock: Callable[[], float], wake: Callable[[], None], *, attended: bool) -> None:
+        self.open: tuple[Question, ...] = ()
+        self._clock = clock
+        self._wake = wake
+        self._attended = attended
+        self._number = 0
+        self._waiting: dict[int, asyncio.Future[str | None]] = {}
+
+    async def ask(self, question: Question) -> str | None:
+        """Ask and wait; `Question.id` and `asked_at` are filled in here."""
+        if not self._attended:
+            return None
+        self._number += 1
+        numbered = msgspec.structs.replace(question, id=self._number, asked_at=self._clock())
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._waiting[numbered.id] = answer
+        self.open = (*self.open, numbered)
+        self._wake()
+        try:
+            return await answer
+        finally:
+            self._waiting.pop(numbered.id, None)
+            self.open = tuple(item for item in self.open if item.id != numbered.id)
+            self._wake()
+
+    def answer(self, number: int, text: str | None) -> None:
+        """Answer a question that is open; any other number is ignored."""
+        waiting = self._waiting.get(number)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(text)
+
+    def close(self) -> None:
+        """Refuse what is still open."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
 
 PUBLISH_SECONDS = 0.1
 SLICE_SECONDS = 0.006

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rgt_tui import __version__
-from rgt_tui.fleet.waking import shifted
+from rgt_tui.fleet.keepalive import shifted
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean

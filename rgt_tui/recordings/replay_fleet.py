@@ -8,13 +8,10 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.engine import BaseFleet
-from rgt_tui.fleet.intake import Intake
-from rgt_tui.fleet.observe import Observer
-from rgt_tui.fleet.reduce import replace
-from rgt_tui.fleet.source import GateClosed
-from rgt_tui.fleet.waking import JUMP_SECONDS, Jump, shifted
+from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Observer
+from rgt_tui.fleet.box_session import Intake
+from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
+from rgt_tui.fleet.reducers import replace
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import Review, StopProgress, Verb

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet import Alerting
+from rgt_tui.fleet.box_session import Intake
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello

@@ -13,13 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.cli.status_line import status_line
-from rgt_tui.fleet import intake as intake_module
-from rgt_tui.fleet.budget import Budget, share, weight, within, words
-from rgt_tui.fleet.intake import Intake
-from rgt_tui.fleet.logs import LONGEST
-from rgt_tui.fleet.reduce import LONGEST as LONGEST_EVENT
-from rgt_tui.fleet.reduce import MOST_FOUND
-from rgt_tui.fleet.scalars import rewound
+from rgt_tui.fleet import box_session as intake_module
+from rgt_tui.fleet.attention import Budget, share, weight, within, words
+from rgt_tui.fleet.box_session import Intake
+from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
+from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
 from rgt_tui.gate import gather
 from rgt_tui.health.assessment import assess
 from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
@@ -242,7 +240,7 @@ def test_a_line_and_an_event_are_cut() -> None:
         LogLines(path="/l", inode=1, start=0, end=9, lines=("x" * 900_000,), partial="y" * 900_000),
         NOW,
     )
-    assert [len(line) for line in state.logs[0].lines] == [LONGEST, LONGEST]
+    assert [len(line) for line in state.logs[0].lines] == [LONGEST_LINE, LONGEST_LINE]
     state = intake.take(state, Event(boot="b", seq=1, at=NOW, kind="k" * 9000, text="t" * 900_000), NOW)
     assert (len(state.events[0].text), len(state.events[0].kind)) == (LONGEST_EVENT, LONGEST_EVENT)
 

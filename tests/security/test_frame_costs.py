@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.past import LONGEST_SECONDS, MOST_NAMES, Stretch, from_history, merged
-from rgt_tui.fleet.reduce import MOST_FOUND, MOST_RUNS
-from rgt_tui.fleet.scalars import MOST_SERIES
+from rgt_tui.fleet.reducers import MOST_FOUND, MOST_RUNS, MOST_SERIES
 from rgt_tui.model.box import BoxSpec, BoxState, Past
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
 from rgt_tui.model.run import RunState, Series

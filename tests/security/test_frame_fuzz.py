@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli import metrics, status_line
-from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate import gather
 from rgt_tui.health import diagnose, evaluate

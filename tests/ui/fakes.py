@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from rgt_tui.fleet.source import GateClosed
+from rgt_tui.fleet import GateClosed
 from rgt_tui.model.evidence import (
     CheckResult,
     EvidenceItem,

@@ -1,1 +1,74 @@
-"""The fleet file: where it is found, what it may say, and how a box is added to it."""
+"""The fleet file: TOML, one table per box. What others need of it; the modules here have the parts."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from rgt_tui.fleet.config import trusted
+from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.fleet.config.loading import (
+    FleetConfig,
+    FleetFileError,
+    Place,
+    Source,
+    find_fleet_file,
+    find_place,
+    parse_fleet,
+    read_fleet,
+    read_source,
+    working_directory,
+)
+from rgt_tui.model.box import BoxSpec
+
+__all__ = [
+    "FleetConfig",
+    "FleetFileError",
+    "Place",
+    "dump_fleet",
+    "find_fleet_file",
+    "find_place",
+    "load_fleet",
+    "open_place",
+    "read_fleet",
+    "whole",
+    "working_directory",
+]
+
+
+def load_fleet(path: Path) -> tuple[BoxSpec, ...]:
+    """Return the boxes of a fleet file, trusted or not: for their names, not to act upon.
+
+    Raises:
+        FleetFileError: it cannot be read, is not TOML, or has an unknown or wrong key.
+    """
+    return read_fleet(path).boxes
+
+
+def open_place(place: Place, env: Mapping[str, str] | None = None) -> FleetConfig:
+    """Read a fleet file to act upon it. Of one that lies in the working tree only what is trusted counts.
+
+    Raises:
+        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.
+    """
+    env = os.environ if env is None else env
+    source, config = whole(place.path, env)
+    return trusted.judged(source, config, env) if place.lies_there else config
+
+
+def whole(path: Path, env: Mapping[str, str]) -> tuple[Source, FleetConfig]:
+    """Read all that a fleet file says, trusted or not, with the bytes that say it.
+
+    Raises:
+        FleetFileError: as `open_place`.
+    """
+    source = read_source(path)
+    config = parse_fleet(path, source.text)
+    try:
+        is_file = stat.S_ISREG(source.real.stat().st_mode)
+    except OSError:
+        is_file = False
+    folder = source.real.parent if is_file else working_directory()  # it may be a pipe: --fleet <(…)
+    return source, config if folder is None else trusted.with_absolute_paths(config, folder, env)

@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import alone, fault, open_regular, publish, state_directory
-from rgt_tui.fleet.config.errors import FleetFileError
-from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet
+from rgt_tui.fleet.config.loading import FleetConfig, FleetFileError, Source, parse_fleet
 from rgt_tui.model.alert import AlertSettings, SinkSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import NO_FILE, expand

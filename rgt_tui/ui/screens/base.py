@@ -13,7 +13,7 @@ from textual.reactive import reactive
 from textual.screen import Screen
 from textual.timer import Timer
 
-from rgt_tui.fleet.source import FleetSource, Playback
+from rgt_tui.fleet import FleetSource, Playback
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_status import Assessment, assess, failed, fleet_parts

@@ -10,7 +10,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Cell

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.health import danger_clock
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.widget import Widget
 
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState

@@ -11,7 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input
 
-from rgt_tui.fleet.source import FleetSource
+from rgt_tui.fleet import FleetSource
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.question import Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings

@@ -15,7 +15,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import Worker
 
-from rgt_tui.fleet.source import FleetSource, GateClosed
+from rgt_tui.fleet import FleetSource, GateClosed
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter

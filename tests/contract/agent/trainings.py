@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet import Alerting
 from rgt_tui.health.alert_sinks import SinkError
 from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
 from rgt_tui.model.box import BoxState, Link

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.alerting import EVERY_S, Alerting
-from rgt_tui.fleet.config.load import parse_fleet
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet.config.loading import parse_fleet
 from rgt_tui.health import delivery
 from rgt_tui.health.alert_settings import parse
 from rgt_tui.health.mutes import load

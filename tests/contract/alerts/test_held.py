@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import alert_file
+from rgt_tui.fleet import alerting
 from rgt_tui.health import mutes
 from rgt_tui.model.box import Link, ProviderRef
 from rgt_tui.model.evidence import Finding, Severity
@@ -29,8 +29,8 @@ def told(world: World) -> list[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alert_file, "SAVE_S", 0.0)
-    monkeypatch.setattr(alert_file, "LOOK_S", 0.02)
+    monkeypatch.setattr(alerting, "SAVE_S", 0.0)
+    monkeypatch.setattr(alerting, "LOOK_S", 0.02)
 
 
 async def test_what_is_muted_is_not_over() -> None:
@@ -222,15 +222,15 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
         answers.wait()
         return real(*arguments)
 
-    monkeypatch.setattr(alert_file, "update", hang)
-    monkeypatch.setattr(alert_file, "DISK_S", 0.02)
+    monkeypatch.setattr(alerting, "update", hang)
+    monkeypatch.setattr(alerting, "DISK_S", 0.02)
     path = tmp_path / "alerts.json"
     try:
         async with opened(World(path)) as world:
             world.see(sample=FULL)
             await world.until(lambda: bool(world.ear.heard))
             assert [alert.id for alert in world.alerting.alerts] == ["alerts-file"]
-            monkeypatch.setattr(alert_file, "DISK_S", 20.0)
+            monkeypatch.setattr(alerting, "DISK_S", 20.0)
             answers.set()
             await world.until(lambda: not world.alerting.alerts)
         assert mutes.load(path).told
@@ -244,11 +244,11 @@ async def test_a_fault_in_keeping_the_file_is_said_and_ends_nothing(
     def fail(*arguments: Any) -> Any:
         raise ValueError("it is poisoned")
 
-    monkeypatch.setattr(alert_file, "update", fail)
+    monkeypatch.setattr(alerting, "update", fail)
     async with opened(World(tmp_path / "alerts.json")) as world:
         world.see(sample=FULL)
         await world.until(lambda: bool(world.ear.heard))
         (alert,) = world.alerting.alerts
         assert "ValueError: it is poisoned; this is a fault of rgt" in alert.text
-        monkeypatch.setattr(alert_file, "update", mutes.update)
+        monkeypatch.setattr(alerting, "update", mutes.update)
         await world.until(lambda: not world.alerting.alerts)

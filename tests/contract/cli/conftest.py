@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.config.write import dump_fleet
+from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.model.box import BoxSpec
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.reach import connected
+from rgt_tui.fleet.errands import connected
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import run
 from tests.contract.cli.conftest import PATIENCE, Rgt, fresh_sshd

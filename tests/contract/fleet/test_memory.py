@@ -12,9 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet import memory
-from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet import Fleet, Memory, history_keeper
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.store import History
@@ -122,7 +120,7 @@ async def test_an_rgt_that_was_killed_leaves_what_it_had_saved(real_sshd: RealSs
         import msgspec
         from pathlib import Path
         from rgt_tui.fleet import memory
-        from rgt_tui.fleet.engine import Fleet
+        from rgt_tui.fleet import Fleet
         from rgt_tui.model.box import BoxSpec
         from rgt_tui.store import History
         memory.STATE_SECONDS = 0.2
@@ -203,7 +201,7 @@ def test_a_state_of_an_earlier_rgt_is_not_saved_as_one_of_this() -> None:
         def adopt(self, specs: object) -> None: ...
 
     kept = Kept(Path("/nowhere/history.db"))
-    one = memory.Memory(kept)
+    one = history_keeper.Memory(kept)
     spec = BoxSpec(name="a", host="h")
     one._newest = {"a": BoxState(spec=spec, remembered_at=5.0), "b": BoxState(spec=replace(spec, name="b"))}
     assert {name for name, told in one._batch(None).items() if told.state is not None} == {"b"}

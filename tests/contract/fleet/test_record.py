@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.recordings import recording_lines

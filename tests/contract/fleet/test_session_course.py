@@ -15,10 +15,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import session, silence
-from rgt_tui.fleet.backoff import WAITS, Failure
-from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.turns import ConnectLimit
+from rgt_tui.fleet import box_session, keepalive
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import WAITS, ConnectLimit, Failure
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.protocol import SampleCursor, WatchConfig
 from rgt_tui.profiles import load_profile
@@ -164,7 +163,7 @@ async def test_a_connection_that_lived_begins_the_waits_anew(
     lived: float,
     resets: bool,
 ) -> None:
-    monkeypatch.setattr(session, "LIVED_SECONDS", lived)
+    monkeypatch.setattr(box_session, "LIVED_SECONDS", lived)
     async with course(spec) as (one, _):
         hasty(one)
         for _ in range(4):
@@ -183,7 +182,7 @@ async def test_a_connection_that_lived_begins_the_waits_anew(
 async def test_a_try_that_fails_is_no_life_of_the_one_before(
     tmp_path: Path, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "LIVED_SECONDS", 0.1)
+    monkeypatch.setattr(box_session, "LIVED_SECONDS", 0.1)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(sshd(tmp_path))
         async with course(replace(spec_of(tmp_path, port), interval=0.2)) as (one, _):
@@ -200,28 +199,28 @@ async def test_a_try_that_fails_is_no_life_of_the_one_before(
 async def test_an_agent_that_does_not_get_to_speak_is_given_up_and_that_is_said(
     spec: BoxSpec, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "DEPLOY_SECONDS", 0.5)
+    monkeypatch.setattr(box_session, "DEPLOY_SECONDS", 0.5)
 
     async def hangs(*arguments: object, **named: object) -> Watching:
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(session, "watch", hangs)
+    monkeypatch.setattr(box_session, "watch", hangs)
     async with course(spec) as (one, _):
         hasty(one)
         await one.tried(1)
         assert one.session.state.reason == "ssh: the agent did not stand within 0.5 s"
         assert one.session.state.link is Link.UNREACHABLE
-        monkeypatch.setattr(session, "watch", watch)
-        monkeypatch.setattr(session, "DEPLOY_SECONDS", 600.0)
+        monkeypatch.setattr(box_session, "watch", watch)
+        monkeypatch.setattr(box_session, "DEPLOY_SECONDS", 600.0)
         await one.live()
 
 
 async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
     spec: BoxSpec, hasty: Callable[[Course], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "HUNG_SECONDS", 0.3)
-    monkeypatch.setattr(session, "stale_after", lambda box: 0.6)
+    monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.3)
+    monkeypatch.setattr(box_session, "stale_after", lambda box: 0.6)
     async with course(spec) as (one, _):
         hasty(one)
         state = await one.live()
@@ -233,7 +232,7 @@ async def test_a_link_that_hung_is_named_and_the_next_end_is_not_called_so(
             os.kill(state.hello.pid, signal.SIGKILL)
         assert "does not answer: it hangs" in lost.reason
         assert lost.reason.startswith("ssh: ")
-        monkeypatch.setattr(session, "stale_after", lambda box: 60.0)
+        monkeypatch.setattr(box_session, "stale_after", lambda box: 60.0)
         pid = lost.hello.pid if lost.hello is not None else 0
         back = await one.until(
             lambda box: box.link is Link.LIVE and box.hello is not None and box.hello.pid != pid
@@ -260,7 +259,7 @@ async def test_what_is_asked_for_while_the_agent_is_on_its_way_reaches_it(
         await go_on.wait()
         return made
 
-    monkeypatch.setattr(session, "watch", slowly)
+    monkeypatch.setattr(box_session, "watch", slowly)
     async with course(replace(spec, interval=900.0, logs=(str(described),))) as (one, _):
         async with asyncio.timeout(60):
             await standing.wait()
@@ -302,7 +301,7 @@ async def test_a_reconnect_goes_on_behind_what_is_known(
         asked.append(arguments[3])
         return await watch(*arguments, **named)
 
-    monkeypatch.setattr(session, "watch", noted)
+    monkeypatch.setattr(box_session, "watch", noted)
     async with course(spec) as (one, _):
         hasty(one)
         state = await one.live()

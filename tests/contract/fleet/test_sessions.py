@@ -15,9 +15,8 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet import engine, meters, reduce, session, silence
-from rgt_tui.fleet.engine import Fleet
-from rgt_tui.fleet.turns import AT_ONCE
+from rgt_tui.fleet import Fleet, box_session, engine, keepalive, meters, reducers
+from rgt_tui.fleet.connector import AT_ONCE
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import MeterKind
@@ -223,14 +222,14 @@ async def test_a_fault_of_ours_is_named_and_counted_and_the_box_comes_back(
         out / "metrics.jsonl"
     ).touch()  # from the start: else what is found beside it may tell the same point, too
 
-    real = reduce._REDUCERS[Scalars]
+    real = reducers._REDUCERS[Scalars]
 
     def fail(state: BoxState, frame: Scalars, now: float) -> BoxState:
         if frame.run == out.name:  # trainings of other tests on this machine may be found as well
             raise ValueError("it is poisoned")
         return real(state, frame, now)
 
-    monkeypatch.setitem(reduce._REDUCERS, Scalars, fail)
+    monkeypatch.setitem(reducers._REDUCERS, Scalars, fail)
     other = replace(spec, name="other")
     async with running(replace(spec, runs=(str(out),)), other, folder=tmp_path) as run:
         await run.more()
@@ -258,7 +257,7 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
             raise KeyError("odd")
         return await watch(*arguments, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(session, "watch", odd)
+    monkeypatch.setattr(box_session, "watch", odd)
     async with running(spec, folder=tmp_path) as run:
         lost = await run.until(lambda box: box.link is Link.UNREACHABLE)
         assert "KeyError: 'odd'" in lost.reason
@@ -269,7 +268,7 @@ async def test_an_error_nobody_thought_of_does_not_end_a_session(
 async def test_a_connection_that_died_while_the_computer_slept_is_made_anew(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silence, "WOKEN_SECONDS", 0.5)
+    monkeypatch.setattr(keepalive, "WOKEN_SECONDS", 0.5)
     async with running(spec, folder=tmp_path) as run:
         live = await run.more()
         assert live.hello is not None

@@ -12,11 +12,11 @@ import msgspec
 import pytest
 
 from rgt_tui.demo.local_provider import LocalProvider
+from rgt_tui.fleet import GateClosed
+from rgt_tui.fleet.billing_actions import Teardown
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.source import GateClosed
-from rgt_tui.fleet.teardown import Teardown
-from rgt_tui.fleet.turns import ConnectLimit
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb
 from rgt_tui.model.money import Lifecycle

@@ -15,7 +15,7 @@ import asyncssh
 import msgspec
 import pytest
 
-from rgt_tui.fleet.backoff import Backoff
+from rgt_tui.fleet.connector import Backoff
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.protocol import WatchConfig

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import memory
-from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet import Memory, history_keeper
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.store import History
 from rgt_tui.store.history_file import HistoryFile
@@ -92,7 +91,7 @@ def test_who_leaves_lets_the_next_write(tmp_path: Path) -> None:
 
 async def test_another_rgt_takes_over_with_its_next_batch(tmp_path: Path) -> None:
     """Of which there is one every 4 s."""
-    assert memory.BATCH_SECONDS <= 5.0
+    assert history_keeper.BATCH_SECONDS <= 5.0
     path = tmp_path / "history.db"
     box = state("a", points=700)
     kept = Memory(History(path), seconds=0.05)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.cli.doctor_here import Finding, secrets
-from rgt_tui.fleet.config.load import parse_fleet
+from rgt_tui.fleet.config.loading import parse_fleet
 
 
 def checked(text: str, home: Path, **env: str) -> Finding:

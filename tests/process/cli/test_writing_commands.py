@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.fleet_file import load_fleet
+from rgt_tui.fleet.config import load_fleet
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

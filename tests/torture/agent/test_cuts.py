@@ -16,8 +16,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import session as sessions
-from rgt_tui.fleet.turns import ConnectLimit
+from rgt_tui.fleet import box_session as sessions
+from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.profiles.loader import load_profile
 from rgt_tui.ssh import Deployed, build_agent, channel, connect, deploy
 from tests.contract.ssh.conftest import RealSshd

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.fleet.engine import Fleet
+from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import FleetState
 

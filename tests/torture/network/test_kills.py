@@ -17,8 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import engine, silence
-from rgt_tui.fleet.alerting import Alerting
+from rgt_tui.fleet import Alerting, engine, keepalive
 from rgt_tui.health.alert_settings import parse
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.profiles import readings
@@ -135,7 +134,7 @@ async def test_an_agent_that_hangs_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ledger: Ledger
 ) -> None:
     """Stopped as a disk that is gone stops it: no byte comes, and the connection stands."""
-    monkeypatch.setattr(silence, "HUNG_SECONDS", 0.5)
+    monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.5)
     monkeypatch.setattr(readings, "STALE_INTERVALS", 1)
     async with watched(tmp_path, monkeypatch, ledger) as box:
         assert box.state.hello is not None

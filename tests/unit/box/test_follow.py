@@ -12,7 +12,7 @@ from rgt_box.streams import config, log_follower
 from rgt_box.streams.follows import Follows
 from rgt_box.streams.log_follower import LogFollower, tail_offset
 
-from rgt_tui.fleet.logs import extended
+from rgt_tui.fleet.reducers import extended
 from rgt_tui.model import protocol
 from rgt_tui.model.box import LogView
 

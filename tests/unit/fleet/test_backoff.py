@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rgt_tui.fleet.backoff import WAITS, Backoff, Failure, link_of
+from rgt_tui.fleet.connector import WAITS, Backoff, Failure, link_of
 from rgt_tui.model.box import Link
 
 

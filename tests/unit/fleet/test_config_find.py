@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.fleet_file import find_fleet_file, find_place
+from rgt_tui.fleet.config import find_fleet_file, find_place
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet.config.load import BOX_KEYS, DEFAULT_KEYS, FleetConfig, parse_fleet
-from rgt_tui.fleet.config.secrets import no_variable
-from rgt_tui.fleet.fleet_file import FleetFileError
+from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.config.loading import BOX_KEYS, DEFAULT_KEYS, FleetConfig, no_variable, parse_fleet
 from rgt_tui.model.box import BoxSpec
 from tests.system.tree import ROOT
 

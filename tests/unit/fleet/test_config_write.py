@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rgt_tui import files
-from rgt_tui.fleet.config.write import add_boxes, remove_box, with_boxes, without_box, write_atomically
-from rgt_tui.fleet.fleet_file import FleetFileError, load_fleet
+from rgt_tui.fleet.config import FleetFileError, load_fleet
+from rgt_tui.fleet.config.editing import add_boxes, remove_box, with_boxes, without_box, write_atomically
 
 NEW = {"new": {"host": "n", "port": 40022, "logs": ["~/a b/*.log", 'q"\\u']}}
 
@@ -88,7 +88,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, monkeypatch: pyte
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("rgt_tui.fleet.config.write.os.fsync", full)
+    monkeypatch.setattr("rgt_tui.fleet.config.editing.os.fsync", full)
     with pytest.raises(FleetFileError, match="No space left"):
         add_boxes(path, NEW)
     assert path.read_text() == '[boxes.lab]\nhost = "x"\n'

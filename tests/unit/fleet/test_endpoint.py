@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.approach import endpoint_from
+from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.model.money import Meter
 
 TOLD = [

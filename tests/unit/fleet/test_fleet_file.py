@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet.fleet_file import FleetFileError, dump_fleet, load_fleet
+from rgt_tui.fleet.config import FleetFileError, dump_fleet, load_fleet
 from rgt_tui.model.box import BoxSpec, ProviderRef
 
 

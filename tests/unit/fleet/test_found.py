@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.fleet.reduce import apply
+from rgt_tui.fleet.reducers import apply
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import Found, FoundRun, ScalarPoint, Scalars
 from rgt_tui.model.run import RunState

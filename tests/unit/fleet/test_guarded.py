@@ -10,11 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.fleet import engine, waking
-from rgt_tui.fleet import guarded as module
+from rgt_tui.fleet import Memory, engine, keepalive
+from rgt_tui.fleet import event_loop as module
 from rgt_tui.fleet import meters as meters_module
-from rgt_tui.fleet.guarded import MOST_TOLD, Faults, guarded
-from rgt_tui.fleet.memory import Memory
+from rgt_tui.fleet.event_loop import MOST_TOLD, Faults, guarded
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
@@ -161,15 +160,15 @@ async def test_the_fleet_goes_on_looking_at_the_clock(
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.0)
     monkeypatch.setattr(engine, "CLOCK_SECONDS", 0.0)
-    answers = iter((OverflowError("too far"), waking.Jump(moved=7.0)))
+    answers = iter((OverflowError("too far"), keepalive.Jump(moved=7.0)))
 
-    def jump(*_: waking.Times) -> waking.Jump | None:
+    def jump(*_: keepalive.Times) -> keepalive.Jump | None:
         answer = next(answers, None)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    monkeypatch.setattr(waking, "jump", jump)
+    monkeypatch.setattr(keepalive, "jump", jump)
     fleet = engine.Fleet(
         [BoxSpec(name="a", host="127.0.0.1", port=1, ssh_config="none")], audit=tmp_path / "audit"
     )

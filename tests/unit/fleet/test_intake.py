@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.fleet.intake import Intake
+from rgt_tui.fleet.box_session import Intake
 from rgt_tui.model.box import BoxSpec, BoxState, LogView
 from rgt_tui.model.protocol import (
     Cell,

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from rgt_tui.fleet import loops
+from rgt_tui.fleet import event_loop
 
 
 def kind(boxes: int) -> str:
-    loop = loops.new_loop(boxes)
+    loop = event_loop.new_loop(boxes)
     try:
         assert loop.run_until_complete(asyncio.sleep(0, "works")) == "works"
         return type(loop).__module__.partition(".")[0]

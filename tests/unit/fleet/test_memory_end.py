@@ -4,8 +4,8 @@ import asyncio
 import shutil
 from pathlib import Path
 
-from rgt_tui.fleet.memory import Memory
-from rgt_tui.fleet.reduce import apply
+from rgt_tui.fleet import Memory
+from rgt_tui.fleet.reducers import apply
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ssh.channel import FrameReader

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.fleet.pace import Pace
+from rgt_tui.fleet.publisher import Pace
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import QueueState

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.config.positions import KeyPath, Positions
+from rgt_tui.fleet.config.loading import KeyPath, Positions
 
 TRICKY = '''\
 # [boxes.not] a comment

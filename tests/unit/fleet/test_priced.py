@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet.priced import LONGEST_SECONDS, SOURCE, is_priced, metered
+from rgt_tui.fleet.meters import LONGEST_SECONDS, SOURCE, is_priced, metered
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Sample

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.fleet.scalars import fold
+from rgt_tui.fleet.reducers import fold
 from rgt_tui.model.protocol import ScalarPoint, Scalars
 from rgt_tui.model.run import RunState
 

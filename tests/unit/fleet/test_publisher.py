@@ -8,13 +8,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from rgt_tui.fleet import Alerting
 from rgt_tui.fleet import publisher as module
-from rgt_tui.fleet.alerting import Alerting
-from rgt_tui.fleet.collector import collect_less
-from rgt_tui.fleet.publisher import Publisher
-from rgt_tui.fleet.questions import Questions
-from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.turns import ConnectLimit
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.event_loop import collect_less
+from rgt_tui.fleet.publisher import Publisher, Questions
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.profiles import load_profile

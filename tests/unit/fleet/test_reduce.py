@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.fleet import reduce
-from rgt_tui.fleet import scalars as module
-from rgt_tui.fleet.reduce import LOG_LINES, RING, apply, count
+from rgt_tui.fleet import reducers
+from rgt_tui.fleet import reducers as module
+from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count
 from rgt_tui.model.box import BoxSpec, BoxState, Counters, Link
 from rgt_tui.model.protocol import (
     Cell,
@@ -223,7 +223,7 @@ def test_of_too_many_of_a_kind_the_one_gives_way_that_was_silent_for_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("MOST_RUNS", "MOST_LOGS", "MOST_QUEUES"):
-        monkeypatch.setattr(reduce, name, 3)
+        monkeypatch.setattr(reducers, name, 3)
     state = feed(HELLO)
     for number in range(5):
         points = (ScalarPoint(step=1, at=1010.0 + number, epoch=None, values={"loss": 1.0}),)

@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.fleet import publisher
-from rgt_tui.fleet.source import GateClosed
+from rgt_tui.fleet import GateClosed, publisher
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rgt_tui.fleet.scalars import fold, rewound
+from rgt_tui.fleet.reducers import fold, rewound
 from rgt_tui.model.protocol import Cursor, ScalarPoint, Scalars
 from rgt_tui.model.run import Resume, RunState, Series
 

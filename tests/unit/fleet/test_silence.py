@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from rgt_tui.fleet import silence
-from rgt_tui.fleet.silence import Keepalive
+from rgt_tui.fleet import keepalive
+from rgt_tui.fleet.keepalive import Keepalive
 
 
 class World:
@@ -38,8 +38,8 @@ class World:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(silence, "HUNG_SECONDS", 0.01)
-    monkeypatch.setattr(silence, "WOKEN_SECONDS", 0.01)
+    monkeypatch.setattr(keepalive, "HUNG_SECONDS", 0.01)
+    monkeypatch.setattr(keepalive, "WOKEN_SECONDS", 0.01)
 
 
 async def test_one_that_says_nothing_is_asked_and_then_given_up() -> None:

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.fleet.config import trusted
-from rgt_tui.fleet.config.load import MAX_BYTES, FleetConfig, Source, parse_fleet, read_source
+from rgt_tui.fleet.config import FleetFileError, Place, open_place, trusted
+from rgt_tui.fleet.config.editing import add_boxes
+from rgt_tui.fleet.config.loading import MAX_BYTES, FleetConfig, Source, parse_fleet, read_source
 from rgt_tui.fleet.config.trusted import Book, Entry, Seen
-from rgt_tui.fleet.config.write import add_boxes
-from rgt_tui.fleet.fleet_file import FleetFileError, Place, open_place
 from rgt_tui.model.box import BoxSpec
 
 FULL = """

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from rgt_tui.fleet.waking import Jump, Times, jump, read, shifted
+from rgt_tui.fleet.keepalive import Jump, Times, jump, read, shifted
 from rgt_tui.model.box import BoxSpec, BoxState, LogView
 from rgt_tui.model.run import RunState
 

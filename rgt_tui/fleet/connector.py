@@ -1,15 +1,17 @@
-"""Connect a session to its box: within the limit, asking who has to be asked, and where the provider moved it."""
+"""The way to a box: how many connect at once, who is asked, where it moved, how long to wait after a failure."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import enum
+import random
 from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
 
 import asyncssh
 
-from rgt_tui.fleet.backoff import Failure
-from rgt_tui.fleet.turns import ConnectLimit, Slot
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.question import Ask
@@ -26,6 +28,118 @@ from rgt_tui.ssh import (
     Unreachable,
     connect,
 )
+
+AT_ONCE = 10
+"""More at once stall the loop, and trip sshd's MaxStartups where boxes share a jump host (measured)."""
+HOLD_SECONDS = 4.0
+"""A box that has not let us in by then hangs, or waits: the next one begins beside it."""
+
+
+class Slot:
+    """One box's place among those that connect. It ends when it is given back, and by itself after a while."""
+
+    __slots__ = ("_free", "_timer")
+
+    def __init__(self, free: asyncio.Semaphore, seconds: float) -> None:
+        self._free: asyncio.Semaphore | None = free
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.give)
+
+    def give(self) -> None:
+        """Let the next one begin; a second time it does nothing."""
+        free, self._free = self._free, None
+        self._timer.cancel()
+        if free is not None:
+            free.release()
+
+
+class ConnectLimit:
+    """Hands slots out in the order in which they are asked for.
+
+    Args:
+        at_once: How many there are.
+        hold: Seconds after which one ends by itself.
+    """
+
+    def __init__(self, at_once: int = AT_ONCE, hold: float = HOLD_SECONDS) -> None:
+        self._free = asyncio.Semaphore(at_once)
+        self._hold = hold
+
+    async def take(self) -> Slot:
+        """Wait for a slot."""
+        await self._free.acquire()
+        return Slot(self._free, self._hold)
+
+
+class Failure(enum.StrEnum):
+    """What ended a try, or a connection."""
+
+    UNREACHABLE = "unreachable"
+    """No connection, or it was lost."""
+    REFUSED_KEY = "host key refused"
+    REFUSED_LOGIN = "login refused"
+    AGENT_ENDED = "agent ended"
+    """The connection stands, the agent does not."""
+    NO_WAY_TO_READ = "no way to read it"
+    """Neither the agent nor a plain shell can be used there."""
+    OUR_FAULT = "fault of rgt"
+    """What the box sent, or its state, was more than this program could handle."""
+
+
+class Wait(NamedTuple):
+    """Seconds before the next try."""
+
+    first: float
+    longest: float
+    """Each wait is twice the one before, up to this."""
+
+
+WAITS: dict[Failure, Wait] = {
+    Failure.UNREACHABLE: Wait(1.0, 120.0),
+    # More tries change nothing before a person does something, and trip the box's bans; `retry` does not wait.
+    Failure.REFUSED_KEY: Wait(900.0, 900.0),
+    Failure.REFUSED_LOGIN: Wait(900.0, 900.0),
+    # Each try starts a program on the box.
+    Failure.AGENT_ENDED: Wait(2.0, 120.0),
+    Failure.NO_WAY_TO_READ: Wait(30.0, 120.0),
+    Failure.OUR_FAULT: Wait(5.0, 120.0),
+}
+
+LINKS: dict[Failure, Link] = {
+    Failure.REFUSED_KEY: Link.REFUSED_KEY,
+    Failure.REFUSED_LOGIN: Link.REFUSED_LOGIN,
+}
+"""What a failure makes of the link; any other says no more than that the box cannot be reached."""
+
+LIVED_SECONDS = 10.0
+"""A connection that lived this long begins the count anew."""
+
+_RNG = random.Random()
+
+
+def link_of(failure: Failure) -> Link:
+    """Return the word for the link after a failure."""
+    return LINKS.get(failure, Link.UNREACHABLE)
+
+
+class Backoff:
+    """Counts the failures in a row. Each wait is drawn from its upper half, so that boxes do not come back in step."""
+
+    __slots__ = ("_failures", "_rng")
+
+    def __init__(self, rng: random.Random = _RNG) -> None:
+        self._rng = rng
+        self._failures = 0
+
+    def reset(self) -> None:
+        """Begin anew after a connection that lived."""
+        self._failures = 0
+
+    def wait(self, failure: Failure = Failure.UNREACHABLE) -> float:
+        """Return the next waiting time in seconds."""
+        first, longest = WAITS[failure]
+        seconds = min(longest, first * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        return seconds * self._rng.uniform(0.5, 1.0)
 
 
 def endpoint_from(meter: Meter) -> tuple[str, int] | None:

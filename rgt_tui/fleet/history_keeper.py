@@ -7,7 +7,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 
-from rgt_tui.fleet.guarded import Faults, guarded
+from rgt_tui.fleet.event_loop import Faults, guarded
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.store import Batch, History, HistoryError, Mean, Means, Metering, Told

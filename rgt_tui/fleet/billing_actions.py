@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.session import BoxSession
-from rgt_tui.fleet.source import GateClosed
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, changes, digest, evaluate, gather
 from rgt_tui.gate import review as make_review
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb

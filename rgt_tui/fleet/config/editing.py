@@ -14,10 +14,15 @@ from typing import Any
 import msgspec
 
 from rgt_tui import files
-from rgt_tui.fleet.config.checks import NAME
-from rgt_tui.fleet.config.errors import FleetFileError
-from rgt_tui.fleet.config.load import FleetConfig, Source, parse_fleet, read_source
-from rgt_tui.fleet.config.positions import Positions
+from rgt_tui.fleet.config.loading import (
+    NAME,
+    FleetConfig,
+    FleetFileError,
+    Positions,
+    Source,
+    parse_fleet,
+    read_source,
+)
 from rgt_tui.model.box import BoxSpec
 
 

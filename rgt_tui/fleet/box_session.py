@@ -1,4 +1,4 @@
-"""One box: connect, deploy, stream, reconnect; frames become states."""
+"""One box: connect, put the agent there, stream, reconnect; frames become states."""
 
 from __future__ import annotations
 
@@ -10,22 +10,225 @@ from collections.abc import Callable
 
 import asyncssh
 
-from rgt_tui.fleet.approach import Connector, endpoint_from, failure_of
-from rgt_tui.fleet.backoff import LIVED_SECONDS, Backoff, Failure, link_of
-from rgt_tui.fleet.file_access import FileAccess
-from rgt_tui.fleet.intake import Intake
-from rgt_tui.fleet.observe import Tap
-from rgt_tui.fleet.reduce import replace
-from rgt_tui.fleet.silence import Keepalive
-from rgt_tui.fleet.turns import ConnectLimit
-from rgt_tui.fleet.waking import shifted
+from rgt_tui.fleet.attention import Budget, Size, size, weight, within
+from rgt_tui.fleet.connector import (
+    LIVED_SECONDS,
+    Backoff,
+    ConnectLimit,
+    Connector,
+    Failure,
+    endpoint_from,
+    failure_of,
+    link_of,
+)
+from rgt_tui.fleet.fleet_source import Tap
+from rgt_tui.fleet.keepalive import Keepalive, shifted
+from rgt_tui.fleet.past import Stretch, figures, merged, wanted
+from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Control, Frame, Sample
+from rgt_tui.model.protocol import (
+    DEFAULT_PATTERN,
+    Control,
+    Cursor,
+    Event,
+    Frame,
+    History,
+    LogLines,
+    Sample,
+    SampleCursor,
+    Scalars,
+    WatchConfig,
+)
 from rgt_tui.model.question import Ask
 from rgt_tui.profiles.readings import stale_after
-from rgt_tui.ssh import AgentBundle, Answers, BoxError, Channel, Policy, Probe, Watching, watch
+from rgt_tui.ssh import (
+    NO_FILES,
+    NO_SFTP,
+    AgentBundle,
+    Answers,
+    BoxError,
+    Channel,
+    Policy,
+    Probe,
+    Unreachable,
+    Watching,
+    has_sftp,
+    watch,
+)
+
+MOST_CURSORS = 1024
+"""Logs whose place is remembered; of more, those that are shown. The others' newest lines then come anew."""
+
+
+class Intake:
+    """Keeps the cursors of one box.
+
+    Args:
+        spec: The box.
+        profile: Its platform.
+        boxes: How many the fleet has: of many less is kept of each.
+        budget: What is kept of it at most, however much it tells; None = as built in.
+    """
+
+    __slots__ = (
+        "_beyond",
+        "_budget",
+        "_came",
+        "_logs",
+        "_more",
+        "_mounts",
+        "_size",
+        "_spec",
+        "_stretch",
+        "focused",
+    )
+
+    def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None) -> None:
+        self.focused = False
+        """The box is the one on the screen: all of its logs is kept."""
+        self._spec = spec
+        self._mounts = tuple(
+            dict.fromkeys(spec.mounts or (mount for tier in profile.tiers for mount in tier.mounts))
+        )
+        self._size: Size = size(boxes)
+        self._budget = budget or Budget()
+        self._came = 0
+        """About how many bytes since the budget was looked at."""
+        self._more: tuple[str, ...] = ()
+        self._logs: dict[str, Cursor] = {}
+        self._beyond: dict[str, Cursor] = {}
+        """Metric sources of which a frame could not be taken in: they go on behind it."""
+        self._stretch = Stretch()
+
+    def follow(self, path: str) -> bool:
+        """Ask for one more log from now on; return whether it is new."""
+        if path in self._more:
+            return False
+        self._more += (path,)
+        return True
+
+    @property
+    def stretches(self) -> int:
+        """How much of the past is kept."""
+        return self._size.stretches
+
+    @property
+    def followed(self) -> tuple[str, ...]:
+        """Logs that were asked for beside those of the description."""
+        return self._more
+
+    def take(self, state: BoxState, frame: Frame, now: float) -> BoxState:
+        """Return the state after `frame`, which arrived at `now` (client clock), within the box's budget."""
+        self._came += weight(frame)
+        state = self._taken(state, frame, now)
+        if self._came < self._budget.every:
+            return state
+        self._came = 0
+        if len(self._logs) > MOST_CURSORS:
+            shown = {view.path for view in state.logs}
+            self._logs = {path: cursor for path, cursor in self._logs.items() if path in shown}
+        return within(state, self._budget)
+
+    def _taken(self, state: BoxState, frame: Frame, now: float) -> BoxState:
+        if isinstance(frame, Sample):
+            most = RING if self.focused else self._size.ring
+            return self._sample(with_sample(state, frame, now, most=most), frame)
+        if isinstance(frame, LogLines):
+            if frame.path not in self._logs and any(view.path == frame.path for view in state.logs):
+                # What an earlier rgt left of this log: the box tells its newest lines anew.
+                state = replace(state, logs=tuple(view for view in state.logs if view.path != frame.path))
+            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
+            most = LOG_LINES if self.focused else self._size.lines
+            return with_log(state, frame, now, most=most)
+        if isinstance(frame, History):
+            return with_history(state, frame, stretches=self._size.stretches)
+        return apply(state, frame, now)
+
+    def _sample(self, state: BoxState, frame: Sample) -> BoxState:
+        if state.sample is not frame or state.sample_at is None:
+            return state
+        done = self._stretch.add(state.sample_at, figures(frame), state.past.width)
+        return state if done is None else replace(state, past=merged(state.past, done, self._size.stretches))
+
+    def give_up(self, state: BoxState, frame: Frame) -> BoxState:
+        """Return the state with its cursors behind a frame that cannot be taken in, so that it does not come again."""
+        if isinstance(frame, Scalars):
+            self._beyond[frame.source] = Cursor(inode=frame.inode, offset=frame.end)
+        if isinstance(frame, LogLines):
+            self._logs[frame.path] = Cursor(inode=frame.inode, offset=frame.end)
+        counters = state.counters
+        if isinstance(frame, Sample | Event) and frame.seq:
+            counters = count(
+                counters, frame.boot, frame.seq, frame.skipped if isinstance(frame, Sample) else 0
+            )
+        return replace(state, counters=replace(counters, bad_frames=counters.bad_frames + 1))
+
+    def config(self, state: BoxState, interval: float, now: float) -> WatchConfig:
+        """Return what to ask the box for on connecting: everything behind what is known."""
+        spec, counters = self._spec, state.counters
+        sources: dict[str, Cursor] = {}
+        for run in state.runs:
+            for source, cursor in run.cursors.items():
+                # A cell's metrics may for a moment be those of a found training, too: the cell stands first.
+                sources.setdefault(source, cursor)
+        return WatchConfig(
+            interval=interval,
+            mounts=self._mounts,
+            jobs=spec.jobs,
+            logs=spec.logs + self._more,
+            runs=spec.runs,
+            pattern=spec.pattern or DEFAULT_PATTERN,
+            find=True,
+            gpu_trace=spec.gpu_trace,
+            tail=self._size.tail,
+            samples_after=SampleCursor(boot=counters.boot, seq=counters.seq) if counters.boot else None,
+            log_cursors=dict(self._logs),
+            scalar_cursors={**sources, **self._beyond},
+            zlib=True,
+            history=wanted(state.sample_at if counters.boot else None, now, self._size.stretches),
+        )
+
+
+class FileAccess:
+    """What is known of one box. One that takes files is asked once, any other once per connection.
+
+    Args:
+        on_lack: Called when it is found out that the box takes none.
+    """
+
+    __slots__ = ("_has", "_on_lack", "_task")
+
+    def __init__(self, on_lack: Callable[[], None]) -> None:
+        self._has: bool | None = None
+        self._on_lack = on_lack
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, connection: asyncssh.SSHClientConnection) -> None:
+        """Begin to ask, unless that is under way or the answer is known."""
+        if not self._has and self._task is None:
+            self._task = asyncio.create_task(self._ask(connection), name="sftp")
+
+    async def _ask(self, connection: asyncssh.SSHClientConnection) -> None:
+        with contextlib.suppress(Unreachable):
+            self._has = await has_sftp(connection)
+            if self._has:
+                self._task = None
+            elif self._has is False:
+                self._on_lack()
+
+    def limits(self, others: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what does not work on the box, files included where they are known not to."""
+        said = self._has is not False or NO_FILES in others or NO_SFTP in others
+        return others if said else (*others, NO_SFTP)
+
+    def end(self) -> None:
+        """The connection is gone."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
 
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""

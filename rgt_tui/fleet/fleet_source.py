@@ -1,12 +1,13 @@
-"""What a front end may ask of the fleet. The engine implements it; tests and replays can, too."""
+"""What a front end may ask of a fleet, and what those are told who look at what it does."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.model.profile import Profile
 
 
@@ -115,4 +116,41 @@ class Playback(Protocol):
 
     def set_speed(self, speed: float) -> None:
         """Let so many of its seconds pass per second from now on."""
+        ...
+
+
+Tap = Callable[[str, float, bytes], None]
+"""Called with box, client clock and one raw line as it came over the wire, before it is decoded."""
+
+Remember = Callable[[Sequence[BoxSpec]], Awaitable[Mapping[str, BoxState]]]
+"""Returns what an earlier rgt knew, by box; boxes that it knew nothing of are left out."""
+
+
+class Observer(Protocol):
+    """Told of every published state. It must not block: whatever writes to a disk does so in a thread of its own."""
+
+    def published(self, state: FleetState, changed: tuple[tuple[BoxState, BoxState], ...]) -> None:
+        """Take in a new fleet state and the boxes that changed, as pairs (old, new)."""
+        ...
+
+    def happened(self, events: tuple[FleetEvent, ...]) -> None:
+        """Take in what happened, in words."""
+        ...
+
+    async def close(self) -> None:
+        """Bring what is held to its place."""
+        ...
+
+
+@runtime_checkable
+class Keeper(Observer, Protocol):
+    """An observer that keeps count and has something to say itself; asked with every published state."""
+
+    @property
+    def spend(self) -> Spend | None:
+        """What the fleet has cost today."""
+        ...
+
+    def news(self) -> tuple[FleetEvent, ...]:
+        """Return what it has to say, once; such as that nothing can be kept, and why."""
         ...

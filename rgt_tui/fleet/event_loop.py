@@ -1,13 +1,63 @@
-"""Faults of rgt itself: each is said once, and work that goes on for as long as the fleet does begins again."""
+"""The event loop beside hundreds of boxes: which one, its garbage, and work in it that must not end in silence."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import importlib.util
 import logging
 from collections.abc import Awaitable, Callable
 
 from rgt_tui.model.plain import clean
+
+MANY_BOXES = 30
+"""Below it there is nothing to gain."""
+
+
+def new_loop(boxes: int = 0) -> asyncio.AbstractEventLoop:
+    """Return a new event loop.
+
+    Args:
+        boxes: How many are going to be watched.
+    """
+    if boxes > MANY_BOXES and importlib.util.find_spec("uvloop") is not None:
+        import uvloop
+
+        loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+        return loop
+    return asyncio.new_event_loop()
+
+
+YOUNG = 10_000
+"""Objects before the youngest are looked through; states replace each other long before that."""
+
+
+def collect_less(boxes: int) -> Callable[[], None]:
+    """Let the collector pass over what was there before the boxes, and look through the rest more seldom.
+
+    Args:
+        boxes: How many there are; of few nothing is changed.
+
+    Returns:
+        The way back.
+    """
+    if boxes <= MANY_BOXES:
+        return _nothing
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(YOUNG, *before[1:])
+
+    def undo() -> None:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+    return undo
+
+
+def _nothing() -> None:
+    pass
+
 
 AGAIN_SECONDS = 5.0
 """After a fault the work begins again this much later."""

@@ -1,0 +1,680 @@
+"""Find, read and check the fleet file; its errors name file and line, and never quote what may be a secret."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+import tomllib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+import msgspec
+
+from rgt_tui import files
+from rgt_tui.model.alert import AlertSettings
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.profiles import ProfileError, load_profile
+from rgt_tui.ssh import check_host, check_user, percent
+
+
+class FleetFileError(Exception):
+    """The fleet file cannot be used; the message says where and what to do."""
+
+
+KeyPath = tuple[str | int, ...]
+"""Keys from the top; a number is a place in an array."""
+
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_STRING = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}'
+    r"|'''.*?'{3,5}"
+    r'|"(?:[^"\\\n]|\\.)*"'
+    r"|'[^'\n]*'",
+    re.DOTALL,
+)
+_BARE_VALUE = re.compile(r"[^,\]}#\n]*")
+
+
+class Positions:
+    """The lines of all keys of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        self._at = 0
+        self._lines: dict[KeyPath, int] = {}
+        self._arrays: dict[KeyPath, int] = {}
+        self._document()
+
+    @property
+    def paths(self) -> frozenset[KeyPath]:
+        """Every key, table and array element that was seen."""
+        return frozenset(self._lines)
+
+    def line(self, path: KeyPath) -> int:
+        """Return the line (from 1) of a key, or of the nearest thing around it."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def _document(self) -> None:
+        prefix: KeyPath = ()
+        self._skip(_BLANK)
+        while self._at < len(self._text):
+            if self._text.startswith("[[", self._at):
+                self._at += 2
+                prefix = self._array_table()
+                self._at += 2
+            elif self._text[self._at] == "[":
+                self._at += 1
+                prefix = self._keys(())
+                self._at += 1
+            else:
+                self._pair(prefix)
+            self._skip(_BLANK)
+
+    def _array_table(self) -> KeyPath:
+        line = self._line()
+        path = self._keys(())
+        # `_keys` steps into the newest element of every array on the way, the last one included.
+        if path and isinstance(path[-1], int):
+            path = path[:-1]
+        count = self._arrays.get(path, 0)
+        self._arrays[path] = count + 1
+        self._lines[*path, count] = line
+        return (*path, count)
+
+    def _pair(self, prefix: KeyPath) -> None:
+        path = self._keys(prefix)
+        self._at += 1  # the equals sign
+        self._value(path)
+
+    def _keys(self, prefix: KeyPath) -> KeyPath:
+        """Read a dotted key; returns where it leads and notes each step's line."""
+        path = prefix
+        while True:
+            self._skip(_SPACE)
+            line = self._line()
+            path = (*path, self._key())
+            self._lines.setdefault(path, line)
+            if not prefix and path in self._arrays:
+                path = (*path, self._arrays[path] - 1)
+            self._skip(_SPACE)
+            if self._text[self._at] != ".":
+                return path
+            self._at += 1
+
+    def _key(self) -> str:
+        if self._text[self._at] in "\"'":
+            import tomllib
+
+            start = self._at
+            self._skip(_STRING)
+            value: str = tomllib.loads(f"k = {self._text[start : self._at]}")["k"]
+            return value
+        match = _BARE_KEY.match(self._text, self._at)
+        if match is None:
+            raise ValueError(f"no key on line {self._line()}: this is not TOML")
+        self._at = match.end()
+        return match.group()
+
+    def _value(self, path: KeyPath) -> None:
+        self._skip(_BLANK)
+        first = self._text[self._at : self._at + 1]
+        if first == "[":
+            self._array(path)
+        elif first == "{":
+            self._inline_table(path)
+        elif first and first in "\"'":
+            self._skip(_STRING)
+        else:
+            self._skip(_BARE_VALUE)
+
+    def _array(self, path: KeyPath) -> None:
+        self._at += 1
+        index = 0
+        self._skip(_BLANK)
+        while self._text[self._at] != "]":
+            self._lines[*path, index] = self._line()
+            self._value((*path, index))
+            index += 1
+            self._skip(_BLANK)
+            if self._text[self._at] == ",":
+                self._at += 1
+            self._skip(_BLANK)
+        self._at += 1
+
+    def _inline_table(self, path: KeyPath) -> None:
+        self._at += 1
+        self._skip(_BLANK)
+        while self._text[self._at] != "}":
+            self._pair(path)
+            self._skip(_BLANK)
+            if self._text[self._at] == ",":
+                self._at += 1
+            self._skip(_BLANK)
+        self._at += 1
+
+    def _skip(self, pattern: re.Pattern[str]) -> None:
+        match = pattern.match(self._text, self._at)
+        if match is not None:
+            self._at = match.end()
+
+    def _line(self) -> int:
+        return bisect_right(self._starts, self._at)
+
+
+FILE_NAME = "rgt.toml"
+VARIABLE = "RGT_FLEET"
+
+
+def xdg_path(env: Mapping[str, str]) -> Path:
+    """Return where a person's own fleet file stands, whether it exists or not."""
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    config = Path(
+        env.get("XDG_CONFIG_HOME", "")
+    )  # a relative one would be another in every working directory
+    return (config if config.is_absolute() else home / ".config") / "rgt" / "fleet.toml"
+
+
+def upwards(start: Path, home: Path) -> Iterator[Path]:
+    """Yield the directories of a project, from `start` up to the root of its git tree, else up to `home`.
+
+    Outside of both only `start` itself counts: a file that a stranger left in ``/tmp`` is no project of ours.
+    """
+    chain = [start, *start.parents]
+    root = next((folder for folder in chain if (folder / ".git").exists()), home)
+    end = chain.index(root) if root in chain else 0
+    yield from chain[: end + 1]
+
+
+def working_directory() -> Path | None:
+    """Return where this process stands; None where that directory has been removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return None
+
+
+class Place(NamedTuple):
+    """Where the fleet file is, and how it was found."""
+
+    path: Path
+    lies_there: bool = False
+    """It was come across in the working tree: neither named nor the person's own, so it may be anybody's."""
+
+
+def find_fleet_file(named: str | None, env: Mapping[str, str], start: Path | None) -> Path | None:
+    """Return the path of `find_place`; None when there is none."""
+    place = find_place(named, env, start)
+    return None if place is None else place.path
+
+
+def find_place(named: str | None, env: Mapping[str, str], start: Path | None) -> Place | None:
+    """Return the fleet file to use; None when there is none.
+
+    Args:
+        named: What ``--fleet`` says.
+        env: The environment; ``RGT_FLEET``, ``XDG_CONFIG_HOME`` and ``HOME`` are looked at.
+        start: The working directory; None where there is none any more.
+
+    Returns:
+        A file that was named exists or not: whoever reads it says so. Others exist.
+    """
+    if named or env.get(VARIABLE):
+        return Place(Path(named or env[VARIABLE]).expanduser())
+    home = Path(env["HOME"]) if env.get("HOME") else Path.home()
+    for folder in () if start is None else upwards(start, home):
+        if (folder / FILE_NAME).is_file():
+            return Place(folder / FILE_NAME, lies_there=True)
+    own = xdg_path(env)
+    return Place(own) if own.is_file() else None
+
+
+ADVICE = (
+    "a secret (also an address that lets anyone in) does not belong into the fleet file: put it into an environment "
+    "variable and name that (key_env, url_env, token_env), or into a file that only you can read (url_file)"
+)
+_NAMES = re.compile(
+    r"^url$|(?:^|_|-)(?:password|passwd|passphrase|secret|token|api_?key|apikey|key|credentials?|bearer)$",
+    re.IGNORECASE,
+)
+_VALUES = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"|^(?:rpa_|rps_|sk-|hf_|ghp_|github_pat_|glpat-|xox[abp]-|AKIA|eyJ[A-Za-z0-9_-]{10,}\.)"
+)
+VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_USUAL = re.compile(r"[A-Z_][A-Z0-9_]{0,39}")
+_HIDDEN = re.compile(r"_env$|^url_file$|^base_url$")
+_LONGEST_NAME, _LONG, _SCRAMBLED = 64, 16, 20
+
+
+def named_like_one(key: str) -> bool:
+    """Tell whether a key asks for a secret, such as ``password`` or ``api_key``."""
+    return _NAMES.search(key) is not None
+
+
+def looks_like_one(value: object) -> bool:
+    """Tell whether a value is a secret itself: a private key, or a token of a known shape."""
+    return isinstance(value, str) and _VALUES.search(value) is not None
+
+
+def hidden(key: str) -> bool:
+    """Tell whether a key stands beside a secret, so that one is easily pasted into it: its value is not repeated."""
+    return _HIDDEN.search(key) is not None
+
+
+def usual_name(variable: str) -> bool:
+    """Tell whether a variable is called as variables are, ``RUNPOD_API_KEY``, so that its name may be shown."""
+    return _USUAL.fullmatch(variable) is not None
+
+
+def no_variable(name: str) -> bool:
+    """Tell whether what is given as the name of a variable is likely the secret itself, such as a hexadecimal key."""
+    digit = any(char.isdigit() for char in name)
+    mixed = name != name.upper() and name != name.lower()
+    return (
+        len(name) > _LONGEST_NAME
+        or (digit and "_" not in name and len(name) >= _LONG)
+        or (digit and mixed and len(name) >= _SCRAMBLED)
+    )
+
+
+def leaves(value: object, path: KeyPath = ()) -> Iterator[tuple[KeyPath, object]]:
+    """Yield every value below tables and lists, with its place."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from leaves(item, (*path, key))
+    elif isinstance(value, list):
+        for place, item in enumerate(value):
+            yield from leaves(item, (*path, place))
+    else:
+        yield path, value
+
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+FASTEST_S, SLOWEST_S = 0.05, 3600.0
+"""Bounds of the time between samples, as the agent has them."""
+
+Check = Callable[[Any], str | None]
+"""Returns what is wrong with a value, or None."""
+
+
+def _host(value: str) -> str | None:
+    if "@" in value:
+        return "put what stands before the @ into `user`"
+    try:
+        check_host(value)
+    except ValueError:
+        return "is neither a host name nor an alias of ssh_config"
+    return "is neither a host name nor an alias of ssh_config" if "/" in value else None
+
+
+def _user(value: str | None) -> str | None:
+    try:
+        if value is not None:
+            check_user(value)
+    except ValueError:
+        return "is no user name"
+    return None
+
+
+def _path_here(value: str | None) -> str | None:
+    """Check a path on this machine: `~` and ``${NAME}`` are expanded when the box is connected to."""
+    try:
+        percent(value or "", {"%": "%", "d": ""})
+    except ValueError as error:
+        return f"cannot be expanded: {error}"
+    return None
+
+
+def _port(value: int | None) -> str | None:
+    return None if value is None or 1 <= value <= 65535 else "is no port between 1 and 65535"
+
+
+def _interval(value: float) -> str | None:
+    if FASTEST_S <= value <= SLOWEST_S:
+        return None
+    return f"is not between {FASTEST_S:g} and {SLOWEST_S:g} seconds"
+
+
+def _price(value: float | None) -> str | None:
+    return None if value is None or (math.isfinite(value) and value >= 0) else "is no price of an hour"
+
+
+def _currency(value: str) -> str | None:
+    return None if re.fullmatch(r"[A-Z]{3}", value) else 'is no currency such as "USD" or "CNY"'
+
+
+def _pattern(value: str | None) -> str | None:
+    try:
+        re.compile(value or "")
+    except re.error as error:
+        return f"is no regular expression: {error}"
+    return None
+
+
+def _variable(value: str | None) -> str | None:
+    if value is None:
+        return None
+    if VARIABLE_NAME.fullmatch(value) and not no_variable(value):
+        return None
+    return f"must be the name of an environment variable, and is none; {ADVICE}"
+
+
+def _address(value: str | None) -> str | None:
+    if value is None or re.match(r"https?://[^/@\s]+(?:/|$)", value):
+        return None
+    return "must be an http(s) address without user and password, and is none"
+
+
+def _file(value: str | None) -> str | None:
+    if value is None or "://" not in value:
+        return None
+    return f"must be a file that holds the address, not the address; {ADVICE}"
+
+
+BOX: dict[str, Check] = {
+    "host": _host,
+    "port": _port,
+    "user": _user,
+    "identity": _path_here,
+    "known_hosts": _path_here,
+    "ssh_config": _path_here,
+    "interval": _interval,
+    "per_hour": _price,
+    "currency": _currency,
+    "pattern": _pattern,
+}
+
+
+SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
+"""What a sink says of its secrets; `rgt_tui.health.alert_settings` checks the rest."""
+PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}
+
+
+T = TypeVar("T")
+
+TOP = ("boxes", "defaults", "alerts", "sinks")
+BOX_KEYS = tuple(field for field in BoxSpec.__struct_fields__ if field not in ("name", "untrusted"))
+DEFAULT_KEYS = tuple(key for key in BOX_KEYS if key not in ("host", "provider"))
+"""What ``[defaults]`` may say for every box that does not say it itself."""
+MAX_BYTES = 1 << 20
+
+
+class FleetConfig(msgspec.Struct, frozen=True):
+    """What a fleet file says."""
+
+    path: Path
+    boxes: tuple[BoxSpec, ...]
+    alerts: AlertSettings = AlertSettings()
+    warnings: tuple[str, ...] = ()
+    """Odd but usable, a line each, with file and line number."""
+    doubt: str | None = None
+    """Why it is not trusted, and what to do; most of what it says does not count then. None = it counts as it is."""
+
+
+def read_fleet(path: Path) -> FleetConfig:
+    """Read and check a fleet file, whoever made it.
+
+    Raises:
+        FleetFileError: it cannot be read, others may write it, it is not TOML, or has an unknown or wrong key.
+    """
+    return parse_fleet(path, read_source(path).text)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """What stands in a fleet file, read once: what is checked, shown and used is the same."""
+
+    path: Path
+    """As it was named, for errors."""
+    real: Path
+    """Absolute, links followed."""
+    data: bytes
+
+    @property
+    def text(self) -> str:
+        """It as text.
+
+        Raises:
+            FleetFileError: it is none.
+        """
+        try:
+            return self.data.decode("utf-8").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            raise FleetFileError(f"{self.path} is not UTF-8 text (byte {error.start})") from error
+
+
+def read_source(path: Path) -> Source:
+    """Read a fleet file that nobody but this user and root may write.
+
+    Raises:
+        FleetFileError: it cannot be read, or somebody else may write it.
+    """
+    try:
+        real = path.resolve()
+        with path.open("rb") as file:
+            wrong = files.fault(path, os.fstat(file.fileno()), file.fileno())
+            if wrong is not None:
+                raise FleetFileError(
+                    f"{wrong.words}, and a fleet file says which programs run and where keys go: {wrong.cure}"
+                )
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise FleetFileError(f"cannot read {path}: {error.strerror}") from error
+    except RuntimeError as error:
+        raise FleetFileError(f"cannot read {path}: its links lead in a circle") from error
+    if len(data) > MAX_BYTES:
+        raise FleetFileError(f"{path} is no fleet file: it is larger than {MAX_BYTES >> 20} MiB")
+    return Source(path, real, data)
+
+
+def parse_fleet(path: Path, text: str) -> FleetConfig:
+    """Check the text of a fleet file; `path` is what its errors name.
+
+    Raises:
+        FleetFileError: as `read_fleet`.
+    """
+    try:
+        data = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise FleetFileError(_not_toml(path, str(error))) from error
+    return _Reader(path, text).fleet(data)
+
+
+def _not_toml(path: Path, words: str) -> str:
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", words)
+    if found is None:
+        return f"{path} is not valid TOML: {words}"
+    return f"{path}:{found.group(1)}: not valid TOML: {words[: found.start()]} (column {found.group(2)})"
+
+
+class _Reader:
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._text = text
+        self._lines: Positions | None = None
+
+    def fleet(self, data: dict[str, Any]) -> FleetConfig:
+        for place, value in leaves(data):
+            if looks_like_one(value):
+                self._fail(place, ADVICE)
+        self._known((), data, TOP)
+        boxes = data.get("boxes", {})
+        if not isinstance(boxes, dict) or not boxes:
+            raise FleetFileError(
+                f'{self._path} names no box; add a table such as [boxes.lab] with host = "lab-a100"'
+            )
+        defaults = self._defaults(data.get("defaults", {}))
+        specs = tuple(self._box(name, table, defaults) for name, table in boxes.items())
+        return FleetConfig(
+            path=self._path,
+            boxes=specs,
+            alerts=self._alerts(data, [spec.name for spec in specs]),
+            warnings=tuple(self._twins(specs)),
+        )
+
+    def _alerts(self, data: dict[str, Any], boxes: Sequence[str]) -> AlertSettings:
+        kinds, sinks = data.get("alerts", {}), data.get("sinks", [])
+        if kinds == {} and sinks == []:
+            return AlertSettings()
+        # Loaded only for a file that speaks of them.
+        from rgt_tui.health.alert_settings import SettingsError, parse
+
+        for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
+            self._secrets_of(("sinks", place), table)
+        try:
+            found = parse(kinds, sinks)
+        except SettingsError as error:
+            self._fail(error.where, _plain(error.words))
+        for place, sink in enumerate(found.sinks):
+            for at, name in enumerate(sink.boxes):
+                if name not in boxes:
+                    near = difflib.get_close_matches(name, boxes, 1)
+                    hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(boxes)}"
+                    self._fail(("sinks", place, "boxes", at), f"there is no box {name!r}{hint}")
+        return found
+
+    def _secrets_of(self, where: KeyPath, table: Any) -> None:
+        """Refuse a secret where the name of its place belongs, before anything else could repeat it."""
+        for key, value in table.items() if isinstance(table, dict) else ():
+            if named_like_one(key):
+                self._fail((*where, key), ADVICE)
+            wrong = SINK[key](value) if key in SINK and isinstance(value, str) else None
+            if wrong is not None:
+                self._fail((*where, key), wrong)
+
+    def _table(self, where: KeyPath, table: Any, kind: type[T], values: Mapping[str, Check]) -> T:
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, kind.__struct_fields__)  # type: ignore[attr-defined]
+        return self._checked(where, table, table, kind, values)
+
+    def _defaults(self, table: Any) -> dict[str, Any]:
+        where: KeyPath = ("defaults",)
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, DEFAULT_KEYS)
+        self._checked(where, table, {"name": "x", "host": "x", **table}, BoxSpec, BOX)
+        return table
+
+    def _box(self, name: str, table: Any, defaults: dict[str, Any]) -> BoxSpec:
+        where: KeyPath = ("boxes", name)
+        if not NAME.fullmatch(name):
+            self._fail(
+                ("boxes", name),
+                f"{name!r} is no name for a box; use letters, digits, '.', '_' and '-'",
+                named=False,
+            )
+        if not isinstance(table, dict):
+            self._fail(where, "must be a table")
+        self._known(where, table, BOX_KEYS)
+        provider = table.get("provider")
+        if isinstance(provider, dict):
+            self._table((*where, "provider"), provider, ProviderRef, PROVIDER)
+        if "host" not in table:
+            self._fail(
+                where, 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'
+            )
+        spec = self._checked(where, table, {**defaults, **table, "name": name}, BoxSpec, BOX)
+        try:
+            load_profile(spec.profile)
+        except ProfileError as error:
+            owner: KeyPath = where if "profile" in table else ("defaults",)
+            self._fail((*owner, "profile"), str(error))
+        return spec
+
+    def _checked(
+        self, where: KeyPath, said: dict[str, Any], whole: dict[str, Any], kind: type[T],
+        values: Mapping[str, Check],
+    ) -> T:  # fmt: skip
+        try:
+            made = msgspec.convert(whole, kind)
+        except msgspec.ValidationError as error:
+            below, words = _explain(str(error))
+            self._fail((*where, *below), words)
+        for key, check in values.items():
+            wrong = check(getattr(made, key)) if key in said else None
+            if wrong is not None:
+                shown = "" if hidden(key) else f"{said[key]!r} "
+                self._fail((*where, key), f"{shown}{wrong}")
+        return made
+
+    def _known(self, where: KeyPath, table: dict[str, Any], known: Sequence[str]) -> None:
+        for key in table:
+            place = (*where, key)
+            if key not in known:
+                if named_like_one(key):
+                    self._fail(place, f"unknown key {key!r}: {ADVICE}", named=False)
+                near = difflib.get_close_matches(key, known, 1)
+                hint = f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
+                inside = _spelled(where) or "the file"
+                self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
+
+    def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:
+        seen: dict[tuple[str, int | None, str | None], str] = {}
+        found = []
+        for spec in specs:
+            key = (spec.host, spec.port, spec.user)
+            first = seen.setdefault(key, spec.name)
+            if first != spec.name:
+                line = self._line(("boxes", spec.name, "host"))
+                found.append(
+                    f"{self._path}:{line}: boxes.{spec.name} is the same host, port and user as boxes.{first}"
+                )
+        return found
+
+    def _line(self, where: KeyPath) -> int:
+        if self._lines is None:
+            self._lines = Positions(self._text)
+        return self._lines.line(where)
+
+    def _fail(self, where: KeyPath, words: str, *, named: bool = True) -> NoReturn:
+        name = f"{_spelled(where)}: " if named else ""
+        raise FleetFileError(f"{self._path}:{self._line(where)}: {name}{words}")
+
+
+def _spelled(where: KeyPath) -> str:
+    text = ""
+    for key in where:
+        text += f"[{key}]" if isinstance(key, int) else f".{key}" if text else str(key)
+    return text
+
+
+def _explain(message: str) -> tuple[KeyPath, str]:
+    """Split msgspec's words into the place below the table, and what is wrong there."""
+    found = re.search(r" - at `(?:key in )?\$(.*)`$", message)
+    if found is None:
+        return (), _plain(message)
+    parts = re.findall(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]", found.group(1))
+    path: list[str | int] = []
+    for key, index in parts:
+        if key:
+            path.append(key)
+        elif index.isdecimal():
+            path.append(int(index))
+    return tuple(path), _plain(message[: found.start()])
+
+
+_KINDS = {
+    "str": "text in quotes", "int": "a whole number", "float": "a number", "bool": "true or false",
+    "array": "a list", "object": "a table", "null": "nothing",
+}  # fmt: skip
+
+
+def _plain(words: str) -> str:
+    """Say types as TOML has them."""
+    found = re.fullmatch(r"Expected `([^`]*)`, got `([^`]*)`", words)
+    if found is None:
+        missing = re.fullmatch(r"Object missing required field `([^`]*)`", words)
+        return f"lacks `{missing.group(1)}`" if missing else words
+    wanted = " or ".join(
+        _KINDS.get(kind.strip(), kind) for kind in found.group(1).split("|") if kind.strip() != "null"
+    )
+    return f"must be {wanted}, not {_KINDS.get(found.group(2), found.group(2))}"

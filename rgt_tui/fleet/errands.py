@@ -1,0 +1,226 @@
+"""One connection for one errand, outside of the fleet's sessions: put the trainer on a box, or take rgt off it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import asyncssh
+import msgspec
+
+from rgt_tui.fleet.connector import endpoint_from
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.money import Meter
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles import load_profile
+from rgt_tui.providers import ProviderError
+from rgt_tui.ssh import (
+    BoxError,
+    CommandFailed,
+    Deployed,
+    Elsewhere,
+    HostKeyRefused,
+    Policy,
+    Pushed,
+    Unreachable,
+    build_agent,
+    build_trainer,
+    connect,
+    deploy,
+    push,
+    record,
+    run,
+    where,
+)
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    spec: BoxSpec, *, accept_new_host_keys: bool = False
+) -> AsyncIterator[asyncssh.SSHClientConnection]:
+    """Connect to a box, at the address that its provider tells where the described one fails, and hang up afterwards.
+
+    Raises:
+        BoxError: on the way there, or because the connection was lost in the midst of the errand.
+    """
+    policy = Policy.ACCEPT_NEW if accept_new_host_keys else Policy.ASK
+    connection = await _connect(spec, policy)
+    try:
+        yield connection
+    except BoxError:
+        raise
+    except (asyncssh.Error, OSError) as error:
+        words = clean(str(error)) or type(error).__name__
+        raise Unreachable(f"ssh: {where(connection)}: the connection broke off: {words}") from error
+    finally:
+        connection.abort()
+
+
+@contextlib.asynccontextmanager
+async def reached(
+    spec: BoxSpec, *, accept_new_host_keys: bool = False
+) -> AsyncIterator[tuple[asyncssh.SSHClientConnection, Deployed]]:
+    """As `connected`, with the agent in place.
+
+    Raises:
+        BoxError: as `connected`, or the agent could not be put there.
+    """
+    async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
+        pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
+        yield connection, await deploy(connection, build_agent(), pythons)
+
+
+async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnection:
+    user = load_profile(spec.profile).user
+    try:
+        return await connect(spec, policy=policy, default_user=user)
+    except (Unreachable, HostKeyRefused) as error:
+        meter = await provider_word(spec)
+        if meter is None:
+            raise
+        place = elsewhere(spec, meter)
+        if place is not None:
+            try:
+                return await connect(spec, policy=policy, default_user=user, elsewhere=place)
+            except Unreachable as other:
+                raise Unreachable(f"{error}; nor where {place.source} says that it is: {other}") from other
+        if meter.error is not None or isinstance(error, HostKeyRefused):
+            raise
+        raise Unreachable(f"{error}; {says(meter)}") from error
+
+
+async def provider_word(spec: BoxSpec) -> Meter | None:
+    """Ask once what the provider says of a box; None where it has none that can be asked."""
+    if spec.provider is None:
+        return None
+    from rgt_tui.providers import Providers, UnknownProvider
+
+    providers = Providers()
+    try:
+        return await providers.open(spec.provider).read(spec.provider.instance)
+    except (UnknownProvider, ProviderError):
+        return None
+    finally:
+        await providers.close()
+
+
+def says(meter: Meter) -> str:
+    """Return a reading of the provider in words."""
+    native = f" ({clean(meter.native_status)})" if meter.native_status else ""
+    return f"{meter.source} says {meter.lifecycle.value}{native}"
+
+
+def elsewhere(spec: BoxSpec, meter: Meter) -> Elsewhere | None:
+    """Return where the provider says that a box answers, if that is not where it is described."""
+    told = endpoint_from(meter)
+    return None if told is None or told == (spec.host, spec.port) else Elsewhere(*told, meter.source)
+
+
+COMMAND_SECONDS = 120.0
+"""Slurm may have to be asked for a hundred scripts."""
+
+
+class Thing(msgspec.Struct, frozen=True):
+    """One thing of rgt's on a box."""
+
+    path: str
+    bytes: int
+    what: str
+    kept: str | None = None
+    """Why it stays; None = it goes."""
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """What was removed, or would be."""
+
+    refused: tuple[str, ...]
+    """Why nothing was touched."""
+    failed: tuple[str, ...]
+    """What could not be removed, and why."""
+    bytes: int
+    things: tuple[Thing, ...] = ()
+
+    @property
+    def whole(self) -> bool:
+        """Nothing stays."""
+        return not (self.refused or self.failed or any(thing.kept for thing in self.things))
+
+
+async def remove_agent(
+    spec: BoxSpec,
+    seconds: float,
+    *,
+    old: bool = False,
+    dry_run: bool = False,
+    accept_new_host_keys: bool = False,
+) -> Removal:
+    """Connect to a box and let the agent remove rgt from it. Nobody is asked anything.
+
+    Args:
+        spec: The box.
+        seconds: How long all of it may take.
+        old: Only agents of other versions.
+        dry_run: Only look.
+        accept_new_host_keys: Whether the key of a host that is not known yet is accepted and kept.
+
+    Raises:
+        BoxError: it could not be reached, or the agent gave no answer that can be used.
+    """
+    words = [word for job in spec.jobs for word in ("--job", job)]
+    words += ["--old"] * old + ["--dry-run"] * dry_run
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            reached(spec, accept_new_host_keys=accept_new_host_keys) as (connection, deployed),
+        ):
+            command = deployed.command("remove", *words)
+            done = await run(connection, command, seconds=COMMAND_SECONDS, name="removing rgt")
+    except TimeoutError as error:
+        raise Unreachable(f"not done within {seconds:g} s") from error
+    return parsed(done.out, done.words)
+
+
+def parsed(out: bytes, words: str) -> Removal:
+    """Read what the agent has printed.
+
+    Raises:
+        CommandFailed: it cannot be used; what was removed is then not known.
+    """
+    lines = [line for raw in out.splitlines() if (line := record(raw))]
+    try:
+        things = tuple(msgspec.json.decode(line, type=Thing) for line in lines[:-1])
+        end = msgspec.json.decode(lines[-1], type=Removal)
+    except (IndexError, msgspec.DecodeError, RecursionError) as error:
+        raise CommandFailed(f"the agent's answer cannot be used: {words or error}") from error
+    return msgspec.structs.replace(
+        end,
+        things=tuple(
+            Thing(clean(thing.path), thing.bytes, clean(thing.what), thing.kept and clean(thing.kept))
+            for thing in things
+        ),
+        refused=tuple(map(clean, end.refused)),
+        failed=tuple(map(clean, end.failed)),
+    )
+
+
+async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: bool = False) -> Pushed:
+    """Connect to a box, make sure that the trainer is there, and let go of it. Nobody is asked anything.
+
+    Args:
+        spec: The box.
+        seconds: How long all of it may take.
+        accept_new_host_keys: Whether the key of a host that is not known yet is accepted and kept.
+
+    Raises:
+        BoxError: it could not be reached, or the trainer could not be put there.
+    """
+    pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            connected(spec, accept_new_host_keys=accept_new_host_keys) as way,
+        ):
+            return await push(way, spec.name, build_trainer(), pythons)
+    except TimeoutError as error:
+        raise Unreachable(f"not done within {seconds:g} s") from error
