@@ -42,37 +42,23 @@ def _section(name: str, *fields: Field) -> Tuple[Field, ...]:
     return tuple(replace(field, section=name) for field in fields)
 
 
+# fmt: off
 COMMON: Tuple[Field, ...] = (
     *_section(
         "run",
-        Field(
-            "task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"
-        ),
+        Field("task", "str", "char_lm", "what to train: char_lm, image_classifier, diffusion, or module:Class"),
         Field("epochs", "int", 4, "epochs in all", 1),
         Field("steps_per_epoch", "int", 200, "optimizer steps of an epoch; 0 takes all samples"),
         Field("seed", "int", 0, "seed of the data, their order, the weights and the dropout"),
         Field("device", "str", "auto", "auto, cpu, cuda or cuda:N"),
-        Field(
-            "parallel",
-            "str",
-            "none",
-            "how the ranks of a torchrun launch share the model: ddp, fsdp, hsdp; none is one process",
-            choices=("none", "ddp", "fsdp", "hsdp"),
-        ),
-        Field(
-            "precision",
-            "str",
-            "fp32",
-            "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have 32 in any case",
-            choices=("fp32", "bf16", "fp16"),
-        ),
+        Field("parallel", "str", "none",
+              "how the ranks of a torchrun launch share the model: ddp, fsdp, hsdp; none is one process",
+              choices=("none", "ddp", "fsdp", "hsdp")),
+        Field("precision", "str", "fp32",
+              "bits of the computation: fp32, bf16, or fp16 with a scaled loss; the weights have 32 in any case",
+              choices=("fp32", "bf16", "fp16")),
         Field("threads", "int", 1, "CPU threads of torch; another number may change the last bits", 1),
-        Field(
-            "pace_ms",
-            "float",
-            0.0,
-            "least milliseconds of a step; for demos and tests: leaves the CPU to others",
-        ),
+        Field("pace_ms", "float", 0.0, "least milliseconds of a step; for demos and tests: leaves the CPU to others"),
     ),
     *_section(
         "optimizer",
@@ -91,49 +77,23 @@ COMMON: Tuple[Field, ...] = (
     ),
     *_section(
         "save",
-        Field(
-            "save_every",
-            "int",
-            0,
-            "steps between checkpoints; 0 chooses them from the measured cost of a save",
-        ),
+        Field("save_every", "int", 0, "steps between checkpoints; 0 chooses them from the measured cost of a save"),
         Field("keep", "int", 2, "step checkpoints that stay (best is kept beside them)", 1),
         Field("keep_hours", "float", 0.0, "one more stays for each stretch of so many hours; 0 for none"),
-        Field(
-            "mirror", "str", "", "second copy of the checkpoints: an absolute path or a URL; empty for none"
-        ),
-        Field(
-            "platform",
-            "str",
-            "auto",
-            "kind of machine, for how often it is expected to fail",
-            choices=("auto", "spot", "session", "batch", "rented", "owned"),
-        ),
-        Field(
-            "max_unsaved",
-            "int",
-            0,
-            "steps that may be unsaved while the disk refuses; 0 is two save intervals",
-        ),
+        Field("mirror", "str", "", "second copy of the checkpoints: an absolute path or a URL; empty for none"),
+        Field("platform", "str", "auto",
+              "kind of machine, for how often it is expected to fail",
+              choices=("auto", "spot", "session", "batch", "rented", "owned")),
+        Field("max_unsaved", "int", 0, "steps that may be unsaved while the disk refuses; 0 is two save intervals"),
         Field("hold_limit", "float", 1800.0, "seconds to wait for the disk before exit code 74"),
     ),
     *_section(
         "guard",
         Field("max_bad_steps", "int", 5, "NaN or infinite steps in a row before exit code 1", 1),
-        Field(
-            "spike",
-            "str",
-            "warn",
-            "what a loss spike leads to: ignore, warn, skip or rollback",
-            choices=("ignore", "warn", "skip", "rollback"),
-        ),
-        Field(
-            "spike_factor",
-            "float",
-            10.0,
-            "spreads above the running median from which on a loss is a spike",
-            1,
-        ),
+        Field("spike", "str", "warn",
+              "what a loss spike leads to: ignore, warn, skip or rollback",
+              choices=("ignore", "warn", "skip", "rollback")),
+        Field("spike_factor", "float", 10.0, "spreads above the running median from which on a loss is a spike", 1),
         Field("spike_window", "int", 1, "steps that a rollback leaves out, the spike being the last", 1),
         Field("stall_factor", "float", 20.0, "times the median step that a step may take; 0 does not watch"),
         Field("stall_floor", "float", 300.0, "seconds below which no step counts as stalled"),
@@ -149,16 +109,10 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
         Field("context", "int", 64, "characters it sees", 2),
         Field("dropout", "float", 0.1, "dropout probability"),
         Field("corpus", "int", 250_000, "characters of training text, made at run time", 1000),
-        Field(
-            "layout",
-            "str",
-            "pack",
-            "pack fills each row and cuts the document at its end, pad gives each document a row of its own",
-            choices=("pack", "pad"),
-        ),
-        Field(
-            "z_loss", "float", 1e-4, "weight of the squared log of the softmax's normaliser; 0 leaves it out"
-        ),
+        Field("layout", "str", "pack",
+              "pack fills each row and cuts the document at its end, pad gives each document a row of its own",
+              choices=("pack", "pad")),
+        Field("z_loss", "float", 1e-4, "weight of the squared log of the softmax's normaliser; 0 leaves it out"),
     ),
     "image_classifier": (
         Field("width", "int", 16, "channels of the first convolution, a multiple of 4", 4),
@@ -166,21 +120,12 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
         Field("noise", "float", 0.3, "standard deviation of the noise on the images"),
         Field("dropout", "float", 0.1, "dropout probability"),
         Field("images", "int", 8192, "training images, made at run time", 100),
-        Field(
-            "label_smoothing",
-            "float",
-            0.0,
-            "share of the target that is spread over all classes, in training only",
-        ),
+        Field("label_smoothing", "float", 0.0, "share of the target that is spread over all classes, in training only"),
         Field("imbalance", "float", 0.0, "how much rarer each further class is, 0 to below 1"),
         Field("balance", "bool", True, "weigh rare classes up in the loss"),
-        Field(
-            "norm",
-            "str",
-            "auto",
-            "batch, group (for fewer than 8 images a rank), or auto: batch from 8 images a batch of all ranks on",
-            choices=("auto", "batch", "group"),
-        ),
+        Field("norm", "str", "auto",
+              "batch, group (for fewer than 8 images a rank), or auto: batch from 8 images a batch of all ranks on",
+              choices=("auto", "batch", "group")),
     ),
     "diffusion": (
         Field("width", "int", 64, "units of a layer", 2),
@@ -190,23 +135,15 @@ TASKS: Dict[str, Tuple[Field, ...]] = {
         Field("timesteps", "int", 100, "noise levels of training", 2),
         Field("schedule", "str", "cosine", "how noise grows over them", choices=("cosine", "linear")),
         Field("prediction", "str", "v", "what the network predicts", choices=("v", "eps", "x0")),
-        Field(
-            "snr_gamma", "float", 5.0, "limit of the Min-SNR loss weights; 0 weighs all noise levels alike"
-        ),
+        Field("snr_gamma", "float", 5.0, "limit of the Min-SNR loss weights; 0 weighs all noise levels alike"),
         Field("drop_condition", "float", 0.1, "share of the samples whose class is hidden, for guidance"),
-        Field(
-            "guidance", "float", 1.5, "strength of the class in sampling; 1 is the plain conditional model"
-        ),
+        Field("guidance", "float", 1.5, "strength of the class in sampling; 1 is the plain conditional model"),
         Field("sample_steps", "int", 25, "steps of the sampler", 1),
-        Field(
-            "ema",
-            "float",
-            0.995,
-            "decay of the averaged weights that are validated and sampled; 0 uses the raw",
-        ),
+        Field("ema", "float", 0.995, "decay of the averaged weights that are validated and sampled; 0 uses the raw"),
     ),
 }
 
+# fmt: on
 TASK_DEFAULTS: Dict[str, Mapping[str, Value]] = {
     "diffusion": {"batch": 128, "steps_per_epoch": 500, "log_every": 10, "lr": 2e-3},
 }

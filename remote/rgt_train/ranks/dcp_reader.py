@@ -65,48 +65,38 @@ class _Record(metaclass=_Seal):
         self.state = state
 
 
-class _Metadata(_Record):
-    pass
+class _Metadata(_Record): ...
 
 
-class _Tensor(_Record):
-    pass
+class _Tensor(_Record): ...
 
 
-class _Bytes(_Record):
-    pass
+class _Bytes(_Record): ...
 
 
-class _Chunk(_Record):
-    pass
+class _Chunk(_Record): ...
 
 
-class _Properties(_Record):
-    pass
+class _Properties(_Record): ...
 
 
-class _Index(_Record):
-    pass
+class _Index(_Record): ...
 
 
-class _Storage(_Record):
-    pass
+class _Storage(_Record): ...
 
 
 class _Saved(_Record):
     """Where and by whom it was written: nothing that a load needs."""
 
 
-class _MemoryFormat(_Record):
-    pass
+class _MemoryFormat(_Record): ...
 
 
-class _Layout(_Record):
-    pass
+class _Layout(_Record): ...
 
 
-class _Path(_Record):
-    pass
+class _Path(_Record): ...
 
 
 class _Attribute(_Record):

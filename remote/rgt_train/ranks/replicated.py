@@ -27,7 +27,7 @@ from rgt_train.checkpoint.async_saver import Outcome, Persister, Request
 from rgt_train.checkpoint.matching import by_name
 from rgt_train.checkpoint.safetensors import Loaded
 from rgt_train.checkpoint.state import Restored, RunState
-from rgt_train.ranks.coordinator import Coordinator, agreed, everywhere
+from rgt_train.ranks.coordinator import Coordinator, StandIn, agreed, everywhere
 from rgt_train.ranks.launch import Ranks
 
 _HEARD_S = 5.0
@@ -36,7 +36,50 @@ _FIRST_S, _LAST_S = 0.0005, 0.02
 """Seconds between two looks at a save, at first and in a long wait."""
 
 
-class Ordered:
+class _Around:
+    """A persister around another one, to which it passes everything on."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    @property
+    def busy(self) -> bool:
+        """Whether a save is in flight, as far as this rank knows."""
+        return bool(self._inner.busy)
+
+    def prepare(self, state: RunState) -> None:
+        """Get ready for saves of this size."""
+        self._inner.prepare(state)
+
+    def again(self, *, give_up: bool) -> None:
+        """Write the snapshot of the last `begin` once more."""
+        self._inner.again(give_up=give_up)
+
+    def before_change(self) -> None:
+        """Wait until parameters and optimizer state may change."""
+        self._inner.before_change()
+
+    def poll(self) -> Optional[Outcome]:
+        """Return how the save in flight ended, once; None while it goes on, and where another rank writes."""
+        found: Optional[Outcome] = self._inner.poll()
+        return found
+
+    def wait(self) -> Optional[Outcome]:
+        """Like `poll`, but waits."""
+        found: Optional[Outcome] = self._inner.wait()
+        return found
+
+    def close(self) -> None:
+        """Give up what is in flight."""
+        self._inner.close()
+
+    def needs(self) -> Tuple[int, int]:
+        """Return the bytes and the inodes of one checkpoint, as far as known."""
+        size, inodes = self._inner.needs()
+        return size, inodes
+
+
+class Ordered(_Around):
     """Passes everything on; `begin`, `again` and `load` are carried out by all ranks.
 
     Args:
@@ -45,16 +88,8 @@ class Ordered:
     """
 
     def __init__(self, inner: Persister, coordinator: Coordinator) -> None:
-        self._inner, self._coordinator = inner, coordinator
-
-    @property
-    def busy(self) -> bool:
-        """Whether a save is in flight."""
-        return self._inner.busy
-
-    def prepare(self, state: RunState) -> None:
-        """Get ready for saves of this size."""
-        self._inner.prepare(state)
+        super().__init__(inner)
+        self._coordinator = coordinator
 
     def begin(self, request: Request, state: RunState) -> None:
         """Take the state as it is now, on all ranks, and start to write it."""
@@ -64,19 +99,11 @@ class Ordered:
         """Write the snapshot of the last `begin` once more."""
         self._coordinator.order("again", give_up)
 
-    def before_change(self) -> None:
-        """Wait until parameters and optimizer state may change."""
-        self._inner.before_change()
-
-    def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; None while it goes on."""
-        return self._inner.poll()
-
     def wait(self) -> Optional[Outcome]:
         """Like `poll`, but waits; the other ranks hear now and then that this one does."""
         heard, pause = time.monotonic(), _FIRST_S
         while self._coordinator.leading and self._inner.busy:
-            outcome = self._inner.poll()
+            outcome: Optional[Outcome] = self._inner.poll()
             if outcome is not None:
                 return outcome
             if time.monotonic() - heard >= _HEARD_S:
@@ -84,21 +111,13 @@ class Ordered:
                 heard = time.monotonic()
             time.sleep(pause)
             pause = min(2 * pause, _LAST_S)
-        return self._inner.wait()
+        return super().wait()
 
     def load(self, directory: str, state: RunState) -> Restored:
         """Put a checkpoint back on all ranks."""
         found: Any = self._coordinator.order("load", directory)
         restored: Restored = found
         return restored
-
-    def close(self) -> None:
-        """Give up what is in flight."""
-        self._inner.close()
-
-    def needs(self) -> Tuple[int, int]:
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
-        return self._inner.needs()
 
 
 ODD = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -272,7 +291,7 @@ class Checks:
             raise everywhere(exits.Stop(exits.FAILED, f"out of step: {found[0]}"))
 
 
-class Replicated:
+class Replicated(_Around):
     """Saves the replica of the writer; see `rgt_train.checkpoint.async_saver.Persister`.
 
     Args:
@@ -282,17 +301,8 @@ class Replicated:
     """
 
     def __init__(self, inner: Optional[Persister], ranks: Ranks, checks: Checks) -> None:
-        self._inner, self._ranks, self._checks = inner, ranks, checks
-
-    @property
-    def busy(self) -> bool:
-        """Whether a save is in flight, as far as this rank knows."""
-        return self._inner is not None and self._inner.busy
-
-    def prepare(self, state: RunState) -> None:
-        """Get ready for saves of this size."""
-        if self._inner is not None:
-            self._inner.prepare(state)
+        super().__init__(inner or StandIn(busy=False, needs=lambda: (0, 0)))
+        self._ranks, self._checks = ranks, checks
 
     def begin(self, request: Request, state: RunState) -> None:
         """Compare the ranks, collect their random states, and start to write. Collective.
@@ -302,26 +312,7 @@ class Replicated:
         """
         self._checks.before_save(request.step, state)
         state.random = self._ranks.gather(state.random_here())
-        if self._inner is not None:
-            self._inner.begin(request, state)
-
-    def again(self, *, give_up: bool) -> None:
-        """Write the snapshot of the last `begin` once more."""
-        if self._inner is not None:
-            self._inner.again(give_up=give_up)
-
-    def before_change(self) -> None:
-        """Wait until parameters and optimizer state may change."""
-        if self._inner is not None:
-            self._inner.before_change()
-
-    def poll(self) -> Optional[Outcome]:
-        """Return how the save in flight ended, once; only the writer gets to know."""
-        return self._inner.poll() if self._inner is not None else None
-
-    def wait(self) -> Optional[Outcome]:
-        """Like `poll`, but waits."""
-        return self._inner.wait() if self._inner is not None else None
+        self._inner.begin(request, state)
 
     def load(self, directory: str, state: RunState) -> Restored:
         """Put a checkpoint back that every rank has verified. Collective.
@@ -337,12 +328,3 @@ class Replicated:
         finally:
             for loaded in opened:
                 loaded.close()
-
-    def close(self) -> None:
-        """Give up what is in flight."""
-        if self._inner is not None:
-            self._inner.close()
-
-    def needs(self) -> Tuple[int, int]:
-        """Return the bytes and the inodes of one checkpoint, as far as known."""
-        return self._inner.needs() if self._inner is not None else (0, 0)
