@@ -130,7 +130,7 @@ class Ending:
         return stop
 
     def _note_end(self, cause: str) -> None:
-        """Note in the diary how this incarnation ends, and let the mirror have the last lines of the logs."""
+        """Note in the run log how this attempt ends, and let the mirror have the last lines of the logs."""
         self.files.run_log.end(self.progress.step, cause)
         if self.files.mirror is not None:
             self.files.mirror.offer_logs(self.progress.step)

@@ -34,7 +34,7 @@ class Stop(SystemExit):
 
     Attributes:
         code: The exit code.
-        cause: What the ledger keeps as the end of this incarnation, e.g. ``SIGTERM``.
+        cause: What the run log keeps as the end of this attempt, e.g. ``SIGTERM``.
         saves: Whether the state is worth a save on the way out; a rollback leaves it behind.
     """
 

@@ -303,17 +303,17 @@ class StallRules:
 
 
 class Telltale:
-    """Tells a stall to the log, to the metrics and, where the process will leave, to the ledger.
+    """Tells a stall to the log, to the metrics and, where the process will leave, to the run log.
 
     Args:
         report: Lines and events.
         progress: Which step it was.
-        ledger: Notes how the incarnation ends.
+        run_log: Notes how the attempt ends.
         exit_code: The code it will leave with; 0 where it stays.
     """
 
-    def __init__(self, report: Report, progress: Progress, ledger: Any, exit_code: int) -> None:
-        self._report, self._progress, self._ledger, self._exit = report, progress, ledger, exit_code
+    def __init__(self, report: Report, progress: Progress, run_log: Any, exit_code: int) -> None:
+        self._report, self._progress, self._run_log, self._exit = report, progress, run_log, exit_code
 
     def __call__(self, spent: float, limit: float, path: str) -> None:
         """Tell that there was no step for `spent` seconds; the stacks are in `path`."""
@@ -324,7 +324,7 @@ class Telltale:
         )
         self._report.event("stalled", step, seconds=round(spent, 1), limit=round(limit, 1), path=path)
         if self._exit:
-            self._ledger.end(step, "stalled")
+            self._run_log.end(step, "stalled")
 
 
 class Watchdog:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Rollback(exits.Stop):
-    """Ends this incarnation so that the next one goes back; launched again, it does so by itself."""
+    """Ends this attempt so that the next one goes back; launched again, it does so by itself."""
 
     saves = False
 

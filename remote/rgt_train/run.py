@@ -143,7 +143,7 @@ class Run:
 
     @property
     def step_now(self) -> int:
-        """Optimizer steps done so far, in all incarnations."""
+        """Optimizer steps done so far, in all attempts."""
         return self.progress.step
 
     def epochs(self) -> Iterator[int]:

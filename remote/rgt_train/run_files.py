@@ -170,7 +170,7 @@ class RunFiles:
         except ValueError as error:
             raise exits.UsageError(str(error)) from error
         for pid in self._lock.fenced:
-            self.report.say(f"ended the writer of a killed incarnation (pid {pid})")
+            self.report.say(f"ended the writer process of a killed attempt (pid {pid})")
         store = self._store = Store(self.out, self.run_log.attempt, Policy(o.keep, o.keep_hours))
         self.persister = self._persisting(store)
         self._open_mirror(store)

@@ -103,12 +103,12 @@ class RunLock:
 
     The kernel drops it with the processes, however they end, so there is no stale lock to clean. The writer process
     shares it: as long as it lives, nobody else looks for the newest checkpoint. Where its trainer is dead (killed a
-    moment ago), it is ended here first: a writer of a dead incarnation must not publish behind our back. Children made
+    moment ago), it is ended here first: a writer of a dead attempt must not publish behind our back. Children made
     by fork (data loader workers) close their copy, or an orphaned worker would lock out the next launch.
 
     Attributes:
         exclusive: Whether the file system has locks at all.
-        fenced: Process ids of the helpers of a dead incarnation that were ended.
+        fenced: Process ids of the helpers of a dead attempt that were ended.
 
     Raises:
         UsageError: Another live trainer holds it; the text names it.
@@ -150,7 +150,7 @@ class RunLock:
         return self._fd
 
     def note_helper(self, pid: int) -> None:
-        """Remember a helper process, for the next incarnation to end if it outlives us."""
+        """Remember a helper process, for the next attempt to end if it outlives us."""
         self._facts["helpers"].append(describe(pid))
         self._sign()
 
@@ -173,7 +173,7 @@ class RunLock:
         return True
 
     def _fence(self, former: Mapping[str, Any]) -> None:
-        """End the helpers of an incarnation that is dead itself."""
+        """End the helpers of an attempt that is dead itself."""
         if former and not alive(former):
             self.fenced = end(list(former.get("helpers", [])), _FENCE_S)
             self._orphaned = True

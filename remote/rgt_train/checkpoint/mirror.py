@@ -76,7 +76,7 @@ class Mirror:
             UsageError: The mirror cannot be used at all (a mistake in the URL, a missing library), belongs to another
                 run, or does not answer while there is nothing here: starting anew might leave behind what it has.
         """
-        answer = self._ask({"do": "bring", "attempt": self._store.attempt, "local": local})
+        answer = self._ask({"do": "download", "attempt": self._store.attempt, "local": local})
         if "error" not in answer:
             for line in answer["says"]:
                 self._report.say(line)
@@ -135,7 +135,7 @@ class Mirror:
         self.poll()
 
     def offer_all(self, loaded: Optional[Checkpoint]) -> None:
-        """Copy what a dead incarnation may not have got to: the checkpoint it left, and ``best``."""
+        """Copy what a dead attempt may not have got to: the checkpoint it left, and ``best``."""
         if loaded is not None and loaded.path != self._store.best:
             self.offer(loaded)
         if os.path.isdir(self._store.best):

@@ -364,7 +364,7 @@ class Errands:
     def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
         self._place, self._out, self._launch, self.held = place, out, launch, held
         self._swept = self._logs_failed = False
-        self._verbs = {"copy": self._copy, "logs": self._logs, "bring": self._bring, "forget": self._forget}
+        self._verbs = {"copy": self._copy, "logs": self._logs, "download": self._download, "forget": self._forget}
 
     def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Do what is asked and return the answer.
@@ -403,7 +403,7 @@ class Errands:
         keep_logs(self._place, self._out)
         return {"gone": True}
 
-    def _bring(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
+    def _download(self, fields: Dict[str, Any], owner: Optional[Owner]) -> Dict[str, Any]:
         path, says = download(self._place, Store(self._out, fields["attempt"]), fields["local"])
         if owner is not None:
             with suppress(OSError):  # a mirror that is full can be read all the same; the next copy notes it
@@ -492,7 +492,7 @@ def compare(place: Place, name: str, body: Dict[str, Any]) -> None:
 
 
 def _is_whole(place: Place, name: str, body: Dict[str, Any]) -> bool:
-    """Say whether a copy that is there already is what it should be; a dead incarnation may have begun it."""
+    """Say whether a copy that is there already is what it should be; a dead attempt may have begun it."""
     try:
         compare(place, name, body)
     except (Damaged, UsageError):

@@ -1,4 +1,4 @@
-"""Going on where the last incarnation stopped, and saying exactly what that means."""
+"""Going on where the last attempt stopped, and saying exactly what that means."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def load_latest(
     """
     strays = store.clean()
     if strays:
-        report.say(f"cleaned up after the last incarnation: {', '.join(strays)}")
+        report.say(f"cleaned up after the last attempt: {', '.join(strays)}")
 
     def load(path: str) -> Tuple[str, Restored]:
         return path, persister.load(path, state)
@@ -113,7 +113,7 @@ def load_latest(
 
 def announce(
     report: Report,
-    ledger: RunLog,
+    run_log: RunLog,
     progress: Progress,
     loaded: Optional[Checkpoint],
     restored: Optional[Restored],
@@ -124,21 +124,21 @@ def announce(
 
     Args:
         report: Where to.
-        ledger: Knows how the last incarnation ended.
+        run_log: Knows how the last attempt ended.
         progress: Where it goes on.
         loaded: The checkpoint it goes on from.
         restored: What was restored from it.
         logged: Last step that was logged before, as far as known.
         total_steps: Steps in all.
     """
-    cause = ledger.past.cause
+    cause = run_log.past.cause
     if loaded is None and cause is None and logged is None:
         report.event("start", 0, total_steps=total_steps)
         return
-    lost, in_words = ledger.past.lost(logged, progress.step)
+    lost, in_words = run_log.past.lost(logged, progress.step)
     source = f"from {loaded.path}" if loaded else "from the beginning, no checkpoint was there yet"
     report.say(
-        f"resume: at step {progress.step} of {total_steps} {source}; attempt {ledger.attempt}, "
+        f"resume: at step {progress.step} of {total_steps} {source}; attempt {run_log.attempt}, "
         f"the last one ended by: {cause or 'unknown'}; work lost: {in_words}"
     )
     if restored is not None:

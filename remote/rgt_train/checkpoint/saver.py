@@ -124,8 +124,8 @@ class Saver:
         cadence: When a save is due.
         stop: Ends a wait when the process is asked to stop.
         limits: What may be at stake.
-        last_good: Step of the checkpoint this incarnation came from, or None.
-        start: Step this incarnation began at.
+        last_good: Step of the checkpoint this attempt came from, or None.
+        start: Step this attempt began at.
         only_best: Whether ``best`` is all there is on disk: then even the step it was made at is worth a save.
         on_saved: Called with every checkpoint, ``best`` too, when it is on the disk.
         on_wait: Called now and then while the training waits; says whether any rank was asked to stop.

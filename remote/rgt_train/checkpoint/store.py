@@ -23,8 +23,8 @@ class Item:
 
     Attributes:
         step: Optimizer steps done.
-        attempt: The incarnation that wrote it.
-        serial: Counts what one incarnation wrote at one step.
+        attempt: The attempt that wrote it.
+        serial: Counts what one attempt wrote at one step.
         name: Its directory's name.
         at: When it was written, seconds since the epoch.
     """
@@ -264,7 +264,7 @@ class Store:
 
     Args:
         out: The run directory; it must exist.
-        attempt: Number of this incarnation; it is part of every name.
+        attempt: Number of this attempt; it is part of every name.
         policy: What stays.
     """
 
@@ -280,7 +280,7 @@ class Store:
         self._tight = False
         """Whether the newest, when it was published, left no room for the next."""
         self.anchor = ""
-        """Name of the checkpoint this incarnation goes on from, then of the newest it wrote: neither ever goes."""
+        """Name of the checkpoint this attempt goes on from, then of the newest it wrote: neither ever goes."""
 
     def items(self, pauses: Optional[Sequence[float]] = None) -> List[Item]:
         """Return the published step checkpoints, oldest first, unverified.
@@ -304,7 +304,7 @@ class Store:
         return [item.step for item in self.items()]
 
     def after(self, loaded: Checkpoint) -> None:
-        """Count on from the incarnation that wrote `loaded`, where the ledger that knew it is lost (a wiped disk)."""
+        """Count on from the attempt that wrote `loaded`, where the run log that knew it is lost (a wiped disk)."""
         self.attempt = max(self.attempt, int(loaded.manifest.get("attempt", 0)) + 1)
 
     def places(self) -> List[Tuple[int, str]]:
@@ -334,7 +334,7 @@ class Store:
         return os.path.join(self.root, f".old-{os.path.basename(path)}-{self.attempt}")
 
     def clean(self) -> List[str]:
-        """Finish or drop what a dead incarnation left half done; return the names that were removed.
+        """Finish or drop what a dead attempt left half done; return the names that were removed.
 
         Raises:
             Unreadable: Nobody can say what is there; nothing was removed.
@@ -354,7 +354,7 @@ class Store:
         return removed
 
     def sweep(self) -> None:
-        """Remove what failed saves of this incarnation could not: a disk that refuses to write may refuse to delete.
+        """Remove what failed saves of this attempt could not: a disk that refuses to write may refuse to delete.
 
         To be called where no save is in flight. An old ``best`` that has no successor stays.
         """

@@ -37,7 +37,7 @@ class Ranks(Protocol):
 
     @property
     def is_writer(self) -> bool:
-        """Whether this rank owns the run directory: lock, ledger, log, manifests and renames."""
+        """Whether this rank owns the run directory: lock, run log, log, manifests and renames."""
 
     def agree(self, wishes: int) -> int:
         """Return the wishes (an OR of the flags above) of all ranks, the same value on each of them.

@@ -27,7 +27,7 @@ WANTED = ("done", "left early", "SIGINT", "rollback", "mirror")
 
 @dataclass(frozen=True)
 class Past:
-    """What the former incarnations of a run left.
+    """What the former attempts of a run left.
 
     Attributes:
         attempts: How many there were.
@@ -48,7 +48,7 @@ class Past:
     told: bool = False
 
     def lost(self, logged: Optional[int], now: int) -> "Tuple[int, str]":
-        """Return the steps of the last incarnation that are to be done again, at least, and how many in words.
+        """Return the steps of the last attempt that are to be done again, at least, and how many in words.
 
         Args:
             logged: The last step in the metrics, as far as known.
@@ -76,7 +76,7 @@ class RunLog:
 
     Args:
         out: The run directory.
-        last_seen: Time of the last sign of life in the metrics, seconds since the epoch: when a killed incarnation
+        last_seen: Time of the last sign of life in the metrics, seconds since the epoch: when a killed attempt
             was still alive.
     """
 
@@ -87,7 +87,7 @@ class RunLog:
         self._file = Appender(self.path)
 
     def start(self, step: int, nodes: int = 1, log_every: int = 1) -> None:
-        """Note that this incarnation begins at `step`, on `nodes` machines, and logs one step in `log_every`."""
+        """Note that this attempt begins at `step`, on `nodes` machines, and logs one step in `log_every`."""
         self._add({"event": "start", "attempt": self.attempt, "step": step, "pid": os.getpid(), "nodes": nodes,
                    "log_every": log_every, "time": time.time()})  # fmt: skip
 
@@ -96,7 +96,7 @@ class RunLog:
         self._add({"event": "alive", "attempt": self.attempt, "step": step, "time": time.time()})
 
     def end(self, step: int, cause: str) -> None:
-        """Note how this incarnation ends."""
+        """Note how this attempt ends."""
         self._add(
             {"event": "end", "attempt": self.attempt, "step": step, "cause": cause, "time": time.time()}
         )

@@ -102,7 +102,7 @@ def test_strays_are_cleaned(trainers: Zygote, whole: Path, tmp_path: Path) -> No
     (root / ".tmp-30-1").mkdir()
     (out / ".tmp-best.json").write_text("{")
     text = relaunch(trainers, out, whole)
-    assert "cleaned up after the last incarnation: .old-step-00000010-1, .tmp-25-1, .tmp-30-1" in text
+    assert "cleaned up after the last attempt: .old-step-00000010-1, .tmp-25-1, .tmp-30-1" in text
     assert not list(root.glob(".[to]*"))
     assert not (out / ".tmp-best.json").exists()
     assert (root / "step-00000099x").exists(), "not ours: left alone"

@@ -1,4 +1,4 @@
-"""The writer of a killed incarnation cannot publish behind the back of the next one."""
+"""The writer of a killed attempt cannot publish behind the back of the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_train.checkpoint import lock as incarnation
+from rgt_train.checkpoint import lock as processes
 from rgt_train.checkpoint.lock import RunLock
 from rgt_train.exits import UsageError
 
@@ -32,7 +32,7 @@ def child(*fds: int) -> subprocess.Popen[str]:
 
 def dead() -> dict[str, object]:
     process = child()
-    facts = incarnation.describe(process.pid)
+    facts = processes.describe(process.pid)
     process.kill()
     process.communicate()
     return facts
@@ -44,7 +44,7 @@ def orphan(tmp_path: Path) -> Callable[[dict[str, object]], subprocess.Popen[str
         fd = os.open(tmp_path / "run.lock", os.O_RDWR | os.O_CREAT)
         fcntl.flock(fd, fcntl.LOCK_EX)
         process = child(fd)
-        facts = {**trainer, "host": "h", "since": 0, "helpers": [incarnation.describe(process.pid)]}
+        facts = {**trainer, "host": "h", "since": 0, "helpers": [processes.describe(process.pid)]}
         os.pwrite(fd, json.dumps(facts).encode(), 0)
         os.close(fd)
         return process
@@ -66,7 +66,7 @@ def test_an_orphaned_writer_is_ended_before_anything_is_looked_at(
 def test_the_writer_of_a_living_trainer_is_left_alone(
     tmp_path: Path, orphan: Callable[[dict[str, object]], subprocess.Popen[str]]
 ) -> None:
-    process = orphan(incarnation.describe(os.getpid()))
+    process = orphan(processes.describe(os.getpid()))
     with pytest.raises(UsageError, match=rf"another trainer is running in .*pid {os.getpid()} on h"):
         RunLock(tmp_path)
     assert process.poll() is None
@@ -80,7 +80,7 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
     fd = os.open(tmp_path / "run.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(fd, fcntl.LOCK_EX)
     trainer = child(fd)
-    os.pwrite(fd, json.dumps({**incarnation.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0)
+    os.pwrite(fd, json.dumps({**processes.describe(trainer.pid), "host": "h", "since": 0}).encode(), 0)
     os.close(fd)
     asked = []
 
@@ -91,38 +91,36 @@ def test_a_trainer_that_is_being_torn_down_is_waited_for(
             trainer.communicate()
         return True
 
-    monkeypatch.setattr(incarnation, "dying", dying)
+    monkeypatch.setattr(processes, "dying", dying)
     RunLock(tmp_path).close()
     assert asked == [trainer.pid] * 3
 
 
 def test_who_is_being_torn_down() -> None:
     process = child()
-    assert not incarnation.dying(incarnation.describe(process.pid))
+    assert not processes.dying(processes.describe(process.pid))
     stat, status = (Path(f"/proc/{process.pid}/{name}").read_bytes() for name in ("stat", "status"))
-    assert not incarnation.is_dying(stat, status)
-    assert incarnation.is_dying(stat, re.sub(rb"(ShdPnd:\t0{13})000", rb"\g<1>100", status))
-    assert not incarnation.is_dying(stat, re.sub(rb"(ShdPnd:\t0{12})0000", rb"\g<1>4000", status)), (
-        "a SIGTERM"
-    )
+    assert not processes.is_dying(stat, status)
+    assert processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{13})000", rb"\g<1>100", status))
+    assert not processes.is_dying(stat, re.sub(rb"(ShdPnd:\t0{12})0000", rb"\g<1>4000", status)), "a SIGTERM"
     before, name, rest = stat.rpartition(b")")
     fields = rest.split()
     fields[6] = str(int(fields[6]) | 4).encode()
-    assert incarnation.is_dying(before + name + b" " + b" ".join(fields), status)
+    assert processes.is_dying(before + name + b" " + b" ".join(fields), status)
     process.kill()
     process.communicate()
 
 
 def test_a_process_that_got_the_number_later_is_left_alone(tmp_path: Path) -> None:
     process = child()
-    facts = incarnation.describe(process.pid)
+    facts = processes.describe(process.pid)
     for lie in ({"start": 1}, {"boot": "another"}, {"start": None}):
-        assert not incarnation.alive({**facts, **lie})
-        assert incarnation.end([{**facts, **lie}], 1.0) == []
-    assert incarnation.alive(facts)
-    assert incarnation.end([facts], 10.0) == [process.pid]
+        assert not processes.alive({**facts, **lie})
+        assert processes.end([{**facts, **lie}], 1.0) == []
+    assert processes.alive(facts)
+    assert processes.end([facts], 10.0) == [process.pid]
     process.communicate()
-    assert not incarnation.alive(facts)
+    assert not processes.alive(facts)
 
 
 def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> None:
@@ -131,12 +129,12 @@ def test_a_writer_dies_with_its_trainer(trainers: Zygote, tmp_path: Path) -> Non
     trainer.wait_line("^checkpoint 7 ")
     helpers = json.loads((out / "run.lock").read_text())["helpers"]
     assert len(helpers) == 1
-    assert incarnation.alive(helpers[0])
+    assert processes.alive(helpers[0])
     os.kill(helpers[0]["pid"], signal.SIGSTOP)  # even one that hangs
     trainer.kill()
     again = trainers.launch(out)
     assert again.wait() == 0, again.text()
-    assert not incarnation.alive(helpers[0])
+    assert not processes.alive(helpers[0])
     assert events(out, "resume")[0]["step"] >= 7
 
 
@@ -150,4 +148,4 @@ def test_signals_to_the_whole_group_leave_the_writer_to_finish(trainers: Zygote,
     trainer.signal(signal.SIGTERM)
     assert trainer.wait() == 75, trainer.text()
     assert "could not be saved" not in trainer.text()
-    assert not incarnation.alive(writer), "it ended with its trainer"
+    assert not processes.alive(writer), "it ended with its trainer"
