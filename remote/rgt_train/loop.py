@@ -22,7 +22,7 @@ from rgt_train.options import Options
 from rgt_train.ranks.launch import Alone, Ranks
 from rgt_train.rollback import Rollback
 from rgt_train.run import Run
-from rgt_train.tasks.base import Task, ema_decay_of, per_sample_of, scores_of, unit_of
+from rgt_train.tasks import Task, ema_decay_of, per_sample_of, scores_of, unit_of
 from rgt_train.tracking.report import say
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

@@ -364,7 +364,12 @@ class Errands:
     def __init__(self, place: Place, out: str, launch: str, *, held: bool) -> None:
         self._place, self._out, self._launch, self.held = place, out, launch, held
         self._swept = self._logs_failed = False
-        self._verbs = {"copy": self._copy, "logs": self._logs, "download": self._download, "forget": self._forget}
+        self._verbs = {
+            "copy": self._copy,
+            "logs": self._logs,
+            "download": self._download,
+            "forget": self._forget,
+        }
 
     def do(self, fields: Dict[str, Any]) -> Dict[str, Any]:
         """Do what is asked and return the answer.

@@ -18,7 +18,7 @@ from torch.nn import functional
 from rgt_train.config.merge import Config
 from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
-from rgt_train.tasks.base import Scored
+from rgt_train.tasks import Scored
 
 ALPHABET = "\n .,abcdefghijklmnopqrstuvwxyz"
 """The characters; the first one ends a document."""

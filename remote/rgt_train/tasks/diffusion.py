@@ -11,7 +11,7 @@ from torch import nn
 from rgt_train.config.merge import Config
 from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
-from rgt_train.tasks.base import Scored
+from rgt_train.tasks import Scored
 
 SCHEDULES = ("cosine", "linear")
 PREDICTIONS = ("v", "eps", "x0")

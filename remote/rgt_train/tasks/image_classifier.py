@@ -12,7 +12,7 @@ from torch.nn import functional
 from rgt_train.config.merge import Config
 from rgt_train.data.sampler import mix
 from rgt_train.exits import UsageError
-from rgt_train.tasks.base import Scored
+from rgt_train.tasks import Scored
 
 SHAPES = ("disc", "square", "cross", "ring")
 
