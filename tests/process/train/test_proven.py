@@ -59,7 +59,7 @@ trainer.fit(Net(), loader, ckpt_path=RgtLightningCallback.newest_good("run"))
 MIRRORED_FIRST = """
         import time
         while state.global_step == 10 and not os.path.isdir("mirror/step-00000003-a1"):
-            trainer.callback_handler.callbacks[-1]._recorder.poll(); time.sleep(0.01)
+            time.sleep(0.01)  # the copy of step 3 goes on by itself
 """
 
 
