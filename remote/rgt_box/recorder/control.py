@@ -289,7 +289,7 @@ def main(argv: list[str]) -> int:
     if found["stop"]:
         if stop(folder):
             return 0
-        print("the recorder does not stop", file=sys.stderr)
+        print("the recorder did not stop", file=sys.stderr)
         return 1
     state = status(folder) if found["status"] else ensure(folder, found["idle-hours"])
     if state is None:

@@ -83,7 +83,7 @@ def transitions(
     found.sort(key=lambda item: item[0])  # stable: a start stays before the end of the same second
     events = [event for _, event in found]
     if new["done"] and not old.get("done"):
-        events.append(("queue-done", "every cell of the queue has had its turn", "info"))
+        events.append(("queue-done", "every cell of the queue has run", "info"))
     return events
 
 
@@ -123,7 +123,7 @@ class Recorder:
         """Sample until told to stop, or until nobody has watched for too long."""
         self._adopt(first=True)
         if self._store.last_boot not in (None, self._boot):
-            self.event("rebooted", "the box has booted anew (or its container was restarted)", "warn")
+            self.event("rebooted", "the box was rebooted (or its container was restarted)", "warn")
         self.event("agent-started", "recorder %s, pid %d" % (place.digest(), os.getpid()))
         wait = 0.2  # the first sample may take its time
         due = time.monotonic()
@@ -146,7 +146,7 @@ class Recorder:
         """Record what is no reading: a clock that was set, cells that began or ended, where history is kept."""
         jump = self._clock.look()
         if jump:
-            self.event("clock-jumped", "the box's clock was set by %+.0f s" % jump, "warn")
+            self.event("clock-jumped", "the box's clock was changed by %+.0f s" % jump, "warn")
         now = time.monotonic()
         if now - self._looked_at_queues >= QUEUES_EVERY:
             self._looked_at_queues = now

@@ -405,7 +405,7 @@ class ThreadWatch:
             return None
         self._told = True
         threads = sum(proc.get("threads") or 0 for proc in procs)
-        return "the training has %d threads for %g usable cores, and they hold each other up" % (
+        return "the training has %d threads for %g usable cores, and they slow each other down" % (
             threads,
             cpu["usable"],
         )

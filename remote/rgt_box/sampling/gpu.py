@@ -235,8 +235,8 @@ USERS_EVERY, HOLDERS_EVERY = 10.0, 60.0
 UNEXPLAINED = 1 << 30
 """Bytes that nobody listed accounts for, from which on holders are looked for; the driver itself needs less."""
 
-FOREIGN = "GPU users: the driver numbers them by another pid namespace; they are shown unmapped"
-SILENT = "GPU users: the driver does not list who uses the memory, as it does in containers"
+FOREIGN = "GPU processes: the driver reports them by the PIDs of another namespace, and so they are shown"
+SILENT = "GPU processes: the driver does not list who uses the memory, as is usual in containers"
 
 
 class GpuSampler:

@@ -31,10 +31,10 @@ def parse(line: bytes) -> dict[str, Any]:
     """
     raw = jsonline.loads_dict(line)
     if raw is None:
-        raise BadConfig("the configuration is no JSON object")
+        raise BadConfig("the configuration is not a JSON object")
     proto = raw.get("proto", PROTO)
     if proto != PROTO:
-        raise BadConfig("protocol %r is asked for; this agent speaks %d" % (proto, PROTO))
+        raise BadConfig("protocol %r was requested; this agent speaks %d" % (proto, PROTO))
     return {
         "interval": _interval(raw.get("interval", 1.0)),
         "mounts": _strings(raw, "mounts"),
@@ -77,7 +77,7 @@ def _interval(value: Any, most: float = 0.0) -> float:
         or not math.isfinite(value)
         or value <= 0
     ):
-        raise BadConfig("%r is no number of seconds above 0" % (value,))
+        raise BadConfig("%r is not a number of seconds above 0" % (value,))
     return min(most, float(value)) if most else clamp_interval(float(value))
 
 

@@ -156,7 +156,7 @@ def open_source(
         control.unwritable(folder)
         or control.failure(folder)
         or control.elsewhere(folder)
-        or "the recorder does not start"
+        or "the recorder did not start"
     )
     local = LocalSource(folder, config, after)
     limited = local.limited + ["no recorder: %s; what happens while nobody watches is not kept" % why]

@@ -262,7 +262,7 @@ class Training:
             for name in run.deleted.values()
         ]
         if self._sources.cut:
-            notes.append("only a part was searched for metrics of %s" % ", ".join(sorted(self._sources.cut)))
+            notes.append("metrics were searched for in only a part of %s" % ", ".join(sorted(self._sources.cut)))
         if torn:
             notes.append(
                 "%s may be another training's that runs in the same directory: not shown"

@@ -287,7 +287,7 @@ def _first_line() -> tuple[bytes, bytes]:
             return bytes(line + data[:end]), data[end + 1 :]
         line += data
         if not data or len(line) >= configs.MAX_LINE:
-            raise configs.BadConfig("the configuration line has no end")
+            raise configs.BadConfig("the configuration line is incomplete or too long")
 
 
 def _leave(number: int, _: object) -> None:

@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
     own = os.path.basename(place.root())
     recorder = 0 if found["old"] else recorder_of(state)  # it is stopped, and names nothing then
     if not refused and not found["old"] and not found["dry-run"] and not control.stop(state):
-        refused = ["the recorder of this host does not stop"]
+        refused = ["the recorder of this host did not stop"]
     rows = [] if found["old"] else [*kept_by_rgt(state, bool(shared)), *others(state)]
     for path in packed:
         name = os.path.basename(path)

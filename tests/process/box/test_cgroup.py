@@ -212,7 +212,7 @@ def test_oversubscription_is_told_once_per_episode() -> None:
     assert [watch.poll(procs, bad, now) for now in (0.0, 5.0)] == [None, None]
     assert watch.poll(procs, good, 6.0) is None
     assert [watch.poll(procs, bad, now) for now in (7.0, 16.0)] == [None, None]
-    text = "the training has 64 threads for 2 usable cores, and they hold each other up"
+    text = "the training has 64 threads for 2 usable cores, and they slow each other down"
     assert [watch.poll(procs, bad, now) for now in (17.0, 18.0, 40.0)] == [text, None, None]
     assert watch.poll(procs, good, 50.0) is None
     assert [watch.poll(procs, bad, now) for now in (51.0, 70.0)] == [None, None]
