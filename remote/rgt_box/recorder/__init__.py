@@ -1,1 +1,5 @@
-"""History that outlives the client: a ring on disk, the recorder that fills it, the readers that resume."""
+"""History that outlives the client: a ring on disk, the recorder that fills it, the readers that resume.
+
+control starts, finds and stops the recorder from other processes, daemon is what runs in it; ring_history writes and
+reads, ring is the form on the disk, state_files the small files beside it.
+"""

@@ -1,1 +1,4 @@
-"""Samplers: each reads one thing, fails alone, and never stalls the rest."""
+"""Samplers: each reads one thing, fails alone, and never stalls the rest.
+
+sampler puts one sample together: of gpu (gpu_nvml, gpu_smi, gpu_vendors), cgroup, disks, processes, tmux_slurm and xid.
+"""

@@ -98,19 +98,12 @@ class PaneLog:
             self._fd = -1
 
 
-if TYPE_CHECKING:
-    from typing import Any, NamedTuple, Optional
+class Log:
+    """A log to be followed; `shown` is what frames call it, where that is not its path."""
 
-    class Log(NamedTuple):
-        """A log to be followed."""
+    def __init__(self, path: str, shown: str | None) -> None:
+        self.path, self.shown = path, shown
 
-        path: str
-        shown: "Optional[str]"
-        """What frames call it, where that is not its path."""
-else:
-    from collections import namedtuple
-
-    Log = namedtuple("Log", "path shown")
 
 EXACT_WITHIN = 15.0
 """Seconds after which what is printed is read, too, where files of metrics hold no curve."""
@@ -262,7 +255,9 @@ class Training:
             for name in run.deleted.values()
         ]
         if self._sources.cut:
-            notes.append("metrics were searched for in only a part of %s" % ", ".join(sorted(self._sources.cut)))
+            notes.append(
+                "metrics were searched for in only a part of %s" % ", ".join(sorted(self._sources.cut))
+            )
         if torn:
             notes.append(
                 "%s may be another training's that runs in the same directory: not shown"
