@@ -1,4 +1,4 @@
-"""Follows the recipe *a scalar source* of CONTRIBUTING.md in a copy of the agent: two files, and its curves are found."""
+"""Follows the recipe *a scalar source* of CONTRIBUTING.md in a copy of the agent: two files, and it is found."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ PROGRESS = (
     "2\t-60.0\t-0.01\t12"  # the line is still being written
 )
 LAYOUT = '    "spinningup": Layout(("TotalEnvInteracts",)),\n'
-MARK = '''def _spinningup(path: str, name: str, head: bytes) -> bool:
+MARK = """def _spinningup(path: str, name: str, head: bytes) -> bool:
     return {"epoch", "totalenvinteracts"} <= set(_header(head))
 
 
-'''
+"""
 ROW = '    Format("spinningup", ("progress.txt",), 1, _spinningup, _TABLE),\n'
 
 
