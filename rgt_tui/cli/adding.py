@@ -81,7 +81,7 @@ def _option(word: str, rest: list[str]) -> list[tuple[str, Any]]:
         value = word[place + 1 :]
         if not value:
             if not rest:
-                raise NotSsh(f"-{letter} lacks its value")
+                raise NotSsh(f"-{letter} needs a value")
             value = rest.pop(0)
         if letter == "p":
             return [("port", _port(value))]
@@ -127,7 +127,7 @@ def _address(text: str) -> dict[str, Any]:
     else:
         port = None
     if not host or host.startswith("-") or re.search(r"[\s/]", host) or (at and not user):
-        raise NotSsh(f"{text!r} is no host")
+        raise NotSsh(f"{text!r} is not a host")
     found["host"] = host
     if port is not None:
         found["port"] = _port(port)
@@ -138,7 +138,7 @@ def _address(text: str) -> dict[str, Any]:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= 65535:
-        raise NotSsh(f"{text!r} is no port")
+        raise NotSsh(f"{text!r} is not a port")
     return int(text)
 
 
@@ -171,9 +171,9 @@ def keep_trust(before: Source | None, after: Source) -> str | None:
     try:
         if renew(default_path(os.environ), before, after, os.environ):
             return None
-        why = f"{after.path} was not trusted before, and is not now"
+        why = f"{after.path} was not trusted before, and still is not"
     except FleetFileError as error:
-        why = f"{after.path} is written, but could not be noted as trusted: {error}"
+        why = f"{after.path} was written, but could not be recorded as trusted: {error}"
     return f"{why}: rgt trust {shlex.quote(str(after.path))}"
 
 
@@ -240,7 +240,7 @@ def run_init(arguments: argparse.Namespace) -> int:
     try:
         write_atomically(path, TEMPLATE, exclusive=True)
     except FileExistsError:
-        complain(f"{path} is there already and is left as it is; edit it, or use `rgt add NAME HOST`")
+        complain(f"{path} already exists; not overwritten. Edit it, or use `rgt add NAME HOST`")
         return FAILED
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror}")
@@ -301,7 +301,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         return FAILED
     if not tables:
         where = arguments.config or "ssh_config"
-        complain(f"no host of {where} matches that is not in the fleet file already")
+        complain(f"nothing to import: no host in {where} matches, or all that match are in the fleet file")
         return FAILED
     if arguments.write:
         return write(arguments.fleet, tables, as_json=arguments.json)
@@ -309,7 +309,7 @@ def run_import(arguments: argparse.Namespace) -> int:
         say(None, tables)
         return OK
     sys.stdout.write("\n".join(box_table(name, values) for name, values in tables.items()))
-    sys.stdout.write("\n# nothing is written yet: add --write, and patterns for only some of them\n")
+    sys.stdout.write("\n# nothing was written; use --write, and patterns to choose\n")
     return OK
 
 
@@ -350,7 +350,7 @@ def _tables(arguments: argparse.Namespace, taken: dict[str, str]) -> dict[str, d
         ):
             continue
         if (wrong := loading.BOX["host"](alias)) is not None:
-            complain(f"{alias!r} is left out: {wrong}; give that host a plain name in ssh_config")
+            complain(f"{alias!r} was left out: {wrong}; give that host a plain name in ssh_config")
             continue
         if (host := hosts[alias]) in GIT_HOSTS and alias not in arguments.patterns:
             continue

@@ -35,7 +35,7 @@ def run_alerts(arguments: argparse.Namespace) -> int:
         config = open_fleet(arguments, trusted=True)
         named = {sink.name: sink for sink in config.alerts.sinks}
         if not named:
-            raise FleetFileError(f"{config.path} has no [[sinks]]: alerts are on the screen alone")
+            raise FleetFileError(f"{config.path} has no [[sinks]]: alerts are shown on the screen only")
         for name in arguments.sinks:
             if name not in named:
                 near = get_close_matches(name, named, 1)
@@ -136,7 +136,7 @@ def _tell(
         return
     ended = [mute.what for mute in before if mute.box == key and mute not in after and _holds(mute, now)]
     names = ", ".join("everything" if name == EVERYTHING else name for name in ended)
-    sys.stdout.write(f"{spec.name}: {f'{names} speaks again' if names else 'nothing of it was muted'}\n")
+    sys.stdout.write(f"{spec.name}: {f'{names} unmuted' if names else 'nothing was muted'}\n")
 
 
 def _holds(mute: Mute, now: float) -> bool:

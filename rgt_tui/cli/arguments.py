@@ -61,7 +61,7 @@ def timeout_option(parser: argparse.ArgumentParser, seconds: float) -> None:
     """Add ``--timeout``."""
     parser.add_argument(
         "--timeout", type=positive_seconds, default=seconds, metavar="S",
-        help=f"wait at most so many seconds for the boxes (default {seconds:g})",
+        help=f"wait at most S seconds for the boxes (default {seconds:g})",
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def host_key_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--accept-new-host-key``."""
     parser.add_argument(
         "--accept-new-host-key", action="store_true",
-        help="write the key of a host that is not known yet to known_hosts; one that changed is still refused",
+        help="accept the key of an unknown host and write it to known_hosts; a changed key is still refused",
     )  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def history_option(parser: argparse.ArgumentParser) -> None:
     """Add ``--no-history``; it may also stand before the command."""
     parser.add_argument(
         "--no-history", action="store_true", default=argparse.SUPPRESS,
-        help="neither show nor keep what was seen before (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)",
+        help="do not show or keep history (RGT_HISTORY=off does the same, RGT_HISTORY=FILE moves it)",
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
 
     if arguments.only_forget:
         nothing = Removal((), (), 0)
-        if not arguments.dry_run and not _agreed(arguments, f"Take {spec.name} out of {config.path}?"):
+        if not arguments.dry_run and not _agreed(arguments, f"Remove {spec.name} from {config.path}?"):
             return FAILED
         return _forget(arguments, spec, nothing)
 
@@ -116,7 +116,7 @@ def run_remove(arguments: argparse.Namespace) -> int:
         complain(f"{spec.name}: {clean(str(error))}")
         return USAGE
     except BoxError as error:
-        hint = "; if the machine has gone: rgt remove --only-forget" if arguments.forget else ""
+        hint = "; if the machine is gone: rgt remove --only-forget" if arguments.forget else ""
         complain(f"{spec.name}: {clean(str(error))}{hint}")
         return UNREACHABLE
 
@@ -149,7 +149,7 @@ def _agreed(arguments: argparse.Namespace, question: str) -> bool:
     if arguments.yes:
         return True
     if arguments.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        complain("nothing was removed: nobody can be asked here; look with --dry-run, then say --yes")
+        complain("nothing was removed: cannot prompt here; check with --dry-run, then use --yes")
         return False
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
@@ -176,7 +176,7 @@ def _forget(arguments: argparse.Namespace, spec: BoxSpec, found: Removal) -> int
             complain(doubt)
     code = _tell(arguments, spec, found, forgotten=True)
     if not arguments.json:
-        sys.stdout.write(f"{path}: {spec.name} is out of it\n")
+        sys.stdout.write(f"{path}: {spec.name} removed\n")
     return code
 
 

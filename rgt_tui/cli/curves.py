@@ -23,7 +23,7 @@ from rgt_tui.model.run import RunState
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
-"""Series that are plotted where none is named, as far as there are any; else the first."""
+"""Series that are plotted where none named, as far as there are any; else the first."""
 ASCII = str.maketrans("┌┐└┘├┤┬┴┼─│", "+++++++++-|")
 AGENT_MODULE = "rgt_box.metrics.scalars_command"
 

@@ -14,7 +14,7 @@ from rgt_tui.cli.printing import complain
 if TYPE_CHECKING:
     from rgt_tui.fleet import FleetSource
 
-KEYS = "the recording's own clock counts; nothing can be done to its boxes"
+KEYS = "a recording: its own clock counts, and nothing can be done to its boxes"
 
 
 def run_replay(arguments: argparse.Namespace) -> int:

@@ -78,9 +78,9 @@ def disk(disks: tuple[Disk, ...]) -> Judged:
         return Status.WARN, "no file system could be read", ""
     worst, text = max(shares)
     if worst >= FULL_PCT:
-        return Status.FAIL, f"{text} used", "free some, or have it enlarged: a checkpoint would not fit"
+        return Status.FAIL, f"{text} used", "free some space, or enlarge it: a checkpoint would not fit"
     if worst >= NEARLY_PCT:
-        return Status.WARN, f"{text} used", "make room before the next run"
+        return Status.WARN, f"{text} used", "free some space before the next run"
     return Status.OK, f"fullest: {text} used", ""
 
 
@@ -97,7 +97,7 @@ def clock(at: float, before: float, after: float) -> Judged:
         return (
             Status.WARN,
             f"{skew:+.1f} s against this machine",
-            "ages are corrected for it; TLS and Slurm are not",
+            "rgt corrects ages for it; TLS and Slurm do not",
         )
     return Status.OK, f"{skew:+.1f} s", ""
 
@@ -107,17 +107,17 @@ def mounts(disks: tuple[Disk, ...], named: tuple[str, ...], by_person: bool) -> 
     found = {disk.mount: disk for disk in disks}
     missing = [mount for mount in named if mount not in found or found[mount].error is not None]
     if not missing:
-        return Status.OK, ", ".join(named) or "none is named", ""
+        return Status.OK, ", ".join(named) or "none named", ""
     reasons = [f"{mount}: {found[mount].error if mount in found else 'not there'}" for mount in missing]
     if by_person:
-        return Status.FAIL, "; ".join(reasons), "mount it, or correct `mounts` of this box"
-    return Status.WARN, "; ".join(reasons), "the profile expects it; name what is there with `mounts`"
+        return Status.FAIL, "; ".join(reasons), "mount it, or correct `mounts` for this box"
+    return Status.WARN, "; ".join(reasons), "the profile expects it; set `mounts` to what there is"
 
 
 def gpu(sample: Sample) -> Judged:
     """The GPUs."""
     if not sample.gpus:
-        return Status.WARN, "no GPU is found", "is this the box without a card, or is its driver missing?"
+        return Status.WARN, "no GPU found", "is this a box without a GPU, or is the driver missing?"
     broken = [f"GPU {gpu.index}: {gpu.error}" for gpu in sample.gpus if gpu.error]
     names = ", ".join(dict.fromkeys(gpu.name for gpu in sample.gpus))
     text = f"{len(sample.gpus)} × {names}" + (" (replayed from a trace)" if sample.gpus[0].sim else "")
@@ -125,7 +125,7 @@ def gpu(sample: Sample) -> Judged:
         return (
             Status.FAIL,
             f"{text}; {'; '.join(broken)}",
-            "run `nvidia-smi` on the box; a reset or another box may be due",
+            "run `nvidia-smi` on the box; it may need a reset, or you another box",
         )
     return Status.OK, text, ""
 
@@ -161,11 +161,11 @@ class BoxDoctor:
             self._broke_off(str(error) or type(error).__name__, "try again; it broke off here")
         except Exception as error:  # one box must not keep the findings of all the others from being told
             self._broke_off(
-                f"rgt: {type(error).__name__}: {error}", "this is a fault of rgt; report this line"
+                f"rgt: {type(error).__name__}: {error}", "this is a bug in rgt; please report this line"
             )
         for check in BOX_CHECKS:
             if check not in self._found:
-                self._put(check, Status.SKIP, "not checked: something before it failed")
+                self._put(check, Status.SKIP, "not checked: an earlier check failed")
         return [self._found[check] for check in BOX_CHECKS]
 
     def _broke_off(self, text: str, advice: str) -> None:
@@ -199,7 +199,7 @@ class BoxDoctor:
         """Check name and port of the first hop; returns whether to go on. `alone`: it is the box itself."""
         if first.proxy_command is not None:
             for check in ("dns", "tcp"):
-                self._put(check, Status.SKIP, "a ProxyCommand leads there")
+                self._put(check, Status.SKIP, "reached through a ProxyCommand")
             return True
         where = f"{first.host}:{first.port}"
         try:
@@ -217,7 +217,7 @@ class BoxDoctor:
                 await self._banner(first, where)
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
             words = getattr(error, "strerror", None) or f"no answer within {STEP_SECONDS:g} s"
-            advice = "is the box running, and is this its present port? The provider's console knows"
+            advice = "is the box running, and is this still its port? See the provider's console"
             return await self._not_there("tcp", f"{where}: {words}", advice, alone)
         return True
 
@@ -230,7 +230,7 @@ class BoxDoctor:
             self._put(check, Status.FAIL, text + told, advice)
             return False
         place = f"{self._elsewhere.host}:{self._elsewhere.port}"
-        text = f"{text}; {meter.source} says that it answers at {place} now"
+        text = f"{text}; {meter.source} says that it is now at {place}"
         self._put(check, Status.WARN, text, "rgt finds it there; put that host and port into the fleet file")
         if check == "dns":
             self._put("tcp", Status.SKIP, f"{place} is tried instead")
@@ -245,8 +245,8 @@ class BoxDoctor:
         if greeting and greeting[0].startswith("SSH-"):
             self._put("tcp", Status.OK, f"{where} answers: {greeting[0]}")
         else:
-            advice = "something else listens there; look up the port of SSH"
-            self._put("tcp", Status.WARN, f"{where} does not greet as an SSH server", advice)
+            advice = "something else listens there; check the SSH port"
+            self._put("tcp", Status.WARN, f"{where} does not answer as an SSH server", advice)
 
     async def _login(self) -> asyncssh.SSHClientConnection | None:
         try:
@@ -327,7 +327,7 @@ class BoxDoctor:
             return
         except (msgspec.DecodeError, RecursionError) as error:
             said = done.words or error
-            self._put("agent", Status.FAIL, f"the agent gives no sample: {said}", "report this line")
+            self._put("agent", Status.FAIL, f"the agent gives no sample: {said}", "please report this line")
             return
         for check, (status, text, advice) in judge(sample, self._spec, named, before, after).items():
             self._put(check, status, text, advice)
@@ -339,7 +339,7 @@ class BoxDoctor:
             self._put("tmux", Status.OK, f"there: {', '.join(found)}")
         elif found:
             text = f"no tmux; detached work uses {found[0]}"
-            self._put("tmux", Status.WARN, text, "install tmux to look into a running queue")
+            self._put("tmux", Status.WARN, text, "install tmux to attach to a running queue")
         else:
             text = "neither tmux nor setsid: work would end with the connection"
             self._put("tmux", Status.FAIL, text, "install tmux")

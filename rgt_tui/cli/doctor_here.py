@@ -92,7 +92,7 @@ def terminal() -> Finding:
     """Whether the dashboard can be drawn here."""
     name = "client.terminal"
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return Finding(name, Status.SKIP, "this is no terminal; the dashboard needs one, the commands do not")
+        return Finding(name, Status.SKIP, "not a terminal; the dashboard needs one, the commands do not")
     kind = os.environ.get("TERM", "")
     size = shutil.get_terminal_size()
     if kind in ("", "dumb"):
@@ -100,9 +100,7 @@ def terminal() -> Finding:
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":
         advice = "use a UTF-8 locale, e.g. export LC_ALL=C.UTF-8"
-        return Finding(
-            name, Status.WARN, f"the terminal is written to as {encoding or 'nothing known'}", advice
-        )
+        return Finding(name, Status.WARN, f"the terminal's encoding is {encoding or 'unknown'}", advice)
     colours = os.environ.get("COLORTERM") in ("truecolor", "24bit")
     text = f"{kind}, {size.columns}×{size.lines}, {'24-bit colours' if colours else 'colours as TERM says'}"
     if size.columns < SMALLEST[0] or size.lines < SMALLEST[1]:
@@ -190,12 +188,12 @@ def secrets(config: FleetConfig | None, env: Mapping[str, str]) -> Finding:
             name,
             Status.FAIL,
             clean("; ".join(missing)),
-            "export the variable, or put the file there, before rgt starts",
+            "export the variable, or create the file, before rgt starts",
         )
     if found:
         loose = clean("; ".join(text for _, text in found))
-        return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is no key")
-    return Finding(name, Status.OK, f"{len(named)} named, all there" if named else "none is named")
+        return Finding(name, Status.WARN, loose, "chmod 600 the file; name the right one if it is not a key")
+    return Finding(name, Status.OK, f"{len(named)} named, all present" if named else "none named")
 
 
 class _Named(NamedTuple):

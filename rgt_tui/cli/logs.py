@@ -118,12 +118,12 @@ def of_run(box: BoxState, name: str) -> str | None:
     if path is None and logs:
         pane = logs[0].removeprefix(PANE)
         raise CatFailed(
-            f"{clean(name)} prints to the tmux pane {clean(pane)} alone, and no file holds that: `rgt` shows its "
+            f"{clean(name)} prints only to the tmux pane {clean(pane)}, and no file holds that: `rgt` shows its "
             f"screen; to keep what comes, run on the box: tmux pipe-pane -o -t {shlex.quote(pane)} 'cat >> ~/train.log'"
         )
     if path is None and logs is not None:
         raise CatFailed(
-            f"of {clean(name)} no log is known; if there is one, name its path{others(box, name)}"
+            f"no log is known for {clean(name)}; if there is one, give its path{others(box, name)}"
         )
     return path
 
@@ -132,8 +132,8 @@ def unknown(box: BoxState, name: str) -> str:
     """Return what is said of a name that is no run's, no log's and no file's."""
     word = clean(name)
     return (
-        f"no run, log or file is called {word}{others(box, name)}; a file that will come is waited for with "
-        f"--follow and its path: {shlex.quote(f'./{word}')}"
+        f"no run, log or file is called {word}{others(box, name)}; to wait for a file that does not exist "
+        f"yet, use --follow with its path: {shlex.quote(f'./{word}')}"
     )
 
 
@@ -141,7 +141,7 @@ def others(box: BoxState, name: str) -> str:
     """Return the names that there are, those most like `name` first."""
     there = list(dict.fromkeys((*runs(box), *(clean(PurePosixPath(log).name) for log in known(box)))))
     if not there:
-        return "; there are no runs and no logs that rgt knows of"
+        return "; rgt knows of no runs and no logs there"
     near = difflib.get_close_matches(clean(name), there, NAMED, 0.0)
     more = f" and {len(there) - NAMED} more (rgt status {box.spec.name} --json)" if len(there) > NAMED else ""
     return f"; there are: {', '.join(near)}{more}"
@@ -155,7 +155,7 @@ def newest(found: tuple[FileListed, ...], name: str, say: Callable[[str], None])
     """
     if not found:
         raise CatFailed(
-            f"no log was found; name a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
+            f"no log was found; give a path (rgt logs {name} '~/exp/train.log'), or set logs = [\"~/exp/*.log\"]"
         )
     if len(found) > 1:
         others = ", ".join(clean(file.path) for file in found[1 : 1 + SHOWN])

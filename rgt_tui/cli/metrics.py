@@ -400,4 +400,6 @@ def _exposed(host: str) -> str:
         local = ipaddress.ip_address(host).is_loopback
     except ValueError:
         local = host == "localhost"
-    return "" if local else " (for everyone who reaches this machine: names, prices and losses are in it)"
+    return (
+        "" if local else " (open to everyone who can reach this machine: names, prices and losses are in it)"
+    )

@@ -22,7 +22,7 @@ from rgt_tui.model.box import BoxSpec
 NONE_FOUND = (
     "no fleet file (looked for --fleet, RGT_FLEET, rgt.toml here and upwards in the project, and "
     "~/.config/rgt/fleet.toml).\n"
-    "     Try `rgt demo`, begin one by `rgt init` and `rgt add NAME HOST`, or write:\n\n"
+    "     Try `rgt demo`, create one with `rgt init` and `rgt add NAME HOST`, or write:\n\n"
     "     [boxes.lab]\n"
     '     host = "lab-a100"'
 )

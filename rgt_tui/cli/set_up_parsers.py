@@ -26,7 +26,8 @@ def add_demo(subparsers: Subparsers) -> None:
     demo = command(
         subparsers,
         "demo",
-        about="Open the dashboard on the embedded fleet: three sandboxed boxes that really train.",
+        about="Open the dashboard on three sandboxed boxes that really train on this machine. Where that cannot run,\n"
+        "it plays a recorded run, marked REPLAY, and says what the real one needs.",
         examples=(
             "rgt demo",
             "rgt demo --headless --for 45 --json",
@@ -57,11 +58,13 @@ def add_init(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "init",
-        about="Write a fleet file with everything explained in comments. Never overwrites one.",
+        about="Write a starter fleet file, everything explained in comments. An existing file is never overwritten.",
         examples=("rgt init", "rgt init --path ~/.config/rgt/fleet.toml"),
     )
     parser.add_argument(
-        "--path", metavar="FILE", help="where to (default: what --fleet or RGT_FLEET names, else ./rgt.toml)"
+        "--path",
+        metavar="FILE",
+        help="where to write it (default: what --fleet or RGT_FLEET names, else ./rgt.toml)",
     )
     fleet_option(parser)
     json_option(parser, "print one JSON object: the path")
@@ -83,8 +86,8 @@ def add_add(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "add",
-        about="Add a box to the fleet file; what stands there is left as it is, comments included. HOST is a host\n"
-        "name, an alias of ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental hands out.",
+        about="Add a box to the fleet file; the rest of it stays as it is, comments included. HOST is a host\n"
+        "name, an alias in ssh_config, USER@HOST, or, in quotes, the whole ssh command that a rental gives you.",
         examples=(
             "rgt add lab lab-a100",
             'rgt add vast "ssh -p 40022 root@1.2.3.4 -L 8080:localhost:8080" --profile vastai',
@@ -93,7 +96,9 @@ def add_add(subparsers: Subparsers) -> None:
     )
     parser.add_argument("name", metavar="NAME", help="what to call the box")
     parser.add_argument("target", metavar="HOST", help="a host, or an ssh command in quotes")
-    profile = parser.add_argument("--profile", metavar="P", help="platform (default: told by the host name)")
+    profile = parser.add_argument(
+        "--profile", metavar="P", help="platform (default: recognised by the host name)"
+    )
     profile.completer = profiles  # type: ignore[attr-defined]
     parser.add_argument("-p", "--port", type=_port, metavar="N", help="port")
     parser.add_argument("--user", help="who logs in")
@@ -116,7 +121,7 @@ def add_import(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "import",
-        about="List the hosts that ssh_config names (Include is followed, wildcards are no hosts) as boxes; with\n"
+        about="List the hosts that ssh_config names (Include is followed, wildcards are not hosts) as boxes; with\n"
         "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
         "ssh_config.",
         examples=("rgt import", "rgt import 'gpu-*' lab --write", "rgt import --config work.conf --write"),
@@ -140,8 +145,8 @@ def add_trust(subparsers: Subparsers) -> None:
         subparsers,
         "trust",
         about="Show a fleet file that lies in the working tree, or what has changed in it since it was trusted, and\n"
-        "ask whether it may act: run the programs, send the keys and read the files that it names. Until then only\n"
-        "the names and hosts of its boxes count. What is trusted is this path with exactly what was shown.",
+        "ask whether it may act: run the programs, send the keys and read the files that it names. Until then, only\n"
+        "the names and hosts of its boxes count. Only this path, with exactly what was shown, becomes trusted.",
         examples=("rgt trust", "rgt trust ~/exp/rgt.toml --yes", "rgt trust --list", "rgt trust --revoke"),
     )
     parser.add_argument(
@@ -150,7 +155,7 @@ def add_trust(subparsers: Subparsers) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--yes", action="store_true", help="trust what is shown without asking")
     what.add_argument("--list", action="store_true", help="list what is trusted")
-    what.add_argument("--revoke", action="store_true", help="trust it no more")
+    what.add_argument("--revoke", action="store_true", help="stop trusting it")
     json_option(parser, "print JSON objects: path, trusted, since, why")
     fleet_option(parser)
 
@@ -182,8 +187,8 @@ def add_remove(subparsers: Subparsers) -> None:
         "remove",
         about="Stop rgt's recorder on a box, and remove its history and the files of agent and trainer there. Jobs,\n"
         "results and checkpoints are not touched. Nothing is removed while a queue runs or waits there, or another\n"
-        "rgt watches. What a process, a Slurm job or a Pod can still name is kept, also where that cannot be told.\n"
-        "The machine itself is neither stopped nor destroyed, and bills on.",
+        "rgt watches. What a process, a Slurm job or a Pod may still use is kept, also where rgt cannot tell.\n"
+        "The machine itself is neither stopped nor destroyed, and keeps billing.",
         examples=(
             "rgt remove lab --dry-run",
             "rgt remove lab --yes --forget",
@@ -196,9 +201,9 @@ def add_remove(subparsers: Subparsers) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--old", action="store_true", help="only agents of other versions of rgt")
-    what.add_argument("--forget", action="store_true", help="then take the box out of the fleet file, too")
+    what.add_argument("--forget", action="store_true", help="then remove the box from the fleet file, too")
     what.add_argument(
-        "--only-forget", action="store_true", help="only that, without connecting: the machine has gone"
+        "--only-forget", action="store_true", help="only that, without connecting: the machine is gone"
     )
     fleet_option(parser)
     json_option(parser, "print one JSON object: box, dry_run, refused, failed, bytes, things, forgotten")
@@ -211,11 +216,11 @@ def add_completion(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "completion",
-        about="Print what makes a shell complete commands, options and the names of boxes (asked of rgt itself at\n"
-        "every TAB, so that it is never out of date). Paths on a box are not completed.",
+        about="Print the script that makes a shell complete commands, options and box names (it asks rgt itself at\n"
+        "every TAB, so it is never out of date). Paths on a box are not completed.",
         examples=(
             'eval "$(rgt completion bash)"                        in ~/.bashrc',
-            'eval "$(rgt completion zsh)"                         in ~/.zshrc, behind compinit',
+            'eval "$(rgt completion zsh)"                         in ~/.zshrc, after compinit',
             "rgt completion fish > ~/.config/fish/completions/rgt.fish",
         ),
     )
@@ -245,12 +250,12 @@ def add_push(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "push",
-        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how it is launched.\n"
-        "The file's name carries its content's hash; one that is there is never written again, so a run that goes\n"
+        about="Put rgt_train on a box as one file that needs torch and nothing else, and print how to launch it.\n"
+        "The file's name carries its content's hash; an existing one is never overwritten, so a run that goes\n"
         "on keeps the version it was launched with. Nothing is started.",
         examples=("rgt push --trainer lab", "rgt push --trainer lab --json | jq -r .launch"),
     )
-    parser.add_argument("--trainer", action="store_true", required=True, help="what is put there: rgt_train")
+    parser.add_argument("--trainer", action="store_true", required=True, help="what to put there: rgt_train")
     box_argument(parser)
     fleet_option(parser)
     json_option(parser, "print one JSON object: box, path, sha256, python, torch, launch, library, problem")

@@ -62,7 +62,7 @@ def _revoke(book: Path, path: Path, *, as_json: bool) -> int:
     if as_json:
         _json(str(real), trusted=False, since=None, why=None if was else "was not trusted")
     elif was:
-        sys.stdout.write(f"{real} is not trusted any more\n")
+        sys.stdout.write(f"{real} is no longer trusted\n")
     else:
         complain(f"{real} was not trusted; rgt trust --list shows what is")
     return OK if was else FAILED
@@ -97,7 +97,7 @@ def _trust(book: Path, path: Path, *, yes: bool, as_json: bool) -> int:
 def _agreed(path: Path) -> bool:
     """Ask; without a terminal there is nobody who could have read it."""
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        complain(f"nobody can be asked here; once you have read {path}: rgt trust --yes")
+        complain(f"cannot prompt here; once you have read {path}: rgt trust --yes")
         return False
     sys.stderr.write("Trust it? [y/N] ")
     sys.stderr.flush()
@@ -118,16 +118,16 @@ def _shown(path: str, known: Entry | None, entry: Entry) -> Iterator[str]:
 def _compared(path: str, before: Seen | None, now: Seen) -> Iterator[str]:
     shown = visible(path)
     if not now.sha256:
-        yield f"{shown} is named, and is not there or cannot be read"
+        yield f"{shown} is named, but is missing or cannot be read"
     elif not now.text:
-        yield f"{shown} is no text, or too long to be shown: sha256 {now.sha256}"
+        yield f"{shown} is not text, or too long to show: sha256 {now.sha256}"
     elif before is None or not before.text:
         yield f"{shown}, whole:"
         yield from (f"  {visible(line)}" for line in now.text.rstrip("\n").split("\n"))
     else:
         old, new = before.text.split("\n"), now.text.split("\n")
         lines = list(unified_diff(old, new, f"{path} as it was trusted", f"{path} as it is now", lineterm=""))
-        yield from (visible(line) for line in lines or [f"{path}: only the ends of its lines have changed"])
+        yield from (visible(line) for line in lines or [f"{path}: only its line endings have changed"])
 
 
 def visible(text: str) -> str:

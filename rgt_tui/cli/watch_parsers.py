@@ -87,7 +87,7 @@ def add_alerts(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "alerts",
-        about="Where alerts go beside the screen.",
+        about="The sinks: where alerts go besides the screen.",
         examples=ALERTS_EXAMPLES,
     )
     fleet_option(parser)
@@ -96,7 +96,7 @@ def add_alerts(subparsers: Subparsers) -> None:
         "test",
         help="send one message to each sink of the fleet file",
         description="Send one message to each sink of the fleet file, side by side, and say which of them took it.\n"
-        "Levels, kinds, boxes and quiet hours do not hold it back. Whether a person saw it only that person knows.",
+        "Levels, kinds, boxes and quiet hours do not hold it back. Whether anyone has seen it, only they know.",
         epilog=epilog("alerts", *ALERTS_EXAMPLES),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -117,8 +117,8 @@ def add_mute(subparsers: Subparsers) -> None:
     parser = command(
         subparsers,
         "mute",
-        about="Be quiet about the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
-        "the id that `rgt status --json` prints. It holds for every rgt of this machine, a running dashboard within\n"
+        about="Silence the alerts of a box: all of them, one kind (docs/alerts.md lists them), or one alert by\n"
+        "the id that `rgt status --json` prints. It holds for every rgt on this machine, a running dashboard within\n"
         "5 seconds, and ends by itself. A whole box, and done-billing, can be muted for 24 hours at a time.",
         examples=(
             "rgt mute lab --for 2h",
@@ -140,10 +140,10 @@ def add_mute(subparsers: Subparsers) -> None:
         dest="seconds",
         type=duration,
         metavar="TIME",
-        help="so long: 90s, 30m, 2h, 1d (default 1h)",
+        help="for how long: 90s, 30m, 2h, 1d (default 1h)",
     )
-    how.add_argument("--until-over", action="store_true", help="until what is muted is over")
-    how.add_argument("--off", action="store_true", help="speak again")
+    how.add_argument("--until-over", action="store_true", help="until the muted alert is over")
+    how.add_argument("--off", action="store_true", help="unmute")
     how.add_argument("--list", action="store_true", help="list what is muted")
     json_option(
         parser, "print one JSON object per mute: box, what (* = all), until (null = until it is over), since"
@@ -165,12 +165,16 @@ def add_metrics(subparsers: Subparsers) -> None:
         subparsers,
         "metrics",
         about="Stay connected and serve the boxes' figures as Prometheus text under /metrics; GPUs are named as\n"
-        "NVIDIA's dcgm-exporter names them. A box that is not reached has rgt_box_up 0 and no older figures.",
+        "NVIDIA's dcgm-exporter names them. A box that cannot be reached has rgt_box_up 0 and no older figures.",
         examples=("rgt metrics", "rgt metrics --listen 0.0.0.0:9844", "rgt metrics --once | grep rgt_box_up"),
     )
     boxes_argument(parser)
     parser.add_argument(
-        "--listen", type=_address, default=LISTEN, metavar="ADDRESS:PORT", help=f"where to (default {LISTEN})"
+        "--listen",
+        type=_address,
+        default=LISTEN,
+        metavar="ADDRESS:PORT",
+        help=f"where to listen (default {LISTEN})",
     )
     parser.add_argument("--once", action="store_true", help="connect once, print the text, and end")
     json_option(parser, "with --once: one JSON object per value: name, labels, value")
@@ -186,7 +190,7 @@ def add_record(subparsers: Subparsers) -> None:
         "record",
         about="Connect to the boxes and write every line that they send into a new file, with lost connections and\n"
         "the provider's readings beside them, until Ctrl-C. The file holds logs and process names as they\n"
-        "are, and no keys; look through it before you hand it on.",
+        "are, and no keys; look through it before you share it.",
         examples=("rgt record --out fleet.jsonl.gz --for 600", "rgt record lab --out lab.jsonl.gz"),
     )
     boxes_argument(parser)
@@ -205,7 +209,7 @@ def _speed(text: str) -> float:
     except ValueError:
         value = 0.0
     if not value > 0 or (math.isinf(value) and text != FULL):
-        raise argparse.ArgumentTypeError(f"{text!r} is no speed, such as 10, 0.5 or {FULL}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a speed, such as 10, 0.5 or {FULL}")
     return value
 
 
@@ -216,7 +220,7 @@ def add_replay(subparsers: Subparsers) -> None:
         "replay",
         about="Open the dashboard on a recording. Ages are by the recording's clock, and billing actions are refused.\n"
         "With --headless or --json: without a screen, at full speed unless --speed says otherwise; what happened\n"
-        "goes to stderr, and at the end how every box stood to stdout, as `rgt status` prints it.",
+        "goes to stderr, and the final state of every box to stdout, as `rgt status` prints it.",
         examples=(
             "rgt replay fleet.jsonl.gz --speed 10",
             "rgt replay fleet.jsonl --from 120 --loop",
@@ -230,9 +234,9 @@ def add_replay(subparsers: Subparsers) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--from", dest="skip", type=positive_seconds, default=0.0, metavar="S",
-        help="begin so many seconds into the recording",
+        help="start S seconds into the recording",
     )  # fmt: skip
-    parser.add_argument("--loop", action="store_true", help="begin again at the end")
+    parser.add_argument("--loop", action="store_true", help="start over at the end")
     parser.add_argument("--headless", action="store_true", help="no screen")
     json_option(parser, "print status lines as JSON objects at the end; implies --headless")
 
@@ -243,8 +247,8 @@ def add_logs(subparsers: Subparsers) -> None:
         subparsers,
         "logs",
         about="Print a file of a box to standard output, byte by byte: nothing is stripped, cut or decoded. A lost\n"
-        "connection is taken up again where it broke off, without a gap or a repeat; rotation and truncation are\n"
-        "told on standard error. On a terminal escape sequences are made harmless, unless --raw.",
+        "connection resumes where it broke off, without a gap or a repeat; rotation and truncation are\n"
+        "reported on standard error. On a terminal, escape sequences are made harmless, unless --raw.",
         examples=(
             "rgt logs lab                              the newest of its logs",
             "rgt logs lab gpt-small --follow           that run's, as it grows",
@@ -265,12 +269,12 @@ def add_logs(subparsers: Subparsers) -> None:
         "--lines", type=count, default=LOG_LINES, metavar="N", help=f"the last N lines (default {LOG_LINES})"
     )
     parser.add_argument(
-        "-f", "--follow", action="store_true", help="go on with what is written, until Ctrl-C"
+        "-f", "--follow", action="store_true", help="keep printing what is written, until Ctrl-C"
     )
-    parser.add_argument("--raw", action="store_true", help="leave escape sequences also on a terminal")
+    parser.add_argument("--raw", action="store_true", help="leave escape sequences in, also on a terminal")
     json_option(
         parser,
-        "a JSON object per line instead of its bytes: path, offset, text (what is no UTF-8 is replaced)",
+        "a JSON object per line instead of its bytes: path, offset, text (what is not UTF-8 is replaced)",
     )
     parser.add_argument("--list", action="store_true", help="list the logs of the box, the newest first")
     fleet_option(parser)

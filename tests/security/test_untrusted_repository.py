@@ -449,7 +449,7 @@ def test_what_rgt_writes_stays_trusted_if_it_was(repository: Repository) -> None
         file.write("# by hand\n")
     done = repository.rgt("add", "three", "three-host")
     assert done.returncode == 0
-    assert "was not trusted before, and is not now: rgt trust" in done.stderr
+    assert "was not trusted before, and still is not: rgt trust" in done.stderr
     assert repository.rgt("patrol").returncode == 2
 
 

@@ -143,9 +143,9 @@ async def test_a_mistake_of_rgt_itself_is_a_finding_of_that_box(
     def broken(*_: object) -> None:
         raise RuntimeError("made up")
 
-    monkeypatch.setattr("rgt_tui.cli.doctor_box.readings.judge", broken)
+    monkeypatch.setattr("rgt_tui.cli.doctor_box.judge", broken)
     (failed,) = (item for item in await BoxDoctor(lab, Policy.ASK).check(30) if item.status == "fail")
-    assert (failed.text, "fault of rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
+    assert (failed.text, "bug in rgt" in failed.advice) == ("rgt: RuntimeError: made up", True)
 
 
 def test_without_a_usable_fleet_file_the_rest_is_still_checked(rgt: Rgt) -> None:

@@ -46,10 +46,10 @@ def test_a_kind_a_box_and_an_alert_are_muted_for_a_time(two: Rgt) -> None:
 def test_off_speaks_again(two: Rgt) -> None:
     for what in ("idle-gpu", "bytes:/"):
         two.on("mute", "lab", what)
-    assert two.on("mute", "lab", "idle-gpu", "--off").stdout == "lab: idle-gpu speaks again\n"
-    assert two.on("mute", "lab", "--off").stdout == "lab: bytes:/ speaks again\n"
+    assert two.on("mute", "lab", "idle-gpu", "--off").stdout == "lab: idle-gpu unmuted\n"
+    assert two.on("mute", "lab", "--off").stdout == "lab: bytes:/ unmuted\n"
     done = two.on("mute", "lab", "--off")
-    assert (done.returncode, done.stdout) == (0, "lab: nothing of it was muted\n")
+    assert (done.returncode, done.stdout) == (0, "lab: nothing was muted\n")
     assert listed(two) == []
 
 

@@ -131,8 +131,8 @@ def test_damaged_lines_are_named_and_the_rest_is_played(rgt: Rgt) -> None:
         (("replay", "other", "--json"), "other is no recording of rgt"),
         (("replay", "other"), "other is no recording of rgt"),
         (("replay", str(THREE), "--json", "--loop"), "--loop never ends"),
-        (("replay", str(THREE), "--speed", "fast"), "'fast' is no speed"),
-        (("replay", str(THREE), "--speed", "0"), "'0' is no speed"),
+        (("replay", str(THREE), "--speed", "fast"), "'fast' is not a speed"),
+        (("replay", str(THREE), "--speed", "0"), "'0' is not a speed"),
         (
             ("replay", str(THREE)),
             f"needs a terminal; without one use `rgt replay {shlex.quote(str(THREE))} --headless`",

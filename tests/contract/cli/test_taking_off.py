@@ -44,7 +44,7 @@ def test_a_look_and_a_refusal_change_nothing_and_yes_takes_it_all(rgt: Rgt, fres
     assert looked.returncode == 0 and "would be removed" in looked.stdout and "ring" in looked.stdout
     refused = rgt.on("remove", "lab")
     assert refused.returncode == 1
-    assert "nobody can be asked here" in refused.stderr and "--yes" in refused.stderr
+    assert "cannot prompt here" in refused.stderr and "--yes" in refused.stderr
     assert list(cache(fresh).glob("rgt-box-*.pyz"))
 
     done = rgt.on("remove", "lab", "--yes")

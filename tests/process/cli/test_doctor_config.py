@@ -59,7 +59,7 @@ def test_a_variable_that_is_set_is_there_and_its_value_is_not_shown(tmp_path: Pa
 def test_a_key_is_found_as_connecting_finds_it(tmp_path: Path, key: Path) -> None:
     for text in ("~/id", "${KEYS}/id", "%d/id", str(key)):
         found = checked(f'identity = "{text}"\n', tmp_path, KEYS=str(tmp_path))
-        assert (found.status, found.text) == ("ok", "1 named, all there"), found
+        assert (found.status, found.text) == ("ok", "1 named, all present"), found
 
 
 def test_of_a_key_that_the_agent_holds_the_public_half_is_enough(tmp_path: Path, key: Path) -> None:

@@ -41,11 +41,11 @@ def test_the_log_of_a_name(name: str, path: str | None) -> None:
 
 def test_a_run_without_a_file_is_told_apart_from_no_run() -> None:
     with pytest.raises(
-        CatFailed, match=r"exp/pane prints to the tmux pane %4 alone.*tmux pipe-pane -o -t %4"
+        CatFailed, match=r"exp/pane prints only to the tmux pane %4,.*tmux pipe-pane -o -t %4"
     ):
         of_run(BOX, "exp/pane")
     for name in ("exp/none", "curves-only"):
-        with pytest.raises(CatFailed, match=rf"of {name} no log is known; if there is one, name its path"):
+        with pytest.raises(CatFailed, match=rf"no log is known for {name}; if there is one, give its path"):
             of_run(BOX, name)
 
 
@@ -54,7 +54,7 @@ def test_a_wrong_name_is_answered_with_the_right_ones_the_likest_first() -> None
     assert words.startswith("no run, log or file is called exp/trian; there are: exp/train, ")
     assert all(name in words for name in ("exp/pane", "curves-only", "big.log"))
     empty = BoxState(spec=BOX.spec)
-    assert "there are no runs and no logs" in unknown(empty, "x")
+    assert "knows of no runs and no logs" in unknown(empty, "x")
 
 
 def test_of_many_names_some_are_named() -> None:

@@ -46,17 +46,17 @@ def test_taken(text: str, expected: dict[str, Any]) -> None:
     ("text", "word"),
     [
         ("", "no host"),
-        ("ssh -p", "lacks its value"),
-        ("ssh -p x h", "'x' is no port"),
-        ("ssh -p 70000 h", "no port"),
+        ("ssh -p", "needs a value"),
+        ("ssh -p x h", "'x' is not a port"),
+        ("ssh -p 70000 h", "not a port"),
         ("ssh -v", "names no host"),
         ("h:", "empty port"),
-        ("@h", "no host"),
+        ("@h", "not a host"),
         ("two words", "neither a host nor an ssh command"),
         ("ssh -J gate box", "ProxyJump gate"),
         ("ssh -o ProxyCommand='nc %h %p' box", "ProxyCommand"),
         ("'open", "closing"),
-        ("-oProxyCommand=x", "no host"),
+        ("-oProxyCommand=x", "not a host"),
     ],
 )
 def test_refused_with_the_reason(text: str, word: str) -> None:
