@@ -127,14 +127,14 @@ def open_regular(path: Path, *, follow: bool = True) -> BinaryIO:
     """Open a file to read it; a pipe, a device or a directory is not opened, and nothing is waited for.
 
     Raises:
-        OSError: it is no regular file, cannot be opened, or is a link that is not to be followed.
+        OSError: it is not a regular file, cannot be opened, or is a link that is not to be followed.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     handle = os.open(path, flags)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb")
     os.close(handle)
-    raise OSError(errno.EINVAL, "it is no regular file")
+    raise OSError(errno.EINVAL, "it is not a regular file")
 
 
 @contextlib.contextmanager

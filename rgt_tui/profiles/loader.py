@@ -43,7 +43,7 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
         yield f"id: '{profile.id}' is not the file's name '{stem}'"
     tiers = [tier.name for tier in profile.tiers]
     for name in {name for name in tiers if tiers.count(name) > 1}:
-        yield f"tiers.name: '{name}' stands twice"
+        yield f"tiers.name: '{name}' is there twice"
     for i, tier in enumerate(profile.tiers):
         if tier.role is not None and tier.role not in ROLES:
             yield f"tiers[{i}].role: {_none_of(tier.role, ROLES)}"

@@ -204,7 +204,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
             frame = self._read(line)
         except (ValueError, RecursionError) as error:
             if self._inflater is not None and _is_no_json(error):
-                self._give_up("a line of it is no JSON")
+                self._give_up("a line of it is not JSON")
             return False
         if isinstance(frame, Hello) and not self._greeted:
             self._greeted = True

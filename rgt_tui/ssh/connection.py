@@ -111,7 +111,7 @@ def hops(
         if not elsewhere.usable:
             raise ConfigError(
                 f"boxes.{spec.name}: {elsewhere.source} says that it is at {elsewhere.host!r}, port {elsewhere.port}, "
-                "which is no address"
+                "which is not an address"
             )
         moved = Moved(elsewhere.source, last.known_as)
         last = replace(last, host=elsewhere.host.lower(), port=elsewhere.port, host_key_alias=None)
@@ -184,7 +184,7 @@ async def connect(
             connection.abort()
         raise
     if connection is None:
-        raise Unreachable(f"ssh: there is no way to {spec.host}")
+        raise Unreachable(f"ssh: no route to {spec.host}")
     return connection
 
 

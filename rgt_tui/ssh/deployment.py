@@ -137,7 +137,7 @@ async def deploy(
 def _note(path: str, kind: str, why: str) -> str:
     if not why:
         return ""
-    what = f"an older agent runs ({path}): this one" if kind == "older" else f"the agent stands in {path}: it"
+    what = f"an older agent runs ({path}): this one" if kind == "older" else f"the agent is in {path}: it"
     return f"{what} could not be written to the home directory ({why}); mend that and press retry"
 
 

@@ -98,13 +98,13 @@ class Step(msgspec.Struct, frozen=True):
 _NEXT: tuple[tuple[type[BaseException], str], ...] = (
     (
         ConnectionRefusedError,
-        "nothing listens there: is the machine up, and is this its address and port today? Rentals change them",
+        "nothing listens there: is the machine up, and are its address and port still the same? Rentals change them",
     ),
     (socket.gaierror, "check `host`, and whether this machine is online"),
-    (TimeoutError, "it may be stopped, behind a firewall, or elsewhere by now: ask its provider"),
+    (TimeoutError, "it may be stopped, behind a firewall, or have moved: ask its provider"),
     (
         asyncssh.ChannelOpenError,
-        "the hop before it cannot get there: check the address as seen from that one",
+        "the hop before it cannot reach it: check the address as seen from there",
     ),
     (asyncssh.KeyExchangeFailed, "name an algorithm that both sides know in ssh_config"),
     (
@@ -124,11 +124,9 @@ def advice(error: BaseException, *, reached: bool) -> str:
         reached: The server has answered before that.
     """
     if reached and isinstance(error, TimeoutError):
-        return (
-            "the server answers and does not get on: it may be short of memory; its provider's console tells"
-        )
+        return "it answers but the login does not proceed: it may be out of memory; look at its provider's console"
     if isinstance(error, OSError) and error.errno in _NO_WAY:
-        return "no network leads there: check this machine's connection and VPN"
+        return "there is no route to it: check this machine's connection and VPN"
     return next((words for kind, words in _NEXT if isinstance(error, kind)), "")
 
 
@@ -156,7 +154,7 @@ async def failure(
     if proxy is not None:
         words = await proxy.last_words()
         return (
-            f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} did not get there: {words or reason}; "
+            f"ssh: {step.label}: the ProxyCommand {step.host.proxy_command!r} failed to connect: {words or reason}; "
             "try the command by itself"
         )
     through = f"not reached through {tunnel.get_extra_info('rgt_label')}: " if tunnel is not None else ""
@@ -280,7 +278,7 @@ class Opener:
         if pinned is not None:
             raise HostKeyRefused(
                 f"ssh: {step.label}: it showed one host key when it was asked about and another one just now; "
-                "somebody may be in between"
+                "someone may be intercepting the connection"
             )
         if any((entry.type, entry.key) == (kind, key) for entry in bare_keys(step.host)):
             return offered

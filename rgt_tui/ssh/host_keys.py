@@ -205,9 +205,9 @@ def _caption(offered: Offered) -> str:
 def _changed(host: Host, label: str, shown: str, known: tuple[Entry, ...]) -> str:
     lines = "; ".join(f"{entry.at} has {entry.type} {fingerprint(entry.blob)}" for entry in known)
     return (
-        f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Somebody may be "
-        "in between, or the machine was made anew: ask the provider, and only if it was, forget the old key: "
-        + _forget(host, known)
+        f"ssh: {label}: THE HOST KEY HAS CHANGED, nothing was sent. It shows {shown}, but {lines}. Someone may be "
+        "intercepting the connection, or the machine was reinstalled: ask the provider, and only if it was, forget the "
+        "old key: " + _forget(host, known)
     )
 
 
@@ -223,7 +223,7 @@ def _how(host: Host, others: tuple[Entry, ...], by_hand: tuple[str, ...]) -> str
     closed = f"StrictHostKeyChecking is {strict}" if strict else "BatchMode is yes" if host.batch else ""
     if closed:
         way = by_ssh if others else f"accept it {by_ssh}"
-        return f"{closed} for it in ssh_config, so rgt asks nobody: {_COMPARE}, then {way}"
+        return f"{closed} for it in ssh_config, so rgt does not ask: {_COMPARE}, then {way}"
     if others:
         return f"{_COMPARE}, then accept it in the dashboard (rgt), or {by_ssh}"
     return f"{_COMPARE}, then accept it in the dashboard (rgt), with --accept-new-host-key, or {by_ssh}"

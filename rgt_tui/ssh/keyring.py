@@ -244,7 +244,7 @@ class Keyring:
         if loaded.problem is not None:
             self.notes.append(loaded.problem)
         if loaded.missing and self._host.identities_given and loaded.public is None:
-            self.notes.append(f"{path}: there is no such key file")
+            self.notes.append(f"{path}: no such key file")
         key = loaded.key if loaded.key is not None else self._person.answers.key(path)
         if key is None and loaded.sealed and loaded.public is not None:
             return SealedKey(loaded.public, path, self._unlock)

@@ -231,7 +231,7 @@ async def cat(
             try:
                 found = _decode(said)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise CatFailed(f"the agent said what is no record: {error}") from error
+                raise CatFailed(f"the agent sent something that is not a record: {error}") from error
             if isinstance(found, _End):
                 return
             if isinstance(found, _Error):
@@ -279,7 +279,7 @@ async def _soon(coming: Awaitable[T], silence: float | None) -> T:
         if not late.expired():
             raise
         raise Unreachable(
-            f"the box has sent nothing for {silence:g} s, though the connection stands: a disk or network file system "
+            f"the box has sent nothing for {silence:g} s, though the connection is up: a disk or network file system "
             "there may hang"
         ) from None
 

@@ -208,7 +208,7 @@ async def _started(shell: Shell, terminal: bool) -> None:
             return
         if shell.ended.done():
             break
-    raise NoCommands(f"the box gives no shell; it says: {shell.words()}")
+    raise NoCommands(f"the box offers no shell; it says: {shell.words()}")
 
 
 async def _sent(shell: Shell, script: str) -> None:
@@ -230,7 +230,7 @@ async def _expect(shell: Shell, wanted: str) -> None:
     while mark == READY:  # the start was typed twice
         mark = await shell.mark(STEP_SECONDS)
     if mark == DAMAGED:
-        raise ProbeFailed("the script for a box without the agent arrived garbled; connect again")
+        raise ProbeFailed("the script for a box without the agent was garbled on the way; connect again")
     if mark != wanted:
         raise ProbeFailed(f"the shell on the box stopped answering; it says: {shell.words()}")
 

@@ -145,7 +145,7 @@ class _Scanner:
             lines, changing = _lines(path, status.st_ino, status.st_mtime_ns, status.st_size)
         except FileNotFoundError:
             if source.must_exist and depth == 0:
-                raise ConfigError(f"{path}: there is no such ssh_config file") from None
+                raise ConfigError(f"{path}: no such ssh_config file") from None
             self._stamps[str(path),] = None
             return
         except OSError as error:
@@ -214,7 +214,7 @@ def ask(host: str, options: tuple[str, ...], default_user: str | None, around: S
         return {}
     found = scan(around)
     if host.startswith("-"):  # never an option of ssh
-        raise ConfigError(f"{host!r} is no host name")
+        raise ConfigError(f"{host!r} is not a valid host name")
     lines = [f'Include "{glob.escape(str(source.path))}"' for source in around.sources]
     lines += ["Host *", *([f'User "{default_user}"'] if default_user else []), f"IdentityFile {NO_KEY}"]
     text = "\n".join(lines) + "\n"

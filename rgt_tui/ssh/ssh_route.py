@@ -118,7 +118,7 @@ def check_host(host: str) -> None:
         ValueError: it is such a name.
     """
     if not host or host.startswith("-") or re.search(r"[\s\x00-\x1f\x7f'`\"$\\;&<>|(){}]", host):
-        raise ValueError(f"{host!r} is no host name")
+        raise ValueError(f"{host!r} is not a valid host name")
 
 
 def check_user(user: str) -> None:
@@ -128,7 +128,7 @@ def check_user(user: str) -> None:
         ValueError: it is such a name.
     """
     if not user or user.startswith("-") or re.search(r"[\x00-\x1f\x7f'`\";&<>|(){}]|\s-|\\$", user):
-        raise ValueError(f"{user!r} is no user name")
+        raise ValueError(f"{user!r} is not a valid user name")
 
 
 def place(host: str, port: int) -> str:
@@ -164,7 +164,7 @@ def _jump(text: str) -> Jump:
         raise ValueError(f"ProxyJump: {text!r} is not [user@]host[:port]")
     port = int(found["port"]) if found["port"] else None
     if port is not None and not 0 < port < 65536:
-        raise ValueError(f"ProxyJump: {port} is no port")
+        raise ValueError(f"ProxyJump: {port} is not a valid port")
     return Jump(host, found["user"], port)
 
 
@@ -184,7 +184,7 @@ def _route(wanted: Wanted, around: Surroundings, above: tuple[Host, ...]) -> tup
     host = resolve(wanted, around)
     if any((host.host, host.port, host.user) == (other.host, other.port, other.user) for other in above):
         circle = " → ".join(hop.alias for hop in (*above, host))
-        raise ConfigError(f"ssh_config: ProxyJump leads in a circle: {circle}{OF_ITS_OWN}")
+        raise ConfigError(f"ssh_config: ProxyJump goes in a circle: {circle}{OF_ITS_OWN}")
     if not host.jumps:
         return (host,)
     first, *others = host.jumps

@@ -321,7 +321,7 @@ def _user(value: str | None) -> str | None:
         if value is not None:
             check_user(value)
     except ValueError:
-        return "is no user name"
+        return "is not a valid user name"
     return None
 
 

@@ -180,7 +180,7 @@ async def test_what_cannot_help_is_not_advised(box: Box, tmp_path: Path) -> None
     ssh_keygen("-q", "-t", "ecdsa", "-N", "", "-f", str(tmp_path / "other"))
     other = " ".join((tmp_path / "other.pub").read_text().split()[:2])
     for strict, policy, way in (
-        ("accept-new", Policy.ASK, "is accept-new .*asks nobody"),
+        ("accept-new", Policy.ASK, "is accept-new .*does not ask"),
         ("ask", Policy.ACCEPT_NEW, "dashboard"),
     ):
         box.known.write_text(f"{box.name} {other}\n")
@@ -363,7 +363,7 @@ async def test_another_key_behind_the_question_is_not_trusted(tmp_path: Path) ->
                 servers.enter_context(sshd(tmp_path / "second", port=port))
                 return await super().ask(question)
 
-        with pytest.raises(HostKeyRefused, match="somebody may be in between"):
+        with pytest.raises(HostKeyRefused, match="someone may be intercepting the connection"):
             await enter(box.spec, Distracted(host_key="yes"))
 
 

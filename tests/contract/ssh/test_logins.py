@@ -191,7 +191,7 @@ async def test_a_key_that_others_may_read_is_not_used(server: BoxSpec, folder: P
 
 
 async def test_a_missing_key_file_is_named(server: BoxSpec, tmp_path: Path) -> None:
-    with pytest.raises(AuthFailed, match=f"{tmp_path}/nothing: there is no such key file"):
+    with pytest.raises(AuthFailed, match=f"{tmp_path}/nothing: no such key file"):
         await enter(replace(server, identity=str(tmp_path / "nothing")))
 
 

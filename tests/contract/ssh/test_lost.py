@@ -128,7 +128,7 @@ async def test_a_disk_that_hangs_is_said(tmp_path: Path, said: bytes) -> None:
     async with host(tmp_path, Host, lambda process: process.stdout.write(said)) as spec:
         connection = await connect(spec)
         received = []
-        with pytest.raises(Unreachable, match=r"has sent nothing for 0\.2 s, though the connection stands"):
+        with pytest.raises(Unreachable, match=r"has sent nothing for 0\.2 s, though the connection is up"):
             async for piece in cat(connection, Deployed("python3", "agent.pyz"), "--path", "x", silence=0.2):
                 received.append(piece)
         assert received[1:] == ([b"only"] if said else [])

@@ -183,7 +183,7 @@ def test_a_circle_ends_with_its_members(tmp_path: Path) -> None:
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "-F/dev/null", "--"])
 def test_no_name_of_a_host_becomes_an_option_of_ssh(tmp_path: Path, host: str) -> None:
     around = surroundings(str(config(tmp_path, "Port 1\n")))
-    with pytest.raises(ConfigError, match="is no host name"):
+    with pytest.raises(ConfigError, match="is not a valid host name"):
         resolve(Wanted(host), around)
 
 

@@ -16,8 +16,8 @@ WRONG = [
     ({"identity": "${NO_SUCH}/id"}, r"boxes\.lab\.identity .*NO_SUCH is not set"),
     ({"known_hosts": "${NO_SUCH}"}, r"boxes\.lab\.known_hosts .*NO_SUCH"),
     ({"ssh_config": "${NO_SUCH}/c"}, r"boxes\.lab\.ssh_config .*NO_SUCH"),
-    ({"user": "a;b"}, r"boxes\.lab\.user in the fleet file: 'a;b' is no user name"),
-    ({"host": "a;b"}, r"'a;b' is no host name, and ssh_config has no HostName for it"),
+    ({"user": "a;b"}, r"boxes\.lab\.user in the fleet file: 'a;b' is not a valid user name"),
+    ({"host": "a;b"}, r"'a;b' is not a valid host name, and ssh_config has no HostName for it"),
 ]
 
 
@@ -43,7 +43,7 @@ def test_a_strange_name_is_what_ssh_takes_it_for(tmp_path: Path) -> None:
 def test_an_address_that_is_none_is_not_gone_to(host: str, port: int) -> None:
     told = Elsewhere(host, port, "Acme")
     assert not told.usable
-    with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme says .*{port}.*no address"):
+    with pytest.raises(ConfigError, match=rf"boxes\.lab: Acme says .*{port}.*not an address"):
         hops(BOX, None, told)
 
 

@@ -38,7 +38,7 @@ REFUSED = [
     (BOX + 'profile = "runpood"', 3, ["boxes.lab.profile", "runpod"]),
     ('[boxes.lab]\nhost = "root@x"', 2, ["boxes.lab.host", "`user`"]),
     ('[boxes.lab]\nhost = "-oProxyCommand=x"', 2, ["boxes.lab.host"]),
-    (BOX + 'user = "a;b"', 3, ["boxes.lab.user: 'a;b' is no user name"]),
+    (BOX + 'user = "a;b"', 3, ["boxes.lab.user: 'a;b' is not a valid user name"]),
     (BOX + 'identity = "~/keys/100%.pem"', 3, ["boxes.lab.identity", "100%.pem", "'%.'", "%%"]),
     (BOX + 'known_hosts = "~/%h"', 3, ["boxes.lab.known_hosts", "'%h'"]),
     ('[defaults]\nssh_config = "50%"\n' + BOX, 2, ["defaults.ssh_config", "'%'"]),

@@ -80,7 +80,7 @@ def test_a_broken_file_says_where(tmp_path: Path, old: str, new: str, said: str)
 
 
 def test_two_tiers_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"tiers\.name: 'disk' stands twice"):
+    with pytest.raises(ProfileError, match=r"tiers\.name: 'disk' is there twice"):
         read(tmp_path, GOOD + '\n[[tiers]]\nname = "disk"\n')
 
 

@@ -123,7 +123,7 @@ def test_damage_ends_the_channel_and_what_came_before_stands(seed: int) -> None:
 def test_a_line_that_is_no_json_ends_the_channel_and_an_unknown_frame_does_not() -> None:
     unknown = b'{"t":"of a newer agent"}\n'
     told = Told([sent([*pongs(1), unknown, *pongs(1), b"nonsense\n", *pongs(1)])])
-    assert (told.pongs, told.bad, told.ended) == ([0, 0], 2, DAMAGED + "a line of it is no JSON")
+    assert (told.pongs, told.bad, told.ended) == ([0, 0], 2, DAMAGED + "a line of it is not JSON")
 
 
 def test_a_stream_that_ends_is_damaged() -> None:
