@@ -15,7 +15,7 @@ from rgt_tui.ui.widgets.fleet_cells import COLUMNS, Row, layout, row_line
 from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
 from rgt_tui.ui.widgets.panes import Pane
 from rgt_tui.ui.widgets.spans import Tone, text_of, width_of
-from rgt_tui.ui.widgets.why import finding_lines
+from rgt_tui.ui.widgets.why import finding_lines, why_lines
 from tests.ui.fakes import (
     NOW,
     demo_state,
@@ -84,6 +84,15 @@ def test_heights_of_table_and_pane() -> None:
     assert split_heights(5, 30, 10) == (6, 10)
     assert split_heights(200, 30, 10) == split_heights(200, 30, 4) == (18, 12)
     assert split_heights(5, 7, 10) == (7, 0)
+
+
+@pytest.mark.parametrize("age", [0, 60], ids=["fresh", "stale"])
+def test_a_finding_is_said_once_however_old_the_values_are(age: int) -> None:
+    box = trouble_box()
+    row = Row(box, assess(box, NOW + age), None, "Vast.ai")
+    text = "\n".join(text_of(made) for made in why_lines(row, 120, NOW + age))
+    assert row.verdict.stale is bool(age)
+    assert text.count("65,536 of 65,536 inodes used") == 1
 
 
 def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values() -> None:

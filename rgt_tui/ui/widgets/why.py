@@ -26,7 +26,10 @@ def why_lines(row: Row, width: int, now: float, *, brief: bool = False) -> list[
     """
     out: list[Line] = []
     findings = row.box.findings
-    if row.verdict.stale or row.verdict.health in _SAID_FIRST:
+    raised = any(
+        not alert.muted and alert.text == row.verdict.why for alert in row.verdict.alerts
+    )  # said below
+    if row.verdict.health in _SAID_FIRST or (row.verdict.stale and not raised):
         out += _state(row, width, now)
     for finding in findings:
         out += finding_lines(finding, width, now, proof_first=not brief)
