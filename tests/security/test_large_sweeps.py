@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from rgt_box import jsonline
-from rgt_box.cells import states
 from rgt_box.metrics.merging import MAX_STARTS, Store
 from rgt_box.metrics.reader_base import Batch, Point
+from rgt_box.queue import queue_state
 from rgt_box.streams import config as configs
 from rgt_box.streams import found_curves
 from rgt_box.streams.log_follower import LogFollower
@@ -165,15 +165,15 @@ def test_a_queue_frame_fits_and_never_passes_for_shorter_than_it_is(count: int) 
     }  # fmt: skip
     frame = {"t": "queue", "path": "/j", "at": 1.0, "runner_alive": False, "done": True}
     frame["cells"] = [dict(cell, name=f"cell-{n:05}") for n in range(count)]
-    found_curves = states.shortened(frame, MIB)
-    assert len(jsonline.line(found_curves)) <= MIB
-    if found_curves["cells"]:
-        assert [each["name"] for each in found_curves["cells"]] == [f"cell-{n:05}" for n in range(count)]
-        assert all(each["state"] == "done" for each in found_curves["cells"])
-        assert found_curves["done"] is True and "error" not in found_curves
+    found = queue_state.shortened(frame, MIB)
+    assert len(jsonline.line(found)) <= MIB
+    if found["cells"]:
+        assert [each["name"] for each in found["cells"]] == [f"cell-{n:05}" for n in range(count)]
+        assert all(each["state"] == "done" for each in found["cells"])
+        assert found["done"] is True and "error" not in found
     else:
         assert count == 40_000
-        assert found_curves["done"] is False and "40000 cells" in found_curves["error"]
+        assert found["done"] is False and "40000 cells" in found["error"]
 
 
 @pytest.mark.parametrize("junk", [bytes(range(1, 10)), b"\x1b[31m", b"\xff", b'"\\', b"\n"])

@@ -8,7 +8,7 @@ import sys
 import time
 
 from rgt_box import background, files, ownership, place, procstat
-from rgt_box.cells import jobfile
+from rgt_box.queue import queue_file
 from rgt_box.recorder import control, ring, state_files
 from rgt_box.recorder.ring_history import Store
 from rgt_box.recorder.state_files import CONFIG, FOUND, LOCK, STATUS, ClockWatch, describe_self, next_tick
@@ -185,7 +185,7 @@ class Recorder:
         if not changed and now - self._looked < JOBS_EVERY:
             return False
         self._looked, self._config = now, merged
-        written = [path for job in merged["jobs"] for path in jobfile.written_dirs(job)]
+        written = [path for job in merged["jobs"] for path in queue_file.written_dirs(job)]
         self._sampler.configure(merged, written)
         if not changed:
             return False

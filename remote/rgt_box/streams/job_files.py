@@ -7,8 +7,8 @@ import re
 import time
 
 from rgt_box import files
-from rgt_box.cells import lanes, states
-from rgt_box.cells.jobfile import Job
+from rgt_box.queue import queue_state
+from rgt_box.queue.queue_file import Job
 
 TYPE_CHECKING = False
 
@@ -38,12 +38,16 @@ class JobWatch:
     def poll(self) -> dict[str, Any] | None:
         """Return a ``queue`` frame when the state changed since the last call, else None."""
         signatures = [files.signature(self._job.path(name)) for name in SOURCES]
-        seen = [signatures, files.is_locked(self._job.path("runner.lock")), lanes.signatures(self._job)]
+        seen = [
+            signatures,
+            files.is_locked(self._job.path("runner.lock")),
+            queue_state.lane_signatures(self._job),
+        ]
         if seen == self._seen:
             return None
         self._seen = seen
         self._job = Job(self._given)
-        frame = states.frame(self._job, self._given)
+        frame = queue_state.queue_frame(self._job, self._given)
         self.runs = [(cell["name"], cell["out"]) for cell in frame.get("cells", []) if cell.get("out")]
         self.running = {cell["name"] for cell in frame.get("cells", []) if cell.get("state") == "running"}
         comparable = dict(frame, at=None)

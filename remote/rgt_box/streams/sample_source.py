@@ -6,7 +6,7 @@ import os
 import time
 
 from rgt_box import files, jsonline, place, procstat
-from rgt_box.cells import jobfile
+from rgt_box.queue import queue_file
 from rgt_box.recorder import control, state_files
 from rgt_box.recorder.ring import HISTORY, Record
 from rgt_box.recorder.ring_history import ChainReader
@@ -87,7 +87,7 @@ class LocalSource:
         self._seq = after["seq"] if after and after["boot"] == self._boot else 0
         self._config = config
         self._sampler = Sampler(folder)
-        written = [path for job in config["jobs"] for path in jobfile.written_dirs(job)]
+        written = [path for job in config["jobs"] for path in queue_file.written_dirs(job)]
         self._sampler.configure(config, written)
         self._due = time.monotonic()
         self._retry = time.monotonic() + 60.0

@@ -10,7 +10,7 @@ import time
 from functools import partial
 
 from rgt_box import PROTO, jsonline, options, ownership, place
-from rgt_box.cells import states
+from rgt_box.queue import queue_state
 from rgt_box.recorder import control
 from rgt_box.recorder.ring_history import Summing
 from rgt_box.recorder.state_files import ClockWatch
@@ -124,7 +124,7 @@ class Watch:
     def _put(self, frame: dict[str, Any]) -> None:
         line = jsonline.line(frame)
         if len(line) > MAX_FRAME and frame["t"] == "queue":
-            line = jsonline.line(states.shortened(frame, MAX_FRAME))
+            line = jsonline.line(queue_state.shortened(frame, MAX_FRAME))
         if len(line) <= MAX_FRAME:
             self._outbox.put(line)
             return

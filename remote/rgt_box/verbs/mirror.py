@@ -8,7 +8,7 @@ import sys
 
 from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import describe
-from rgt_box.cells import room
+from rgt_box.queue import disk_budget
 from rgt_box.verbs import copying, tree, words
 from rgt_box.verbs.cache import HashCache, default_path
 
@@ -157,13 +157,19 @@ class Mirror:
         self._compare(needed + largest, inodes)
 
     def _compare(self, needed: int, inodes: int) -> None:
-        where, error = room.ask(self._target)
+        where, error = disk_budget.ask_room(self._target)
         if where is None:
             raise OSError(errno.EIO, error or "does not answer", self._target)
         if needed > where.free_bytes:
             raise NoRoom(
                 "no room on %s: needed are %s (%d bytes), free are %s (%d bytes)"
-                % (where.mount, room.size(needed), needed, room.size(where.free_bytes), where.free_bytes)
+                % (
+                    where.mount,
+                    disk_budget.room_size(needed),
+                    needed,
+                    disk_budget.room_size(where.free_bytes),
+                    where.free_bytes,
+                )
             )
         if where.free_inodes is not None and inodes > where.free_inodes:
             raise NoRoom(
@@ -173,7 +179,7 @@ class Mirror:
     def _full(self, entry: tree.Entry) -> str:
         """Say what was needed and what is free, at the file for which the disk was full after all."""
         needed = entry.stat.st_size if entry.stat is not None else 0
-        where, _ = room.ask(self._target)
+        where, _ = disk_budget.ask_room(self._target)
         free = "%d bytes and %s inodes" % (where.free_bytes, where.free_inodes) if where else "unknown"
         name = entry.path.decode("utf-8", "backslashreplace")
         return "no room for %s: needed are %d bytes and 1 inode, free are %s" % (name, needed, free)

@@ -10,7 +10,7 @@ import os
 import re
 
 from rgt_box import background, files, procstat
-from rgt_box.cells import slurm
+from rgt_box.queue import detach
 from rgt_box.sampling import disks
 
 TYPE_CHECKING = False
@@ -147,15 +147,15 @@ def _batch_script(job: str, names: list[str]) -> list[Namer]:
     state = files.read_json(os.path.join(folder, "state.json")) or {}
     if state.get("done"):
         return []
-    path = os.path.join(folder, slurm.SCRIPT)
+    path = os.path.join(folder, detach.SCRIPT)
     text = (files.read(path, LONGEST) or b"").decode("utf-8", "replace")
     return [Namer(name, "%s, whose queue is not through" % path, "") for name in names if name in text]
 
 
 def _slurm(names: list[str], doubts: list[str]) -> Iterator[Namer]:
     try:
-        status, text, words = slurm.ask(["squeue", "-h", "-u", "%d" % os.getuid(), "-o", "%A"], "/")
-    except slurm.Refused as error:
+        status, text, words = detach.ask_slurm(["squeue", "-h", "-u", "%d" % os.getuid(), "-o", "%A"], "/")
+    except detach.SlurmRefused as error:
         status, text, words = 1, "", str(error)
     if status:
         if UNCONFIGURED not in words:

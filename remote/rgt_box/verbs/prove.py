@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from rgt_box.background import describe
-from rgt_box.cells.durable import MANIFEST
+from rgt_box.queue.durable_copy import MANIFEST
 from rgt_box.verbs import hashing, listing, tree
 
 TYPE_CHECKING = False

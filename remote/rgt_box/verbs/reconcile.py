@@ -6,8 +6,8 @@ import os
 import sys
 
 from rgt_box import jsonline, options
-from rgt_box.cells import room, states
-from rgt_box.cells.jobfile import Job, Line
+from rgt_box.queue import disk_budget, queue_state
+from rgt_box.queue.queue_file import Job, Line
 from rgt_box.verbs import prove
 
 TYPE_CHECKING = False
@@ -73,7 +73,7 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
         problem = _unreachable(job, lines, durable)
         if problem:
             problems.append(problem)
-        state = states.by_name(states.load(job))
+        state = queue_state.by_name(queue_state.load_state(job))
         for line in lines:
             cell = _cell(job, line, state, target(job, line.name, durable), problem)
             cells.append(cell)
@@ -104,10 +104,10 @@ def _unreachable(job: Job, lines: list[Line], durable: str | None) -> str | None
     if first is None:
         return "%s: names no durable directory; give --durable DIR" % job.source.where("durable")
     base = os.path.dirname(first)
-    _, error = room.ask(base)
+    _, error = disk_budget.ask_room(base)
     if error:
         return "%s: %s" % (base, error)
-    known = states.load(job)["cells"]
+    known = queue_state.load_state(job)["cells"]
     copied = any(cell.get("durable") == "verified" for cell in known)
     if not os.path.isdir(base) and (copied or not known):
         return "%s is not there; is its storage mounted?" % base

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.cells import check, weight
-from rgt_box.cells.jobfile import Job
+from rgt_box.queue import disk_budget, queue_check
+from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import Agent, make_job
 
@@ -32,7 +32,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def problems(job: Path, start: str | None = None) -> list[str]:
-    return check.check(Job(str(job)), start).problems
+    return queue_check.check_queue(Job(str(job)), start).problems
 
 
 def job_on(disk: Path, folder: Path, cells: str, **settings: Any) -> Path:
@@ -66,7 +66,7 @@ def test_out_and_durable_on_one_disk_share_its_room(disk: Path, tmp_path: Path) 
 
 def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path, tmp_path: Path) -> None:
     job = job_on(disk, tmp_path / "job", "abcd")
-    found = check.check(Job(str(job)))
+    found = queue_check.check_queue(Job(str(job)))
     assert (found.problems, len(found.notes)) == ([], 2)
     assert "no checkpoint found" in found.notes[0]
     old, new = disk / "out" / "a" / "checkpoints" / "step-1", disk / "out" / "a" / "checkpoints" / "step-2"
@@ -74,7 +74,7 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path,
         folder.mkdir(parents=True)
         (folder / "model").write_bytes(bytes(size))
     os.utime(old, (1, 1))
-    found = check.check(Job(str(job)))
+    found = queue_check.check_queue(Job(str(job)))
     assert found.notes == []
     (text,) = found.problems
     assert f'the newest checkpoint, {new}; "ckpt_bytes" in job.json overrides it' in text
@@ -97,7 +97,7 @@ def test_the_newest_checkpoint_tells_the_size_where_the_job_does_not(disk: Path,
 def test_checkpoints_of_many_frameworks_are_known(tmp_path: Path, path: str, inodes: int | None) -> None:
     (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / path).write_text("12345")
-    found = weight.newest([str(tmp_path)])
+    found = disk_budget.newest_checkpoint([str(tmp_path)])
     assert (found[1:] if found else None) == ((5, inodes) if inodes else None)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.cells.detach import session_name
+from rgt_box.queue.detach import session_name
 
 from tests.process.box.harness import Agent, make_job, until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.cells import kubernetes, lanes, slurm, states
-from rgt_box.cells.jobfile import Job
+from rgt_box.queue import detach, queue_state
+from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import Agent, decode, make_job, until
 
@@ -148,24 +148,24 @@ def test_a_watch_sees_the_cells_of_all_lanes(agent: Agent, tmp_path: Path) -> No
 def test_of_two_accounts_of_a_cell_the_one_written_last_counts() -> None:
     old = [{"name": "a", "state": "waiting"}, {"name": "b", "state": "done"}]
     lane_of_a = {"at": 20.0, "cells": [{"name": "a", "state": "running"}]}
-    assert lanes.lay_over(old, 10.0, {"a": lane_of_a})[0]["state"] == "running"
-    assert lanes.lay_over(old, 30.0, {"a": lane_of_a})[0]["state"] == "waiting"
-    assert lanes.lay_over([], None, {"a": lane_of_a}) == lane_of_a["cells"]
+    assert queue_state.lay_over(old, 10.0, {"a": lane_of_a})[0]["state"] == "running"
+    assert queue_state.lay_over(old, 30.0, {"a": lane_of_a})[0]["state"] == "waiting"
+    assert queue_state.lay_over([], None, {"a": lane_of_a}) == lane_of_a["cells"]
 
 
 def test_a_damaged_lane_is_passed_over(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
-    Path(lanes.folder(job)).mkdir()
-    Path(lanes.state_path(job, "a")).write_text('{"cells": [')
-    assert states.load(job)["cells"] == []
-    Path(lanes.state_path(job, "a")).write_text('{"at": 5, "cells": [3, {"name": "b"}]}')
-    assert states.load(job)["cells"] == []
+    Path(queue_state.lanes_folder(job)).mkdir()
+    Path(queue_state.lane_state_path(job, "a")).write_text('{"cells": [')
+    assert queue_state.load_state(job)["cells"] == []
+    Path(queue_state.lane_state_path(job, "a")).write_text('{"at": 5, "cells": [3, {"name": "b"}]}')
+    assert queue_state.load_state(job)["cells"] == []
 
 
 def test_ranges_as_sbatch_takes_them() -> None:
-    assert slurm.ranges([0, 1, 2, 3, 7]) == "0-3,7"
-    assert slurm.ranges([5, 4, 4]) == "4-5"
-    assert slurm.ranges([9]) == "9"
+    assert detach.ranges([0, 1, 2, 3, 7]) == "0-3,7"
+    assert detach.ranges([5, 4, 4]) == "4-5"
+    assert detach.ranges([9]) == "9"
 
 
 def test_the_array_holds_what_is_not_done(agent: Agent, tmp_path: Path) -> None:
@@ -215,12 +215,12 @@ def test_parallel_needs_an_engine_that_can(agent: Agent, tmp_path: Path) -> None
 
 def test_an_indexed_job_has_a_pod_for_each_cell(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a", "b", "c"], parallel=2)))
-    spec = kubernetes.fan_out(job, 3)
+    spec = detach.fan_out(job, 3)
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 2)
     actions = [rule["action"] for rule in spec["podFailurePolicy"]["rules"]]
     assert actions == ["FailIndex", "Ignore"]
     assert "backoffLimit" not in spec
-    text = kubernetes.manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1, 3)
+    text = detach.kubernetes_manifest(job, ["python3"], "image", [f"data:{tmp_path}"], 1, 3)
     assert '  completionMode: "Indexed"' in text
 
 
@@ -228,18 +228,18 @@ def test_the_volumes_of_a_pod(tmp_path: Path) -> None:
     """One volume for each claim, whatever its name; and shared memory, of which a container has next to none."""
     job = Job(str(make_job(tmp_path / "job", ["true"], ["a"])))
     claims = [f"team.data:{tmp_path}", "team.data:/models", "vol-0:/other/"]
-    text = kubernetes.manifest(job, ["python3"], "image", claims, 0, 1)
+    text = detach.kubernetes_manifest(job, ["python3"], "image", claims, 0, 1)
     names = [line.split('"')[1] for line in text.splitlines() if line.lstrip(" -").startswith("name: ")]
     assert names[1:] == ["runner", "vol-0", "vol-0", "vol-1", "shm", "vol-0", "vol-1", "shm"]
     assert text.count('claimName: "team.data"') == text.count('claimName: "vol-0"') == 1
     assert 'mountPath: "/dev/shm"' in text and 'emptyDir:\n            medium: "Memory"' in text
-    assert "shm" not in kubernetes.manifest(
+    assert "shm" not in detach.kubernetes_manifest(
         job, ["python3"], "image", [f"a:{tmp_path}", "b:/dev/shm"], 0, 1
     ).replace("/dev/shm", "")
 
 
 def test_the_names_of_jobs_and_their_pods() -> None:
-    name = kubernetes.job_name
+    name = detach.job_name
     assert name("/x/run") != name("/y/run"), "one would replace the other"
     assert name("/x/run") == name("/x/run")
     for folder in ("/", "/a/--", "/a/My_Job.é", "/a/" + "x" * 100, "/a/" + "x-" * 40):

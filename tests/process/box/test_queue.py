@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.cells import attempt
-from rgt_box.cells.jobfile import Job
-from rgt_box.cells.journal import Journal
+from rgt_box.queue import runner
+from rgt_box.queue.queue_file import Job
+from rgt_box.queue.queue_state import Journal
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, decode, make_job, private_mount, until
@@ -401,7 +401,7 @@ def test_the_state_says_how_a_cell_ended_as_soon_as_the_marker_does(
     journal = Journal(job)
     journal.reread()
     line = journal.lines[0]
-    assert attempt.run(job, line, job.command(line), journal) is None
+    assert runner.run_attempt(job, line, job.command(line), journal) is None
     assert master(tmp_path / "job")[-1].startswith("FINISHED a exit=")
     told = json.loads((tmp_path / "job" / "state.json").read_bytes())
     (cell,) = told["cells"]

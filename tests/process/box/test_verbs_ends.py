@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.cells import outcome, usual
+from rgt_box.queue import cell_process, runner
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent, AgentInside, decode, make_job, memory_group
@@ -68,8 +68,8 @@ def test_the_kernels_kill_is_told_from_any_other(inside: Agent, tmp_path: Path) 
     ],
 )
 def test_a_bare_killed(tail: bytes, killed: bool) -> None:
-    assert outcome.says_killed(tail) is killed
-    reason = outcome.judge(1, None, "", tail)["reason"]
+    assert cell_process.says_killed(tail) is killed
+    reason = cell_process.judge(1, None, "", tail)["reason"]
     assert ("inside was killed by SIGKILL" in reason) is killed
 
 
@@ -114,16 +114,16 @@ def test_a_cell_that_ends_much_too_soon_is_flagged(agent: Agent, tmp_path: Path)
 )
 def test_what_counts_as_too_soon(seconds: float | None, others: list[float], flagged: bool) -> None:
     cells = [{"task": "t", "epochs": 1, "state": "done", "seconds": took} for took in others]
-    assert (usual.flag({"task": "t", "epochs": 1, "seconds": seconds}, cells) is not None) is flagged
+    assert (runner.unusual_flag({"task": "t", "epochs": 1, "seconds": seconds}, cells) is not None) is flagged
 
 
 def test_the_time_of_a_resumed_cell_is_the_sum_of_its_attempts() -> None:
     cell: dict[str, Any] = {}
-    usual.add(cell, 40.0)
-    usual.add(cell, 30.0)
+    runner.add_usual(cell, 40.0)
+    runner.add_usual(cell, 30.0)
     assert cell["seconds"] == 70.0
-    usual.add(cell, None)
-    usual.add(cell, 30.0)
+    runner.add_usual(cell, None)
+    runner.add_usual(cell, 30.0)
     assert cell["seconds"] is None
 
 

@@ -8,9 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from rgt_box.cells import lineends, template
-from rgt_box.cells.jobfile import Job
-from rgt_box.cells.queuefile import parse_queue
+from rgt_box.queue import queue_check, queue_file
+from rgt_box.queue.queue_file import Job, parse_queue
 
 from tests.process.box.harness import Agent, make_job
 
@@ -74,12 +73,12 @@ def test_windows_line_ends_are_found_everywhere_and_mended(agent: Agent, tmp_pat
 def test_mending_keeps_a_link_and_leaves_binary_files_alone(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"a\rb\r\n")
     (tmp_path / "link").symlink_to("real")
-    lineends.fix(str(tmp_path / "link"))
+    queue_check.fix_line_ends(str(tmp_path / "link"))
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real").read_bytes() == b"a\nb\n"
     (tmp_path / "data").write_bytes(b"\0\r\n")
-    assert lineends.first_bad(str(tmp_path / "data")) is None
-    lineends.fix(str(tmp_path / "data"))
+    assert queue_check.first_carriage_return(str(tmp_path / "data")) is None
+    queue_check.fix_line_ends(str(tmp_path / "data"))
     assert (tmp_path / "data").read_bytes() == b"\0\r\n"
 
 
@@ -112,8 +111,8 @@ def test_lines_are_counted_as_an_editor_does() -> None:
     ],
 )
 def test_fields(text: str, filled: str, strange: list[str]) -> None:
-    assert template.fill(text, {"name": "n", "cfg": "{name}"}) == filled
-    assert template.unknown(text) == strange
+    assert queue_file.fill_template(text, {"name": "n", "cfg": "{name}"}) == filled
+    assert queue_file.unknown_fields(text) == strange
 
 
 def test_a_string_is_split_without_a_shell(agent: Agent, tmp_path: Path) -> None:

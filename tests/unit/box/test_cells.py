@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.cells import durable, jobfile, outcome, states
-from rgt_box.cells.jobfile import Job
+from rgt_box.queue import cell_process, durable_copy, queue_file, queue_state
+from rgt_box.queue.queue_file import Job
 
 from tests.process.box.harness import make_job
 
 
 def test_queue_lines() -> None:
-    lines, problems = jobfile.parse_queue(b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q")
+    lines, problems = queue_file.parse_queue(
+        b"# head\n\nc/a.toml  lm 3 # note\n c/b.yaml seg\nplain det", "q"
+    )
     assert [(line.name, line.cfg, line.task, line.epochs) for line in lines] == [
         ("a", "c/a.toml", "lm", 3),
         ("b", "c/b.yaml", "seg", None),
@@ -70,14 +72,14 @@ def test_a_broken_job_file_is_a_problem_not_a_crash(tmp_path: Path, text: str) -
     ],
 )
 def test_outcomes(status: int, stopped: str | None, state: str, reason: str | None) -> None:
-    found = outcome.judge(status, stopped)
+    found = cell_process.judge(status, stopped)
     assert found["state"] == state
     assert reason is None or reason in found["reason"]
 
 
 def test_signals_without_a_name() -> None:
-    assert outcome.signal_name(63) == "signal 63"
-    assert (outcome.shown_exit(-9), outcome.shown_exit(3)) == (137, 3)
+    assert cell_process.signal_name(63) == "signal 63"
+    assert (cell_process.shown_exit(-9), cell_process.shown_exit(3)) == (137, 3)
 
 
 def run_directory(folder: Path) -> Path:
@@ -92,9 +94,9 @@ def test_a_durable_copy_replaces_the_old_one_and_leaves_nothing_beside_it(tmp_pa
     out, target = run_directory(tmp_path / "out"), tmp_path / "fs" / "a"
     for text in ("weights", "better"):
         (out / "best" / "model").write_text(text)
-        assert durable.copy_verified(str(out), jobfile.KEEP, str(target)) == ["best", "metrics.jsonl"]
+        assert durable_copy.copy_verified(str(out), queue_file.KEEP, str(target)) == ["best", "metrics.jsonl"]
         assert (target / "best" / "model").read_text() == text
-    assert sorted(os.listdir(target)) == [durable.MANIFEST, "best", "metrics.jsonl"]
+    assert sorted(os.listdir(target)) == [durable_copy.MANIFEST, "best", "metrics.jsonl"]
     assert os.listdir(tmp_path / "fs") == ["a"]
 
 
@@ -102,7 +104,7 @@ def test_a_link_is_kept_as_what_it_points_to(tmp_path: Path) -> None:
     out = run_directory(tmp_path / "out")
     (out / "best").rename(out / "step-1")
     (out / "best").symlink_to("step-1")
-    durable.copy_verified(str(out), ["best"], str(tmp_path / "fs"))
+    durable_copy.copy_verified(str(out), ["best"], str(tmp_path / "fs"))
     assert (tmp_path / "fs" / "best" / "model").read_text() == "weights"
     assert not (tmp_path / "fs" / "best").is_symlink()
 
@@ -111,11 +113,11 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, target = run_directory(tmp_path / "out"), tmp_path / "fs"
-    durable.copy_verified(str(out), ["best"], str(target))
+    durable_copy.copy_verified(str(out), ["best"], str(target))
     (out / "best" / "model").write_text("newer")
-    monkeypatch.setattr(durable, "_digest", lambda _: "0")
-    with pytest.raises(durable.CopyFailed, match="reads back different"):
-        durable.copy_verified(str(out), ["best"], str(target))
+    monkeypatch.setattr(durable_copy, "_digest", lambda _: "0")
+    with pytest.raises(durable_copy.CopyFailed, match="reads back different"):
+        durable_copy.copy_verified(str(out), ["best"], str(target))
     assert (target / "best" / "model").read_text() == "weights"
     assert sorted(os.listdir(tmp_path)) == ["fs", "out"]
 
@@ -123,8 +125,8 @@ def test_a_copy_that_reads_back_different_is_refused_and_the_old_one_stays(
 def test_a_run_that_the_runner_lost_is_shown_as_interrupted(tmp_path: Path) -> None:
     job = Job(str(make_job(tmp_path, ["true"], ["a", "b"])))
     state: dict[str, Any] = {"cells": [{"name": "a", "state": "running"}, {"name": "gone", "state": "done"}]}
-    assert states.store(job.path("state.json"), state) is None
-    frame = states.frame(job, "as/given")
+    assert queue_state.store_state(job.path("state.json"), state) is None
+    frame = queue_state.queue_frame(job, "as/given")
     assert [(cell["name"], cell["state"]) for cell in frame["cells"]] == [
         ("a", "interrupted"),
         ("b", "waiting"),
@@ -136,18 +138,18 @@ def test_a_state_is_overwritten_in_place_when_there_is_no_room_for_a_second(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "state.json"
-    assert states.store(str(path), {"n": 1}) is None
+    assert queue_state.store_state(str(path), {"n": 1}) is None
     inode, size = path.stat().st_ino, path.stat().st_size
 
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "replace", full)
-    assert states.store(str(path), {"n": 2, "more": "x" * 1000}) is None
+    assert queue_state.store_state(str(path), {"n": 2, "more": "x" * 1000}) is None
     assert json.loads(path.read_bytes())["n"] == 2
     assert (path.stat().st_ino, path.stat().st_size) == (inode, size)
     path.unlink()
-    assert states.store(str(path), {"n": 3}) == "state.json: No such file or directory"
+    assert queue_state.store_state(str(path), {"n": 3}) == "state.json: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_a_state_is_overwritten_in_place_when_there_is_no_room_for_a_second(
 )
 def test_a_broken_state_counts_as_none(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "state.json").write_bytes(content)
-    assert states.load(Job(str(tmp_path)))["cells"] == []
+    assert queue_state.load_state(Job(str(tmp_path)))["cells"] == []
 
 
 def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
@@ -170,11 +172,11 @@ def test_a_lock_is_exclusive_and_visible(tmp_path: Path) -> None:
     second.release()
 
 
-@pytest.mark.parametrize("length", [0, 1, states.BLOCK - 200, states.BLOCK, 3 * states.BLOCK])
+@pytest.mark.parametrize("length", [0, 1, queue_state.BLOCK - 200, queue_state.BLOCK, 3 * queue_state.BLOCK])
 def test_the_state_fills_whole_blocks_with_room_to_grow(length: int) -> None:
     """What is written in the place of it on a full disk needs no new block."""
-    data = states.padded({"x": "x" * length})
-    assert len(data) % states.BLOCK == 0
+    data = queue_state.padded({"x": "x" * length})
+    assert len(data) % queue_state.BLOCK == 0
     assert data.endswith(b" \n")
     assert json.loads(data) == {"x": "x" * length}
-    assert len(data) - len(data.rstrip()) >= states.BLOCK // 4 - 1
+    assert len(data) - len(data.rstrip()) >= queue_state.BLOCK // 4 - 1

@@ -1,11 +1,80 @@
-"""Everything that keeps a queue from being run, found before anything starts and told all at once."""
+"""Everything that keeps a queue from being run, found before anything starts and told all at once.
+
+Windows line ends: the carriage return joins the last word, and what fails then names a file that seems right.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 
-from rgt_box.cells import budget, lineends, states
-from rgt_box.cells.jobfile import Job, Line
+from rgt_box import files
+from rgt_box.queue import disk_budget, queue_file, queue_state
+from rgt_box.queue.queue_file import BOM, Job, Line
+
+MOST = 1 << 20
+"""Larger files are no scripts and no configs."""
+
+SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+
+
+def line_end_candidates(job: Job, lines: list[Line]) -> list[str]:
+    """Return the files whose line ends matter: the queue, the configs, and the scripts that the command names."""
+    found = [job.path("queue.txt")] + [job.config(line) for line in lines]
+    if lines and not job.problems:
+        words = {word for line in lines for word in job.command(line)}
+        paths = [os.path.join(job.workdir, word) for word in sorted(words) if word and "\0" not in word]
+        found += [path for path in paths if path.endswith(SCRIPTS) or _has_shebang(path)]
+    return list(dict.fromkeys(found))
+
+
+def _has_shebang(path: str) -> bool:
+    try:
+        with open(files.open_regular(path), "rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
+
+
+def first_carriage_return(path: str) -> int | None:
+    """Return the number of the first line with a carriage return or a byte-order mark; None = all well."""
+    data = _text(path)
+    if data is None:
+        return None
+    if data.startswith(BOM):
+        return 1
+    at = data.find(b"\r\n") if b"\r\n" in data else data.find(b"\r")
+    return None if at < 0 else data.count(b"\n", 0, at) + 1
+
+
+def line_end_problem(path: str, number: int) -> str:
+    """Return the problem in words, with the command that mends it."""
+    marked = (_text(path) or b"").startswith(BOM)
+    script = r"1s/^\xef\xbb\xbf//;s/\r$//" if marked else r"s/\r$//"
+    what = "begins with a byte-order mark" if marked else "has Windows line ends"
+    command = "sed -i '%s' %s" % (script, queue_file.quoted(path))
+    return "%s:%d: %s; fix: %s (or queue check --fix)" % (path, number, what, command)
+
+
+def fix_line_ends(path: str) -> None:
+    """Put a corrected copy in the place of `path`, atomically.
+
+    Raises:
+        OSError: when it cannot be written; the file is then as it was.
+    """
+    real = os.path.realpath(path)  # a link stays a link
+    data = _text(real)
+    if data is None:
+        return
+    clean = data[len(BOM) if data.startswith(BOM) else 0 :].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    mode = stat.S_IMODE(os.stat(real).st_mode)
+    files.replace(real, clean, sync=True, mode=mode & 0o700 | 0o600)
+    os.chmod(real, mode)  # once more: the mode that a file is made with is cut by the umask
+
+
+def _text(path: str) -> bytes | None:
+    data = files.read(path, MOST)
+    return None if data is None or b"\0" in data else data
 
 
 class Checked:
@@ -15,7 +84,7 @@ class Checked:
         lines: The cells.
         problems: What keeps them from being run; each names file and line, and what to do.
         notes: What could not be checked.
-        crlf: Files with Windows line ends, which `lineends.fix` can mend.
+        crlf: Files with Windows line ends, which `lineends.fix_line_ends` can mend.
         first: Number of the first line of the queue that is to be run: those before are left alone.
     """
 
@@ -27,7 +96,7 @@ class Checked:
         self.first = 0
 
 
-def check(job: Job, start: str | None = None) -> Checked:
+def check_queue(job: Job, start: str | None = None) -> Checked:
     """Check a job.
 
     Args:
@@ -46,11 +115,11 @@ def check(job: Job, start: str | None = None) -> Checked:
                 "%s:%d: the config %s does not exist; put it there, or correct the line"
                 % (job.path("queue.txt"), line.number, path)
             )
-    for path in lineends.candidates(job, found.lines):
-        number = lineends.first_bad(path)
+    for path in line_end_candidates(job, found.lines):
+        number = first_carriage_return(path)
         if number is not None:
             found.crlf.append(path)
-            found.problems.append(lineends.problem(path, number))
+            found.problems.append(line_end_problem(path, number))
     if start is not None:
         try:
             found.first = first_line(job, found.lines, start)
@@ -60,7 +129,7 @@ def check(job: Job, start: str | None = None) -> Checked:
         found.problems.append("%s:1: has no cell; write <cfg> <task> [epochs]" % job.path("queue.txt"))
     pending = to_run(job, [line for line in found.lines if line.number >= found.first])
     if pending and job.settings["out"]:
-        problems, notes = budget.check(job, pending)
+        problems, notes = disk_budget.check_budget(job, pending)
         found.problems += problems
         found.notes += notes
     return found
@@ -100,5 +169,5 @@ def first_line(job: Job, lines: list[Line], start: str) -> int:
 
 def to_run(job: Job, lines: list[Line]) -> list[Line]:
     """Return the cells that are not done."""
-    known = states.by_name(states.load(job))
+    known = queue_state.by_name(queue_state.load_state(job))
     return [line for line in lines if known.get(line.name, {}).get("state") != "done"]

@@ -7,7 +7,7 @@ import shutil
 import stat
 
 from rgt_box import files, jsonline
-from rgt_box.cells import room
+from rgt_box.queue import disk_budget
 from rgt_box.verbs import hashing, tree
 
 MANIFEST = ".rgt-manifest.jsonl"
@@ -106,9 +106,9 @@ def _foresee(pairs: list[tuple[str, str]], temporary: str) -> None:
         CopyFailed: with what is needed and what is free.
     """
     needed = sum(os.stat(source).st_size for source, _ in pairs)
-    where, _ = room.ask(temporary)
+    where, _ = disk_budget.ask_room(temporary)
     if where is not None and needed > where.free_bytes:
-        words = (temporary, room.size(needed), room.size(where.free_bytes))
+        words = (temporary, disk_budget.room_size(needed), disk_budget.room_size(where.free_bytes))
         raise CopyFailed("%s: No space left on device: needed are %s, free are %s" % words)
 
 

@@ -1,1 +1,0 @@
-"""The queue of cells: files, checks, the runner, durable copies."""

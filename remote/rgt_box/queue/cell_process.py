@@ -1,0 +1,321 @@
+"""One cell as a process: started, awaited, and judged by its status, a signal, or the kernel for lack of memory."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import sys
+import time
+
+from rgt_box import files, procstat
+from rgt_box.sampling import cgroup
+from rgt_box.sampling.cgroup import parse_fields
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+PREEMPTED = 75
+MISSING, NOT_EXECUTABLE = 127, 126
+HINTS = {MISSING: ": command not found", NOT_EXECUTABLE: ": command cannot be executed"}
+
+_KILLED = re.compile(
+    rb"^(?:.*: line \d+: +|.*\[\d+\][-+ ]*)?(?:\d+ +)?Killed(?:\s{2,}.*| \(core dumped\).*)?$"
+)
+"""What shells write when a program of theirs got SIGKILL: a bare ``Killed``, or one with script, line and pid."""
+
+LAST_LINES = 5
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL`` for 9; ``signal 99`` for one that has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "signal %d" % number
+
+
+def says_killed(tail: bytes) -> bool:
+    """Tell whether the last lines of a log hold a bare ``Killed``."""
+    rows = [row.rstrip() for row in tail.splitlines() if row.strip()]
+    return any(_KILLED.match(row) for row in rows[-LAST_LINES:])
+
+
+def judge(status: int, stopped_by: str | None, oom: str | None = None, tail: bytes = b"") -> dict[str, Any]:
+    """Turn a process's end into the fields of its cell.
+
+    Args:
+        status: As ``subprocess`` gives it: the exit status, negative for a signal.
+        stopped_by: The signal that the runner was stopped with, if that is why the cell ended.
+        oom: What the kernel's counter says: why it killed, "" = it did not, None = cannot be told.
+        tail: The last bytes that the cell logged.
+
+    Returns:
+        ``state`` (done, failed or interrupted), ``exit_code``, ``signal`` and ``reason``.
+    """
+    name = signal_name(-status) if status < 0 else None
+    found: dict[str, Any] = {"exit_code": status if status >= 0 else None, "signal": name, "reason": None}
+    if status == 0:
+        return dict(found, state="done")
+    how = _how(status, name, oom, tail)
+    if stopped_by:
+        return dict(
+            found,
+            state="interrupted",
+            reason="the queue was stopped by %s; the cell ended: %s" % (stopped_by, how),
+        )
+    if status == PREEMPTED:
+        return dict(
+            found, state="interrupted", reason="preempted (exit 75): it saved and wants to be launched again"
+        )
+    return dict(found, state="failed", reason=how)
+
+
+def _how(status: int, name: str | None, oom: str | None, tail: bytes) -> str:
+    """Return the end in words. Only the kernel's own counter makes it an out-of-memory kill."""
+    if status == -signal.SIGKILL:
+        if oom:
+            return "killed by the kernel: %s" % oom
+        doubt = "" if oom == "" else "; whether the kernel did it for lack of memory cannot be told here"
+        return "killed by SIGKILL (9)%s" % doubt
+    how = "killed by %s (%d)" % (name, -status) if name else "exit %d" % status
+    if oom:
+        return "%s: a process inside was killed by the kernel: %s" % (how, oom)
+    inside = status - 128 if 128 < status < 193 else 0
+    if not inside and says_killed(tail):
+        how += ', and its log ends with a bare "Killed"'
+        inside = int(signal.SIGKILL)
+    if inside:
+        return "%s: a process inside was killed by %s (%d)" % (how, signal_name(inside), inside)
+    return how + HINTS.get(status, "")
+
+
+def shown_exit(status: int) -> int:
+    """Return the number for ``FINISHED … exit=N``: a signal counts 128 + its number, as in a shell."""
+    return status if status >= 0 else 128 - status
+
+
+STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RESTORED = ("SIGPIPE", "SIGXFSZ")
+"""Signals that Python ignores and a cell must not inherit so."""
+
+GRACE = 120.0
+"""Seconds that a stopped cell gets to save before it is killed; ``RGT_STOP_GRACE`` overrides."""
+
+
+def block_signals() -> None:
+    """Deliver stop signals only where `next_signal` waits for them, never in the middle of book-keeping."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, set(STOP) | {signal.SIGCHLD})
+
+
+def next_signal(timeout: float) -> int | None:
+    """Wait for a stop signal or the end of a child; returns a stop signal, None for all else."""
+    got = signal.sigtimedwait(set(STOP) | {signal.SIGCHLD}, timeout)
+    return got.si_signo if got is not None and got.si_signo in STOP else None
+
+
+class Process:
+    """A cell, forked but held back until `release`: its pid is written down before it does anything.
+
+    If the runner dies in between, the cell sees the gate close and ends without having run.
+
+    Args:
+        words: Its command.
+        cwd: Where it starts.
+        env: Its whole environment.
+        log: File that its output is appended to; os.devnull where it cannot be opened.
+        nice: Its niceness.
+
+    Raises:
+        OSError: when no process can be made.
+    """
+
+    def __init__(self, words: list[str], cwd: str, env: dict[str, str], log: str, nice: int) -> None:
+        try:
+            out = files.open_appending(log, 0o644)
+        except OSError:
+            out = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        gate, self._gate = os.pipe()
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if not self.pid:
+            _become(words, cwd, env, out, nice, gate, self._gate)
+        os.close(out)
+        os.close(gate)
+        self.ticks = procstat.start_ticks(self.pid)
+
+    def release(self) -> None:
+        """Let it run."""
+        os.write(self._gate, b"g")
+        os.close(self._gate)
+
+    def wait(self) -> tuple[int, int | None]:
+        """Wait for the end, handing stop signals on.
+
+        The signal goes to the cell itself, not to its group: loader workers that died of it would spoil the
+        saving. What is left of the group after a stop or a failure is swept up, so that it holds no GPU memory.
+
+        Returns:
+            (exit status, negative for a signal; the stop signal that the runner got, if any).
+        """
+        stopped: int | None = None
+        deadline = float("inf")
+        while True:
+            status = self._poll()
+            if status is not None:
+                break
+            got = next_signal(min(1.0, max(0.01, deadline - time.monotonic())))
+            if got is not None and stopped is None:
+                stopped = got
+                deadline = time.monotonic() + grace()
+                send_signal(self.pid, signal.SIGTERM if got == signal.SIGHUP else got)
+            elif got is not None or time.monotonic() >= deadline:
+                send_signal(-self.pid, signal.SIGKILL)
+        if stopped or status:
+            sweep_session(self.pid)
+        return status, stopped
+
+    def _poll(self) -> int | None:
+        pid, status = os.waitpid(self.pid, os.WNOHANG)
+        if not pid:
+            return None
+        return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def _become(
+    words: list[str], cwd: str, env: dict[str, str], out: int, nice: int, gate: int, other: int
+) -> None:
+    """Turn the forked child into the cell. Never returns."""
+    status = NOT_EXECUTABLE
+    try:
+        os.close(other)
+        os.setsid()
+        for name in RESTORED:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, set(STOP) | {signal.SIGCHLD})
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, source in ((0, null), (1, out), (2, out)):
+            os.dup2(source, target)
+        if nice:
+            try:
+                os.nice(nice)
+            except OSError:
+                pass  # raising the priority is not for everyone
+        if os.read(gate, 1) != b"g":
+            os._exit(PREEMPTED)
+        os.chdir(cwd)
+        os.execvpe(words[0], words, env)
+    except OSError as error:
+        status = MISSING if error.errno == errno.ENOENT else NOT_EXECUTABLE
+        os.write(2, ("cannot start %s: %s\n" % (words[0], error)).encode("utf-8", "replace"))
+    finally:
+        os._exit(status)
+
+
+def grace() -> float:
+    """Return the seconds between asking a cell to stop and killing it."""
+    try:
+        return float(os.environ.get("RGT_STOP_GRACE", ""))
+    except ValueError:
+        return GRACE
+
+
+def send_signal(pid: int, number: int) -> bool:
+    """Send a signal to a process, or to the group ``-pid``; False when there is none any more."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
+
+
+def sweep_session(leader: int) -> None:
+    """End what is left of a cell's process group: politely, then not."""
+    deadline = time.monotonic() + min(5.0, grace())
+    send_signal(-leader, signal.SIGTERM)
+    while send_signal(-leader, 0):
+        if time.monotonic() >= deadline:
+            send_signal(-leader, signal.SIGKILL)
+            return
+        time.sleep(0.02)
+
+
+def wait_for_orphan(pid: int, ticks: Any) -> int | None:
+    """Wait for a cell that an earlier runner left running: a second writer would ruin its directory.
+
+    Returns:
+        None when it has ended, or the stop signal that came meanwhile (it was handed on to the cell).
+    """
+    while procstat.is_alive(pid, ticks):
+        got = next_signal(0.2)
+        if got is not None:
+            send_signal(pid, signal.SIGTERM)
+            deadline = time.monotonic() + grace()
+            while procstat.is_alive(pid, ticks) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            sweep_session(pid)
+            return got
+    return None
+
+
+CGROUP_FILES = {
+    1: {"events": "memory.oom_control", "limit": "memory.limit_in_bytes"},
+    2: {"events": "memory.events", "limit": "memory.max"},
+}
+NO_LIMIT = 1 << 60
+"""Version 1 writes "no limit" as the largest multiple of a page."""
+
+
+class Memory:
+    """The memory cgroup that this process, and so every cell, lives in.
+
+    Args:
+        place: Where the controller is; None = nowhere.
+    """
+
+    def __init__(self, place: cgroup.Place | None) -> None:
+        self._levels = place.levels if place else []
+        self._names = CGROUP_FILES[place.version] if place else {}
+
+    def kills(self) -> int | None:
+        """Return how many processes of this cgroup the kernel has killed; None where it does not say.
+
+        Version 1 counts only the victims of this very level, version 2 those below it too: either way the nearest
+        level that has a counter is the right one, and a level further up may count a neighbour's.
+        """
+        for level in self._levels:
+            data = procstat.read_bytes(os.path.join(level, self._names["events"]))
+            count = parse_fields(data or b"").get("oom_kill")
+            if count is not None:
+                return count
+        return None
+
+    def limit(self) -> int | None:
+        """Return the tightest limit in bytes; None = there is none."""
+        limits = [NO_LIMIT]
+        for level in self._levels:
+            data = procstat.read_bytes(os.path.join(level, self._names["limit"])) or b""
+            if data.strip().isdigit():
+                limits.append(int(data))
+        return min(limits) if min(limits) < NO_LIMIT else None
+
+
+class OomWatch:
+    """Watches the counter while one cell runs."""
+
+    def __init__(self) -> None:
+        self._memory = Memory(cgroup.locate("memory"))
+        self._before = self._memory.kills()
+
+    def verdict(self) -> str | None:
+        """Return why the kernel killed, "" when it did not, None when that cannot be told."""
+        now = self._memory.kills()
+        if now is None or self._before is None:
+            return None
+        if now <= self._before:
+            return ""
+        limit = self._memory.limit()
+        where = "limit %.1f GiB" % (limit / 2**30) if limit else "no limit is set: the host itself ran out"
+        return "out of memory in the container (%s)" % where

@@ -1,0 +1,494 @@
+"""The ``detach`` verb: start the runner so that it outlives the SSH connection: in tmux, setsid, Slurm, Kubernetes."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import sys
+import time
+
+from rgt_box import files, jsonline, options, ownership, place
+from rgt_box.background import which
+from rgt_box.queue import queue_check, queue_file, queue_state
+from rgt_box.queue.cell_process import grace
+from rgt_box.queue.queue_file import Job
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["HELP", "main", "session_name"]
+
+READ_WITHIN = 10.0
+
+
+def session_name(folder: str) -> str:
+    """Return the session's name: tmux allows neither dots nor colons."""
+    return "rgt-" + (re.sub(r"[^A-Za-z0-9_-]", "-", os.path.basename(folder)) or "job")
+
+
+def start_in_tmux(job: Job, words: list[str]) -> str | None:
+    """Start the runner in a new session; None when tmux refuses.
+
+    A tmux server that is already up gives new sessions *its* environment, so ours goes through a named pipe.
+    """
+    import subprocess
+
+    fifo = os.path.join(place.state_dir(), "env-%d" % os.getpid())
+    try:
+        ownership.take(place.state_dir())
+        os.mkfifo(fifo, 0o600)
+    except OSError as error:
+        print("%s: %s: not in tmux" % (error.filename, error.strerror), file=sys.stderr)
+        return None
+    try:
+        wanted = session_name(job.folder)
+        for name in [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 10)]:
+            command = ["tmux", "new-session", "-d", "-s", name, "-c", job.folder, "--"]
+            done = subprocess.run(
+                command + words + ["--env-fifo", fifo],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+            )
+            if done.returncode == 0:
+                return name if _send_environment(fifo) else None
+            if b"duplicate" not in done.stderr:
+                print(done.stderr.decode("utf-8", "replace").strip(), file=sys.stderr)
+                return None
+        return None
+    finally:
+        files.unlink(fifo)
+
+
+def _send_environment(fifo: str) -> bool:
+    """Write the environment once the runner reads; False when it never does."""
+    deadline = time.monotonic() + READ_WITHIN
+    while time.monotonic() < deadline:
+        try:
+            fd = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                return False
+            time.sleep(0.01)
+            continue
+        os.set_blocking(fd, True)
+        try:
+            files.write_all(fd, jsonline.dumps(dict(os.environ)))
+        finally:
+            os.close(fd)
+        return True
+    return False
+
+
+SCRIPT, RECORD = "runner.sbatch", "runner.slurm"
+ANSWERS_WITHIN = 60.0
+
+SLURM_HEAD = """\
+#!/bin/sh
+#SBATCH --job-name=%(name)s
+#SBATCH --output=%(output)s
+#SBATCH --open-mode=append
+#SBATCH --requeue
+#SBATCH --signal=B:TERM@180
+#SBATCH --export=ALL
+%(array)s%(own)sexec %(words)s
+"""
+"""``exec`` makes the runner the batch step itself, so that Slurm's own TERM, at a cancel or at the end of the time,
+reaches it and the cell can save; ``B:`` asks for it three minutes before the end of the time. The cell itself hears
+of it from the runner alone. ``--requeue``: what is preempted, or lost with its node, starts again by itself."""
+
+
+class SlurmRefused(Exception):
+    """Slurm did not take the job; the message says why."""
+
+
+def slurm_script(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
+    """Return the batch script of a job.
+
+    Args:
+        job: The job; its ``sbatch`` options come last, so that they win.
+        words: The command line of the runner.
+        indexes: The cells of which each becomes a task of a job array; None = one runner for all.
+
+    Raises:
+        Refused: when a name cannot stand in a batch script.
+    """
+    options = [str(option) for option in job.settings["sbatch"]]
+    for text in options + [job.folder]:
+        if "\n" in text or "\r" in text:
+            raise SlurmRefused("%r holds a line end, which a batch script cannot" % text)
+    return SLURM_HEAD % {
+        "name": session_name(job.folder),
+        # Slurm fills in %x and %j; a percent sign of the path itself is doubled.
+        "output": _quoted(job.path("runner.out").replace("%", "%%") + ("" if indexes is None else ".%a")),
+        "array": ""
+        if indexes is None
+        else "#SBATCH --array=%s%%%d\n" % (ranges(indexes), job.settings["parallel"]),
+        "own": "".join("#SBATCH %s\n" % option for option in options),
+        "words": " ".join(queue_file.quoted(word) for word in words),
+    }
+
+
+def ranges(indexes: list[int]) -> str:
+    """Return numbers as sbatch takes them: ``0-3,7``."""
+    out: list[list[int]] = []
+    for index in sorted(set(indexes)):
+        if out and index == out[-1][1] + 1:
+            out[-1][1] = index
+        else:
+            out.append([index, index])
+    return ",".join("%d" % low if low == high else "%d-%d" % (low, high) for low, high in out)
+
+
+def _quoted(text: str) -> str:
+    return '"%s"' % text if " " in text else text
+
+
+def submit_to_slurm(job: Job, words: list[str], indexes: list[int] | None = None) -> str:
+    """Submit the runner, or an array of runners; returns the job's number.
+
+    Raises:
+        Refused: with what sbatch said.
+    """
+    text = slurm_script(job, words, indexes)
+    path = job.path(SCRIPT)
+    try:
+        files.replace(path, text.encode("utf-8", "surrogateescape"), sync=True, mode=0o755)
+    except OSError as error:
+        raise SlurmRefused("%s: %s" % (path, error.strerror)) from error
+    status, out, err = ask_slurm(["sbatch", "--parsable", path], job.folder)
+    number = out.strip().split(";")[0]
+    if status or not number.isdigit():
+        raise SlurmRefused("sbatch: %s" % (err.strip() or out.strip() or "exit %d" % status))
+    files.write_json(job.path(RECORD), {"id": number})
+    return number
+
+
+def waiting_in_slurm(job: Job) -> tuple[str, str] | None:
+    """Return (number, state) of the job's last submission while Slurm still knows it as unfinished.
+
+    Raises:
+        Refused: when Slurm cannot be asked: a second runner must not be submitted on a guess.
+    """
+    number = (files.read_json(job.path(RECORD)) or {}).get("id")
+    if not isinstance(number, str) or not number.isdigit():
+        return None
+    status, out, err = ask_slurm(["squeue", "-h", "-j", number, "-o", "%T"], job.folder)
+    if status and "invalid job id" not in err.lower():
+        raise SlurmRefused("squeue: %s" % (err.strip() or "exit %d" % status))
+    state = ", ".join(sorted(set(out.split())))
+    return (number, state) if state and not status else None
+
+
+def ask_slurm(words: list[str], folder: str) -> tuple[int, str, str]:
+    """Run one of Slurm's programs in a directory; returns its exit status and what it says on its two outputs.
+
+    Raises:
+        Refused: it cannot be run, or does not answer.
+    """
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            words,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=ANSWERS_WITHIN,
+            env=dict(os.environ, LC_ALL="C"),
+        )
+    except OSError as error:
+        raise SlurmRefused(
+            "%s: %s; is this a login node of the cluster?" % (words[0], error.strerror)
+        ) from error
+    except subprocess.TimeoutExpired:
+        raise SlurmRefused("%s did not answer within %d s" % (words[0], ANSWERS_WITHIN)) from None
+    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+
+
+FINAL = (1, 2, 3, 4, 74)
+"""Exit statuses of the runner that another pod would only repeat; all others (75, a signal, a lost node) go on."""
+
+RESTARTS = 20
+SHARED_MEMORY = "/dev/shm"
+"""A container gets 64 MB there, and data workers that hand over batches through it die of a bus error. A volume in
+memory has the memory limit of the container as its size, and counts towards it."""
+LONGEST_NAME = 63
+MOST_PODS = 100_000
+"""Of an indexed Job; its last pod's index is one less."""
+CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+"""A name of a Kubernetes object (RFC 1123, with dots). Names of volumes may have no dots."""
+
+
+class WrongManifest(Exception):
+    """An option makes no sense; the message says how."""
+
+
+def kubernetes_manifest(
+    job: Job, words: list[str], image: str, claims: list[str], gpus: int, cells: int
+) -> str:
+    """Return the Job as YAML.
+
+    Args:
+        job: The job; its directory must lie on one of the claims.
+        words: The command line of the runner, as it is inside of the container.
+        image: The container image.
+        claims: ``NAME:/MOUNT`` of each persistent volume claim; one claim may be mounted at several places.
+        gpus: How many GPUs to ask for.
+        cells: How many cells have an index, where each gets a pod of its own.
+
+    Raises:
+        Wrong: for a claim that is not of that form, or that Kubernetes would refuse.
+    """
+    mounts = [_mount(claim) for claim in claims]
+    places = [place for _, place in mounts]
+    twice = sorted({place for place in places if places.count(place) > 1})
+    if twice:
+        raise WrongManifest("two claims are mounted at %s: give each its own /MOUNT" % ", ".join(twice))
+    if not any(job.folder == place or job.folder.startswith(place + "/") for place in places):
+        raise WrongManifest(
+            "no --claim NAME:/MOUNT holds the job directory %s: the pod would not see it" % job.folder
+        )
+    volumes = {
+        name: "vol-%d" % number for number, name in enumerate(dict.fromkeys(name for name, _ in mounts))
+    }
+    held: list[dict[str, Any]] = [
+        {"name": volume, "persistentVolumeClaim": {"claimName": name}} for name, volume in volumes.items()
+    ]
+    mounted = [{"name": volumes[name], "mountPath": place} for name, place in mounts]
+    if SHARED_MEMORY not in places:
+        held.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
+        mounted.append({"name": "shm", "mountPath": SHARED_MEMORY})
+    container: dict[str, Any] = {"name": "runner", "image": image, "command": words, "volumeMounts": mounted}
+    if gpus:
+        container["resources"] = {"limits": {"nvidia.com/gpu": gpus}}
+    pod = {
+        "restartPolicy": "Never",
+        # A cell that is asked to stop has this long to save, and the runner needs a moment to write it down.
+        "terminationGracePeriodSeconds": int(grace()) + 30,
+        "containers": [container],
+        "volumes": held,
+    }
+    spec = dict(fan_out(job, cells), template={"spec": pod})
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": job_name(job.folder)}, "spec": spec}
+    return "# kubectl apply -f FILE\n" + "\n".join(yaml(body)) + "\n"
+
+
+def _mount(claim: str) -> tuple[str, str]:
+    """Return name and mount path of ``NAME:/MOUNT``.
+
+    Raises:
+        Wrong: It has another form.
+    """
+    name, _, mount = claim.partition(":")
+    mount = mount.rstrip("/")
+    if not CLAIM.fullmatch(name) or len(name) > 253 or not mount.startswith("/") or ":" in mount:
+        raise WrongManifest(
+            "--claim %s: write NAME:/MOUNT, the name in lower case letters, digits, - and ., the mount below / and "
+            "without a colon" % claim
+        )
+    return name, mount
+
+
+def fan_out(job: Job, cells: int) -> dict[str, Any]:
+    """Return how many pods there are, and what becomes of one that fails.
+
+    With ``parallel`` above 1 it is an indexed Job, a pod for each cell: an index that failed for good does not take the
+    others with it (``backoffLimitPerIndex`` and ``FailIndex``: Kubernetes 1.29 or newer; stable since 1.33).
+    """
+    final = {"containerName": "runner", "operator": "In", "values": list(FINAL)}
+    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    at_once = int(job.settings["parallel"])
+    if at_once == 1:
+        return {
+            "completions": 1,
+            "parallelism": 1,
+            "backoffLimit": RESTARTS,
+            "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": final}, disrupted]},
+        }
+    return {
+        "completionMode": "Indexed",
+        "completions": cells,
+        "parallelism": min(at_once, cells),
+        "backoffLimitPerIndex": RESTARTS,
+        "podFailurePolicy": {"rules": [{"action": "FailIndex", "onExitCodes": final}, disrupted]},
+    }
+
+
+def job_name(folder: str) -> str:
+    """Return a name that Kubernetes allows, the same for the same directory and another for any other.
+
+    Lower case letters, digits and dashes; with the index of its last pod, which becomes a host name, at most 63. The
+    hash tells directories apart whose last part is the same: without it the second would replace the first.
+    """
+    text = re.sub(r"[^a-z0-9]+", "-", folder.rstrip("/").rpartition("/")[2].lower()).strip("-")
+    digest = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    room = LONGEST_NAME - len("rgt--" + digest) - len("-%d" % MOST_PODS)
+    return "rgt-%s-%s" % ((text or "job")[:room].rstrip("-"), digest)
+
+
+def yaml(value: Any, indent: str = "") -> list[str]:
+    """Return the lines of a value; strings are quoted as in JSON, which every YAML reader takes."""
+    rows: list[str] = []
+    if isinstance(value, dict):
+        for key, item in value.items():
+            nested = isinstance(item, (dict, list)) and bool(item)
+            rows += [indent + key + ":" + ("" if nested else " " + json.dumps(item))]
+            rows += yaml(item, indent + "  ") if nested else []
+        return rows
+    for item in value:
+        if isinstance(item, dict) and item:
+            first, *rest = yaml(item, indent + "  ")
+            rows += [indent + "- " + first.lstrip(" ")] + rest
+        else:
+            rows.append(indent + "- " + json.dumps(item))
+    return rows
+
+
+HELP = """
+usage: detach --job DIR [-- ARGUMENTS OF queue run]
+       detach --job DIR --print slurm
+       detach --job DIR --print k8s --image IMAGE --claim NAME:/MOUNT [--gpus N] [--python CMD] [--agent FILE]
+
+Check the queue, then start its runner detached, as "detach" in job.json says:
+  auto     in a tmux session named after the job, else by setsid (the default)
+  tmux     in tmux or not at all
+  setsid   in a session of its own, without a terminal
+  slurm    as a Slurm job; "sbatch" in job.json lists more options, like "--gres=gpu:1". With "parallel": N in
+           job.json it is a job array: a task for each cell that is not done, N of them at a time
+
+Prints one JSON line {"how": "tmux" | "setsid" | "slurm" | "running" | "ended", "session": ..., "pid": ...}. Of Slurm,
+"session" is the job's number. A runner that is alive, or waits in Slurm's queue, is left alone (exit 0).
+
+  --print slurm  print the batch script instead
+  --print k8s    print a Kubernetes Job instead, an indexed one with "parallel". The job directory, and the directories
+                 that it names, must lie on the claims; --python (python3) and --agent (this file) are their names
+                 inside of the container
+
+Exit status: 0 started, or alive already, 1 it did not start, 2 it cannot be run.
+
+Example: detach --job ~/jobs/sweep -- --from 3
+"""
+SPEC = {
+    "--job": "str", "--print": "str", "--image": "str", "--claim": "list", "--gpus": "int", "--python": "str",
+    "--agent": "str",
+}  # fmt: skip
+STARTED_WITHIN = 10.0
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    found = options.parse_or_exit(argv, SPEC, HELP)
+    if not found["job"]:
+        return _refuse("--job DIR is missing")
+    job = queue_file.Job(found["job"])
+    words = place.command("queue", "run", "--job", job.folder) + found["rest"]
+    if job.settings["parallel"] > 1:
+        if found["rest"]:
+            return _refuse(
+                'with "parallel" every cell has a task of its own: no argument after -- has a meaning'
+            )
+        words = place.command("queue", "cell", "--job", job.folder)
+    try:
+        if found["print"]:
+            return _print(job, found, words)
+        return _start(job, words)
+    except (SlurmRefused, WrongManifest) as error:
+        return _refuse(str(error))
+
+
+def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
+    if found["print"] == "slurm":
+        text = slurm_script(job, words, _indexes(job))
+    elif found["print"] == "k8s":
+        if not found["image"]:
+            return _refuse("--print k8s needs --image IMAGE")
+        inside = [found["python"] or "python3", "-I", "-S", found["agent"] or place.command()[-1]]
+        inside += words[len(place.command()) :]
+        cells = freeze(job) if job.settings["parallel"] > 1 else []
+        text = kubernetes_manifest(
+            job, inside, found["image"], found["claim"], found["gpus"] or 0, len(cells)
+        )
+    else:
+        return _refuse("--print knows slurm and k8s, not %s" % found["print"])
+    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    return 0
+
+
+def _start(job: queue_file.Job, words: list[str]) -> int:
+    if files.is_locked(job.path("runner.lock")):
+        return _tell("running", None, _runner_pid(job))
+    problems = queue_check.check_queue(job).problems
+    if problems:
+        print("\n".join(problems), file=sys.stderr)
+        return 2
+    how = job.settings["detach"]
+    if how == "slurm":
+        queued = waiting_in_slurm(job)
+        return _tell("slurm", queued[0] if queued else submit_to_slurm(job, words, _indexes(job)), None)
+    before = files.signature(job.path("state.json"))
+    session = start_in_tmux(job, words) if how != "setsid" and which("tmux") else None
+    if session is None and how == "tmux":
+        return _refuse('"detach" in job.json wants tmux, and there is none here or it refuses')
+    if session is None:
+        from rgt_box.recorder.control import detach  # here: only this path forks
+
+        detach(words, job.path("runner.out"))
+    return _await(job, "tmux" if session else "setsid", session, before)
+
+
+def _indexes(job: queue_file.Job) -> list[int] | None:
+    """Return the places of the cells that are not done, where each gets a task of its own; None where not."""
+    if job.settings["parallel"] == 1:
+        return None
+    lines, _ = job.lines()
+    pending = {line.name for line in queue_check.to_run(job, lines)}
+    found = [index for index, name in enumerate(freeze(job)) if name in pending]
+    if not found:
+        raise SlurmRefused("every cell of this queue is done already")
+    return found
+
+
+def freeze(job: queue_file.Job) -> list[str]:
+    """Return the cells by the index that their tasks have and keep."""
+    try:
+        return queue_state.freeze(job)
+    except (OSError, ValueError) as error:
+        raise SlurmRefused("which task is which cell could not be written down: %s" % error) from error
+
+
+def _refuse(text: str) -> int:
+    print("detach: %s" % text, file=sys.stderr)
+    return 2
+
+
+def _await(job: queue_file.Job, how: str, session: str | None, before: Any) -> int:
+    """Wait until the runner holds its lock (or has already written a state and gone) and tell how it stands."""
+    deadline = time.monotonic() + STARTED_WITHIN
+    while time.monotonic() < deadline:
+        if files.is_locked(job.path("runner.lock")):
+            pid = _runner_pid(job)
+            if pid:
+                return _tell(how, session, pid)
+        elif files.signature(job.path("state.json")) != before:
+            return _tell("ended", session, queue_state.load_state(job).get("runner_pid"))
+        time.sleep(0.02)
+    out = job.path("runner.out")
+    hint = "; see %s" % out if os.path.exists(out) else ""
+    print("the runner did not start within %d s%s" % (STARTED_WITHIN, hint), file=sys.stderr)
+    return 1
+
+
+def _runner_pid(job: queue_file.Job) -> int | None:
+    pid = files.lock_holder(job.path("runner.lock")).get("pid")
+    return pid if isinstance(pid, int) else None
+
+
+def _tell(how: str, session: str | None, pid: int | None) -> int:
+    sys.stdout.buffer.write(jsonline.line({"how": how, "session": session, "pid": pid}))
+    return 0

@@ -1,0 +1,254 @@
+"""Will the results fit? ``checkpoint × cells + scratch``, in bytes and in inodes, on every disk that is written to.
+
+How much room a file system has: bytes and inodes, asked so that a dead mount cannot hang the queue.
+
+How much a checkpoint weighs, by the newest one that is there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from rgt_box import background
+from rgt_box.queue.queue_file import Job, Line
+from rgt_box.sampling import disks
+
+TIMEOUT = 5.0
+"""Seconds that a network mount gets to answer."""
+
+
+class Room:
+    """What is free where a path is, or will be.
+
+    Attributes:
+        path: What was asked about.
+        device: Identifies the file system; paths with the same one share its room.
+        mount: Its mount point.
+        free_bytes: Free to an unprivileged user.
+        free_inodes: None where the file system makes inodes as it goes.
+    """
+
+    __slots__ = ("device", "free_bytes", "free_inodes", "mount", "path")
+
+    def __init__(self, path: str, device: int, stat: os.statvfs_result) -> None:
+        self.path, self.device = path, device
+        self.mount = disks.mount_of(os.path.realpath(path), disks.mount_table())[0]
+        self.free_bytes = stat.f_bavail * (stat.f_frsize or stat.f_bsize)
+        self.free_inodes = stat.f_favail if stat.f_files > 0 else None
+
+
+def ask_room(path: str) -> tuple[Room | None, str | None]:
+    """Return the room at `path`, which need not exist yet, or why it cannot be told."""
+    table = disks.mount_table()
+    # A link may lead to a network mount: where it ends counts.
+    if disks.mount_of(disks.resolve(os.path.abspath(path), table), table)[1] in disks.LOCAL:
+        try:
+            return _ask(path), None
+        except OSError as error:
+            return None, background.describe(error)
+    work = background.Background(lambda: _ask(path), 0.0, TIMEOUT)
+    found, problem = work.poll(TIMEOUT)
+    return found, problem or (None if found else "no answer for %d s" % TIMEOUT)
+
+
+def _ask(path: str) -> Room:
+    existing = os.path.abspath(path)
+    while not os.path.exists(existing) and existing != "/":
+        existing = os.path.dirname(existing)
+    return Room(existing, os.stat(existing).st_dev, os.statvfs(existing))
+
+
+def room_size(number: int) -> str:
+    """Return bytes in the largest binary unit that leaves a whole part."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if number >= factor:
+            return "%.1f %s" % (number / factor, unit)
+    return "%d bytes" % number
+
+
+_FOLDER = re.compile(r"(?:(?:step|checkpoint|global_step|epoch|iter)[-_=]?\d+|(?:best|last|latest)\w*$)")
+_FILE = re.compile(r".\.(pt|pth|ckpt|bin|safetensors|pkl|npz|tar|h5|keras)$")
+
+MOST = 20000
+"""Entries looked at below one run directory: a check must not become a crawl."""
+
+DEEP = 3
+
+
+def newest_checkpoint(outs: list[str]) -> tuple[str, int, int] | None:
+    """Return (path, bytes, inodes) of the newest checkpoint in any of the run directories; None = there is none."""
+    found: tuple[float, str] | None = None
+    for out in outs:
+        for path in _checkpoints(out):
+            try:
+                at = os.stat(path).st_mtime
+            except OSError:
+                continue
+            if found is None or at > found[0]:
+                found = (at, path)
+    return None if found is None else (found[1],) + weight_of(found[1])
+
+
+def _checkpoints(out: str) -> list[str]:
+    found = []
+    seen = 0
+    for folder, names, files in os.walk(out):
+        depth = folder[len(out) :].count(os.sep)
+        seen += len(names) + len(files)
+        if seen > MOST:
+            break
+        chosen = [name for name in names if _FOLDER.match(name)]
+        found += [os.path.join(folder, name) for name in chosen]
+        found += [os.path.join(folder, name) for name in files if _FILE.search(name)]
+        # What is inside a checkpoint is part of it, and what is being written is none yet.
+        names[:] = [
+            name
+            for name in names
+            if depth + 1 < DEEP and name not in chosen and not name.startswith((".", "tmp"))
+        ]
+    return found
+
+
+def weight_of(path: str) -> tuple[int, int]:
+    """Return (bytes, inodes) of a file or a tree; (0, 0) where there is nothing."""
+    try:
+        total, entries = os.lstat(path).st_size if not os.path.isdir(path) else 0, 1
+    except OSError:
+        return 0, 0
+    for folder, names, files in os.walk(path):
+        entries += len(names) + len(files)
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size
+            except OSError:
+                continue
+        if entries > MOST:
+            break
+    return total, entries
+
+
+NEITHER = '%s: the budget in %s is not checked: no checkpoint found and no "ckpt_%s"; give it'
+"""Note where nothing tells how large a checkpoint is."""
+
+
+class Size:
+    """What one checkpoint takes of one resource.
+
+    Attributes:
+        each: The amount; None = not known.
+        source: Where the figure comes from, in words.
+    """
+
+    __slots__ = ("each", "scratch", "source", "unit")
+
+    def __init__(self, job: Job, unit: str, found: tuple[str, int, int] | None) -> None:
+        self.unit = unit
+        self.scratch = int(job.settings["scratch_%s" % unit] or 0)
+        self.each: int | None = job.settings["ckpt_%s" % unit]
+        self.source = '"ckpt_%s" in job.json' % unit
+        if self.each is None and found is not None:
+            self.each = found[1] if unit == "bytes" else found[2]
+            self.source = 'the newest checkpoint, %s; "ckpt_%s" in job.json overrides it' % (found[0], unit)
+
+    def show(self, number: int) -> str:
+        """Return an amount in words."""
+        return room_size(number) if self.unit == "bytes" else "%d inodes" % number
+
+
+class Demand:
+    """What is asked of one file system."""
+
+    def __init__(self, where: Room) -> None:
+        self.where = where
+        self.keys: list[str] = []
+        self.amounts = {"bytes": 0, "inodes": 0}
+        self.words: dict[str, list[str]] = {"bytes": [], "inodes": []}
+
+    def free(self, unit: str) -> int | None:
+        """Return what is free, None where that is no limit."""
+        return self.where.free_bytes if unit == "bytes" else self.where.free_inodes
+
+
+def check_budget(job: Job, lines: list[Line]) -> tuple[list[str], list[str]]:
+    """Compare what the given cells will write with what is free.
+
+    Args:
+        job: The job.
+        lines: The cells that are still to run. What they have written already counts as paid for.
+
+    Returns:
+        Problems, and notes on what could not be checked.
+    """
+    outs = [path for path in (job.out(line.name) for line in job.lines()[0]) if path]
+    known = [job.settings["ckpt_bytes"], job.settings["ckpt_inodes"]]
+    found = newest_checkpoint(outs) if None in known else None
+    sizes = [Size(job, unit, found) for unit in ("bytes", "inodes")]
+    notes = [NEITHER % (job.source.where("out"), size.unit, size.unit) for size in sizes if size.each is None]
+    problems: list[str] = []
+    demands: dict[int, Demand] = {}
+    for key in ("out", "durable"):
+        first = job.out(lines[0].name) if key == "out" else job.durable(lines[0].name)
+        if not first:
+            continue
+        where, error = ask_room(os.path.dirname(first))
+        if where is None:
+            problems.append(
+                '%s: the disk of "%s" (%s) does not answer: %s; mount it again'
+                % (job.source.where(key), key, os.path.dirname(first), error)
+            )
+            continue
+        demand = demands.setdefault(where.device, Demand(where))
+        demand.keys.append(key)
+        for size in sizes:
+            _add(demand, size, job, lines, key)
+    for demand in demands.values():
+        problems += [text for size in sizes for text in _short(demand, size, job)]
+    return problems, notes
+
+
+def _add(demand: Demand, size: Size, job: Job, lines: list[Line], key: str) -> None:
+    amount = 0
+    if size.each:
+        amount = size.each * len(lines)
+        demand.words[size.unit].append(
+            "%d %s × %s" % (len(lines), "cell" if len(lines) == 1 else "cells", size.show(size.each))
+        )
+    if key == "out":
+        held = _held(size, job, lines)
+        amount -= held
+        if held:
+            demand.words[size.unit].append("less %s that they hold already" % size.show(held))
+        amount += size.scratch
+        if size.scratch:
+            demand.words[size.unit].append("%s scratch" % size.show(size.scratch))
+    demand.amounts[size.unit] += amount
+
+
+def _held(size: Size, job: Job, lines: list[Line]) -> int:
+    """Return what the run directories hold already, each at most as much as it may take."""
+    if not size.each:
+        return 0
+    which = 0 if size.unit == "bytes" else 1
+    return sum(min(size.each, weight_of(job.out(line.name) or "")[which]) for line in lines)
+
+
+def _short(demand: Demand, size: Size, job: Job) -> list[str]:
+    free, needed = demand.free(size.unit), demand.amounts[size.unit]
+    if free is None or needed <= free:
+        return []
+    stated = job.settings["ckpt_%s" % size.unit] is not None
+    return [
+        "%s: does not fit: the disk of %s (%s) has %s free, needed are %s (%s; checkpoint size by %s); "
+        "free %s there, or take cells out of the queue"
+        % (
+            job.source.where("ckpt_%s" % size.unit if stated else demand.keys[0]),
+            " and ".join('"%s"' % key for key in demand.keys),
+            demand.where.mount,
+            size.show(free),
+            size.show(needed),
+            " + ".join(demand.words[size.unit]).replace(" + less", " less"),
+            size.source,
+            size.show(needed - free),
+        )
+    ]

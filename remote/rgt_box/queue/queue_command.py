@@ -1,0 +1,300 @@
+"""The ``queue`` verb: run, check, status, and ``cell`` for one task of a job array or one pod of an indexed Job.
+
+Back into Slurm's queue: a runner that was stopped because its time was up asks to be started again.
+
+Slurm itself requeues what it preempts or loses with a node (``--requeue``). What it does not requeue is a job whose
+time limit comes near: ``--signal`` tells it, and the job has to ask (``scontrol requeue``, see sbatch(1) and
+scontrol(1)). A job that a person cancelled is not put back: its state is then no longer RUNNING.
+
+One task of a job array has the array's own number: ``scontrol requeue`` with it would stop the other tasks, too, and
+``scontrol show job`` lists all of them. So a task is asked for, and named, as ``ARRAY_TASK``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+from rgt_box import background, files, jsonline, options, procstat
+from rgt_box.queue import cell_process, queue_check, queue_file, queue_state, runner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
+
+PREEMPTED = 75
+STOPPED = (PREEMPTED, 128 + 15, 128 + 1, 128 + 2)
+"""Exit statuses of a runner that was asked to stop."""
+MOST = 1000
+"""Restarts after which something is taken to be wrong."""
+ANSWERS_WITHIN = 30.0
+
+
+def requeue_after(status: int) -> int:
+    """Put this Slurm job back where its time was up; returns the exit status to end with, which stays the same."""
+    number = os.environ.get("SLURM_JOB_ID", "")
+    if status not in STOPPED or not number.isdigit():
+        return status
+    again = os.environ.get("SLURM_RESTART_COUNT", "0")
+    if again.isdigit() and int(again) >= MOST:
+        print("not put back into Slurm's queue: it has been %s times" % again, flush=True)
+        return status
+    told = _ask(["scontrol", "--oneliner", "show", "job", number])
+    found = slurm_record(number, told)
+    if found is None:
+        print("not put back into Slurm's queue: scontrol show job %s: %s" % (number, told[:500]), flush=True)
+        return status
+    name, state = found
+    if state != "RUNNING":
+        print("left as Slurm has it: job %s is %s" % (name, state), flush=True)
+        return status
+    done = _ask(["scontrol", "requeue", name])
+    print("put back into Slurm's queue" if done == "" else "scontrol requeue: %s" % done, flush=True)
+    return status
+
+
+def slurm_record(number: str, listing: str) -> tuple[str, str] | None:
+    """Return name and state of one job in what ``scontrol --oneliner show job`` prints; None where it is not there.
+
+    Args:
+        number: The job's own number, ``SLURM_JOB_ID``.
+        listing: A line for each job: of the number of an array, for each of its tasks.
+
+    Returns:
+        ``ARRAY_TASK`` of a task that has been started, else the number; and its state.
+    """
+    for line in listing.splitlines():
+        found = _RECORD.match(line)
+        if found and found.group("number") == number:
+            array, task = found.group("array"), found.group("task")
+            return ("%s_%s" % (array, task) if array and task else number), found.group("state")
+    return None
+
+
+_RECORD = re.compile(
+    r"JobId=(?P<number>\d+) (?:ArrayJobId=(?P<array>\d+) ArrayTaskId=(?:(?P<task>\d+)|\S+) )?"
+    r".*? JobState=(?P<state>\w+)"
+)
+
+
+def _ask(words: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            timeout=ANSWERS_WITHIN, env=dict(os.environ, LC_ALL="C"),
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stdout.decode("utf-8", "replace").strip()
+
+
+USAGE, BUSY = 2, 3
+AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
+"""Where the engines say which task this is: Slurm's job arrays, Kubernetes' indexed Jobs."""
+
+
+def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Be the runner of one cell; returns the exit status."""
+    checked = queue_check.check_queue(job)
+    if checked.problems:
+        print("\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
+        return USAGE
+    index = which(found["index"])
+    present = [line.name for line in checked.lines]
+    try:
+        cells = queue_state.frozen(job) or present
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    if index is None or not 0 <= index < len(cells):
+        told = found["index"] if index is None else index
+        print("--index %s: the queue has the cells 0 to %d" % (told, len(cells) - 1), file=sys.stderr)
+        return USAGE
+    name = cells[index]
+    if name not in present:
+        print("%s: its line is no longer in queue.txt; there is nothing to run" % name, flush=True)
+        return 0
+    os.makedirs(queue_state.lanes_folder(job), exist_ok=True)
+    held = files.Lock(queue_state.lane_lock_path(job, name))
+    if not held.acquire(1.0):
+        print("%s is being run already: its lane is held" % name, file=sys.stderr)
+        return BUSY
+    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    if files.is_locked(job.path("runner.lock")):
+        print("a runner is at work on the whole queue of %s" % job.folder, file=sys.stderr)
+        return BUSY
+    cell_process.block_signals()
+    status = runner.Runner(job, only=name).run()
+    held.release()
+    return requeue_after(status)
+
+
+def which(given: str | None) -> int | None:
+    """Return the number of the cell, from 0: as given, or as the engine says; None where nobody does."""
+    if given not in (None, "auto"):
+        return int(given) if str(given).isdecimal() else None
+    for name in AUTO:
+        value = os.environ.get(name, "")
+        if value.isdecimal():
+            return int(value)
+    return None
+
+
+def busy_lanes(job: queue_file.Job) -> list[str]:
+    """Return the cells that are being run in a lane."""
+    return [name for name in queue_state.lane_names(job) if queue_state.is_lane_alive(job, name)]
+
+
+HELP = """
+usage: queue run --job DIR [--from NAME]         run every cell that is not done, one after the other
+       queue cell --job DIR [--index K]          run one cell in a lane of its own, beside others
+       queue check --job DIR [--json] [--fix]    say everything that keeps the queue from running
+       queue status --job DIR                    print the state of the queue as one JSON line
+
+  --from NAME  begin with this cell and leave those before it alone; a number leaves so many alone, of which those
+               count whose lines are commented out
+  --index K    the cell's row in indexes.json, which detach writes at the first submission and only ever adds to, from 0
+               (without that file, its place in the queue); auto (the default) takes it from SLURM_ARRAY_TASK_ID or
+               JOB_COMPLETION_INDEX
+  --fix        first put corrected copies in the place of files with Windows line ends
+
+Exit status of run and cell: 0 all done, 1 a cell failed, 2 the queue cannot be run, 3 another runner is alive,
+4 a cell before --from has not had its turn, 74 the next cell would not fit on the disk, 75 a cell was preempted,
+128+N stopped by signal N.
+Exit status of check: 0 nothing wrong, 2 the queue cannot be run, 3 a runner is alive and nothing was mended.
+
+Example: queue check --job ~/jobs/sweep --fix && queue run --job ~/jobs/sweep
+"""
+USAGE, BUSY = 2, 3
+SPEC = {
+    "--job": "str",
+    "--from": "str",
+    "--json": "flag",
+    "--fix": "flag",
+    "--env-fifo": "str",
+    "--index": "str",
+}
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns the exit status."""
+    actions: dict[str, Callable[[queue_file.Job, dict[str, Any]], int]] = {
+        "run": run,
+        "cell": cell,
+        "check": check,
+        "status": status,
+    }
+    if not argv or argv[0] not in actions:
+        print(HELP.strip(), file=sys.stdout if argv and argv[0] in ("-h", "--help") else sys.stderr)
+        return 0 if argv and argv[0] in ("-h", "--help") else USAGE
+    found = options.parse_or_exit(argv[1:], SPEC, HELP)
+    if not found["job"]:
+        print("--job DIR is missing", file=sys.stderr)
+        return USAGE
+    if found["env-fifo"]:
+        load_environment(found["env-fifo"])
+    try:
+        return actions[argv[0]](queue_file.Job(found["job"]), found)
+    except OSError as error:  # a pipe or a directory where a file or folder of the job belongs
+        print("queue: %s: %s" % (error.filename or found["job"], background.describe(error)), file=sys.stderr)
+        return USAGE
+
+
+def status(job: queue_file.Job, _: dict[str, Any]) -> int:
+    """Print the ``queue`` frame."""
+    sys.stdout.buffer.write(jsonline.line(queue_state.queue_frame(job, job.folder)))
+    return 0 if not job.problems else USAGE
+
+
+def check(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Print all problems, or how many cells there are."""
+    checked = queue_check.check_queue(job, found["from"])
+    fixed: list[str] = []
+    if found["fix"] and checked.crlf:
+        if files.is_locked(job.path("runner.lock")):
+            print("%s; nothing was mended" % busy(job), file=sys.stderr)
+            return BUSY
+        fixed, problems = mend(checked.crlf)
+        checked = queue_check.check_queue(queue_file.Job(job.folder), found["from"])
+        checked.problems += problems
+    if found["json"]:
+        shown: dict[str, Any] = {"ok": not checked.problems, "cells": len(checked.lines)}
+        shown.update(problems=checked.problems, notes=checked.notes, fixed=fixed)
+        sys.stdout.buffer.write(jsonline.line(shown))
+    else:
+        rows = ["mended: %s" % path for path in fixed] + checked.problems
+        rows += ["note: %s" % note for note in checked.notes]
+        if not checked.problems:
+            rows.append("%d cells, nothing wrong" % len(checked.lines))
+        print(printable(rows))
+    return USAGE if checked.problems else 0
+
+
+def mend(paths: list[str]) -> tuple[list[str], list[str]]:
+    """Correct the line ends of files; returns those that were, and why others were not."""
+    fixed, problems = [], []
+    for path in paths:
+        try:
+            queue_check.fix_line_ends(path)
+            fixed.append(path)
+        except OSError as error:
+            problems.append("%s: could not be mended: %s" % (path, background.describe(error)))
+    return fixed, problems
+
+
+def printable(rows: list[str]) -> str:
+    """Join rows for a terminal: names of files that are no UTF-8 must not end in an exception."""
+    return "\n".join(rows).encode("utf-8", "replace").decode("utf-8")
+
+
+def run(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Be the runner of a job."""
+    from rgt_box.queue import cell_process, runner  # here: only this action needs them
+
+    checked = queue_check.check_queue(job, found["from"])
+    if checked.problems:
+        print(printable(checked.problems), file=sys.stderr)
+        return USAGE
+    for note in checked.notes:
+        print("note: %s" % note, flush=True)
+    held = files.Lock(job.path("runner.lock"))
+    if not held.acquire(1.0):
+        print(busy(job), file=sys.stderr)
+        return BUSY
+    held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+    lanes = busy_lanes(job)
+    if lanes:
+        print("being run in lanes of their own: %s" % ", ".join(lanes), file=sys.stderr)
+        return BUSY
+    cell_process.block_signals()
+    status = runner.Runner(job, checked.first).run()
+    held.release()
+    return requeue_after(status)
+
+
+def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
+    """Be the runner of one cell."""
+    # here: only this action needs it
+
+    return run_lane(job, found)
+
+
+def busy(job: queue_file.Job) -> str:
+    """Say that a runner is alive, and which."""
+    pid = files.lock_holder(job.path("runner.lock")).get("pid")
+    return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
+
+
+def load_environment(path: str) -> None:
+    """Take over the environment that `detach` hands on through a named pipe: never by argv, never on a disk."""
+    try:
+        with open(path, "rb") as pipe:
+            sent = jsonline.loads_dict(pipe.read())
+    except OSError:
+        return
+    files.unlink(path)
+    if sent:
+        os.environ.clear()
+        os.environ.update({str(key): str(value) for key, value in sent.items()})

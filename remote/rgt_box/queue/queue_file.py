@@ -1,0 +1,371 @@
+"""A job directory: ``job.json``, ``queue.txt``, the command of a cell, and the paths that follow from them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+
+from rgt_box import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["KEEP", "Job", "Line", "cell_name", "parse_queue", "written_dirs"]
+
+FIELDS = ("py", "cfg", "task", "epochs", "name", "out", "durable")
+PATH_FIELDS = ("name",)
+"""What may stand in ``out`` and ``durable``."""
+
+_FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|(?<!\$)\{([A-Za-z_]\w*)\}")
+
+
+def fill_template(template: str, values: dict[str, str]) -> str:
+    """Put values into ``{name}`` fields, in one pass: what a value holds is never taken for a field.
+
+    ``{{word}}`` stands for ``{word}`` itself. Other braces stay (a command may carry JSON), and so does ``${word}``,
+    which belongs to a shell.
+    """
+
+    def put(match: re.Match[str]) -> str:
+        escaped, name = match.groups()
+        return "{%s}" % escaped if escaped else values.get(name, match.group(0))
+
+    return _FIELD.sub(put, template)
+
+
+def unknown_fields(template: str, known: tuple[str, ...] = FIELDS) -> list[str]:
+    """Return the fields of a template that nothing will fill in."""
+    return [name for _, name in _FIELD.findall(template) if name and name not in known]
+
+
+def command_words(command: str | list[str]) -> list[str]:
+    """Return a command as a list of words; a string is split as a POSIX shell would, but no shell ever runs it.
+
+    Raises:
+        ValueError: when a quote is left open.
+    """
+    if isinstance(command, list):
+        return [str(word) for word in command]
+    import shlex  # here, because most jobs give a list
+
+    return shlex.split(command)
+
+
+def quoted(path: str) -> str:
+    """Return a path that can be pasted into a shell."""
+    import shlex
+
+    return shlex.quote(path)
+
+
+COMMAND = [
+    "{py}", "-m", "rgt_train", "--config", "{cfg}", "--task", "{task}", "--epochs", "{epochs}", "--out", "{out}",
+]  # fmt: skip
+KEEP = ["best", "best.json", "metrics.jsonl", "result.json"]
+DETACH = ("auto", "tmux", "setsid", "slurm")
+SIZES = ("ckpt_bytes", "ckpt_inodes", "scratch_bytes", "scratch_inodes")
+
+KEYS: dict[str, tuple[Any, Any]] = {
+    "command": ((list, str), COMMAND),
+    "py": (str, None),
+    "out": (str, None),
+    "durable": (str, None),
+    "keep": (list, KEEP),
+    "env": (dict, {}),
+    "workdir": (str, None),
+    "default_epochs": (int, 20),
+    "retries": (int, 0),
+    "parallel": (int, 1),
+    "nice": (int, 0),
+    "detach": (str, "auto"),
+    "sbatch": (list, []),
+    "ckpt_bytes": (int, None),
+    "ckpt_inodes": (int, None),
+    "scratch_bytes": (int, 0),
+    "scratch_inodes": (int, 0),
+}
+"""Key → (what it must be, default)."""
+
+WORDS = {list: "a list", str: "a string", dict: "an object", int: "a whole number"}
+
+
+class Settings:
+    """A ``job.json`` as read.
+
+    Attributes:
+        values: Every key of `KEYS`.
+        problems: What is wrong with it, each with file and line and what to do.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.values: dict[str, Any] = {key: default for key, (_, default) in KEYS.items()}
+        self.problems: list[str] = []
+        self._text = ""
+        raw = files.read(path, 1 << 20)
+        if raw is None:
+            self.problems.append("%s is missing or cannot be read; write one (docs/jobs.md)" % path)
+            return
+        self._text = raw.decode("utf-8-sig", "replace")
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            data = json.loads(self._text)
+        except ValueError as error:
+            line = getattr(error, "lineno", 1)
+            self.problems.append("%s:%d: is no JSON object: %s" % (self.path, line, error))
+            return
+        except RecursionError:
+            data = None
+        if not isinstance(data, dict):
+            self.problems.append("%s:1: is no JSON object; begin with { and end with }" % self.path)
+            return
+        for key, value in data.items():
+            if key not in KEYS or value is None:
+                continue  # a newer client may know more
+            kinds = KEYS[key][0]
+            if not isinstance(value, kinds) or isinstance(value, bool):
+                named = " or ".join(WORDS[kind] for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+                self.say(key, "must be %s, not %s" % (named, json.dumps(value)[:60]))
+                continue
+            self.values[key] = value
+        self._check_paths()
+        self._check_rest()
+
+    def say(self, key: str, text: str) -> None:
+        """Add a problem of one key."""
+        self.problems.append('%s: "%s" %s' % (self.where(key), key, text))
+
+    def where(self, key: str) -> str:
+        """Return ``FILE:LINE`` of a key; of the file's first line where the key is not in it."""
+        found = re.search(r'"%s"\s*:' % re.escape(key), self._text)
+        return "%s:%d" % (self.path, self._text.count("\n", 0, found.start()) + 1 if found else 1)
+
+    def _check_paths(self) -> None:
+        if not self.values["out"]:
+            self.say("out", 'is required; name the directory of a run, like "runs/{name}"')
+        for key in ("out", "durable"):
+            text = self.values[key]
+            if not text:
+                continue
+            if "{name}" not in text:
+                self.say(key, "needs {name}, or all cells would share one directory")
+            for field in unknown_fields(text, PATH_FIELDS):
+                self.say(key, "has the unknown field {%s}; it may use {name} only" % field)
+        for kept in self.values["keep"]:
+            if (
+                not isinstance(kept, str)
+                or kept.startswith("/")
+                or ".." in kept.split("/")
+                or kept in ("", ".")
+            ):
+                self.say("keep", 'must hold paths below "out", not %r' % (kept,))
+
+    def _check_rest(self) -> None:
+        try:
+            command = command_words(self.values["command"])
+        except ValueError as error:
+            command = ["?"]
+            self.say("command", "cannot be split into words (%s); close the quote or write a list" % error)
+        if not command or not command[0]:
+            self.say("command", "is empty; leave it out to run the trainer, or name a program")
+        for field in sorted({field for word in command for field in unknown_fields(word)}):
+            known = " ".join("{%s}" % name for name in FIELDS)
+            hint = "known are %s; write {{%s}} for the braces themselves" % (known, field)
+            self.say("command", "has the unknown field {%s}; %s" % (field, hint))
+        if self.values["detach"] not in DETACH:
+            self.say(
+                "detach", "must be one of %s, not %r" % (", ".join(DETACH), str(self.values["detach"])[:40])
+            )
+        if self.values["parallel"] < 1:
+            self.say("parallel", "must be 1 or more")
+        elif self.values["parallel"] > 1 and self.values["detach"] in ("tmux", "setsid"):
+            self.say(
+                "parallel", 'needs "detach": "slurm", or a Kubernetes Job: cells of one box run one by one'
+            )
+        for key in SIZES + ("retries",):
+            if (self.values[key] or 0) < 0:
+                self.say(key, "must not be below 0")
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+class Line:
+    """One cell's line of the queue.
+
+    Attributes:
+        twin: The earlier line of the same name, which makes this one unusable; None normally.
+    """
+
+    __slots__ = ("cfg", "epochs", "name", "number", "task", "twin")
+
+    def __init__(self, number: int, cfg: str, task: str, epochs: int | None) -> None:
+        self.number, self.cfg, self.task, self.epochs = number, cfg, task, epochs
+        self.name = cell_name(cfg)
+        self.twin: Line | None = None
+
+
+def cell_name(cfg: str) -> str:
+    """Return a cell's name: the config's base name without its last extension."""
+    base = os.path.basename(cfg.rstrip("/"))
+    return os.path.splitext(base)[0] or base
+
+
+def scan(data: bytes, path: str) -> tuple[list[Line], list[str]]:
+    """Read every line that names a cell, also one whose name is taken.
+
+    Windows line ends are not this function's concern (`lineends` finds them, in all files): the cells are read as
+    if they were not there.
+
+    Args:
+        data: The file's bytes.
+        path: For the messages.
+
+    Returns:
+        The lines, and all problems at once.
+    """
+    found: list[Line] = []
+    problems: list[str] = []
+    if b"\0" in data:
+        return [], ["%s:1: is no plain text (UTF-16, by the look of it); save it as UTF-8" % path]
+    names: dict[str, Line] = {}
+    for number, raw in enumerate(data[len(BOM) if data.startswith(BOM) else 0 :].split(b"\n"), 1):
+        where = "%s:%d" % (path, number)
+        try:
+            words = raw.split(b"#", 1)[0].decode("utf-8").split()
+        except UnicodeDecodeError:
+            problems.append("%s: is no UTF-8; rename the config and write its name in UTF-8" % where)
+            continue
+        if not words:
+            continue
+        if len(words) not in (2, 3):
+            problems.append("%s: %d words; write <cfg> <task> [epochs]" % (where, len(words)))
+            continue
+        if len(words) == 3 and not (words[2].isdigit() and words[2].isascii() and int(words[2]) > 0):
+            problems.append("%s: epochs must be a whole number above 0, not %r" % (where, words[2]))
+            continue
+        line = Line(number, words[0], words[1], int(words[2]) if len(words) == 3 else None)
+        line.twin = names.setdefault(line.name, line)
+        if line.twin is line:
+            line.twin = None
+        else:
+            problems.append(
+                "%s: the name %r is already taken by line %d; both cells would write to one directory: "
+                "rename one of the configs" % (where, line.name, line.twin.number)
+            )
+        found.append(line)
+    return found, problems
+
+
+def commented(data: bytes) -> list[Line]:
+    """Return what would be cells if their lines were not commented out. Prose may look like one: a file decides."""
+    lines: list[Line] = []
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        text = raw.lstrip(BOM).strip()
+        if text.startswith(b"#"):
+            for line in scan(text.lstrip(b"# \t"), "")[0]:
+                line.number = number
+                lines.append(line)
+    return lines
+
+
+def parse_queue(data: bytes, path: str) -> tuple[list[Line], list[str]]:
+    """Return the cells of a queue file, each name once, and all problems (see `scan`)."""
+    lines, problems = scan(data, path)
+    return [line for line in lines if line.twin is None], problems
+
+
+class Job:
+    """A loaded job directory.
+
+    Attributes:
+        folder: The directory, absolute.
+        source: ``job.json`` as read, which knows the line of each key.
+        settings: Its values, with defaults filled in.
+        problems: What is wrong with it, in words.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = os.path.abspath(os.path.expanduser(folder))
+        self.source = Settings(self.path("job.json"))
+        self.settings, self.problems = self.source.values, self.source.problems
+
+    def path(self, *parts: str) -> str:
+        """Return a path in the job directory."""
+        return os.path.join(self.folder, *parts)
+
+    def lines(self) -> tuple[list[Line], list[str]]:
+        """Read the queue as it stands now; returns its cells and what is wrong."""
+        lines, problems = self.roster()
+        return [line for line in lines if line.twin is None], problems
+
+    def roster(self) -> tuple[list[Line], list[str]]:
+        """Like `lines`, but with the lines whose name is taken."""
+        path = self.path("queue.txt")
+        data = files.read(path)
+        if data is None:
+            return [], ["%s is missing or cannot be read; write one line for each cell" % path]
+        return scan(data, path)
+
+    def commented(self) -> list[Line]:
+        """Return the lines of the queue that are commented out and name a config that is there."""
+        data = files.read(self.path("queue.txt")) or b""
+        return [line for line in commented(data) if os.path.isfile(self.config(line))]
+
+    @property
+    def workdir(self) -> str:
+        """Where cells start."""
+        own = self.settings["workdir"]
+        return os.path.join(self.folder, os.path.expanduser(own)) if own else self.folder
+
+    def config(self, line: Line) -> str:
+        """Return the path of a cell's config."""
+        return os.path.join(self.workdir, os.path.expanduser(line.cfg))
+
+    def out(self, name: str) -> str | None:
+        """Return the run directory of a cell."""
+        return self._named("out", name)
+
+    def durable(self, name: str) -> str | None:
+        """Return the durable directory of a cell, if the job has one."""
+        return self._named("durable", name)
+
+    def _named(self, key: str, name: str) -> str | None:
+        pattern = self.settings[key]
+        if not pattern:
+            return None
+        filled = fill_template(os.path.expanduser(pattern), {"name": name})
+        return os.path.normpath(os.path.join(self.workdir, filled))
+
+    def log(self, name: str) -> str:
+        """Return the log of a cell."""
+        return self.path("logs", name + ".log")
+
+    def epochs(self, line: Line) -> int:
+        """Return how many epochs a cell is to run."""
+        return int(self.settings["default_epochs"]) if line.epochs is None else line.epochs
+
+    def command(self, line: Line) -> list[str]:
+        """Return the command of a cell, with every field filled in."""
+        values = {
+            "py": self.settings["py"] or sys.executable,
+            "cfg": line.cfg,
+            "task": line.task,
+            "epochs": str(self.epochs(line)),
+            "name": line.name,
+            "out": self.out(line.name) or "",
+            "durable": self.durable(line.name) or "",
+        }
+        return [fill_template(word, values) for word in command_words(self.settings["command"])]
+
+
+def written_dirs(folder: str) -> list[str]:
+    """Return the directories that the runs of a job write to (their mounts are worth watching)."""
+    job = Job(folder)
+    found = [job.out("x"), job.durable("x")]
+    return [os.path.dirname(path) for path in found if path]

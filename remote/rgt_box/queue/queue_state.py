@@ -1,0 +1,373 @@
+"""State of a queue: the ``queue`` frame, ``state.json``, one file for each lane, and what people read: ``master.log``.
+
+Lanes: cells of one queue that run side by side, each under a lock and with a state file of its own.
+
+A lane is what one task of a Slurm job array, or one pod of an indexed Kubernetes Job, works in. It needs nothing of
+the others: ``JOB/lanes/NAME.lock`` keeps a second runner of the same cell out, ``JOB/lanes/NAME.json`` holds the cell's
+state. Who reads the queue lays the lanes over ``state.json``; of two accounts of a cell the one written last counts.
+
+Which task is which cell is frozen when the tasks are submitted, in ``JOB/indexes.json``: the queue goes on to be edited
+while they wait, and a line that is commented out must not give the tasks behind it other cells.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import time
+
+from rgt_box import files, jsonline
+from rgt_box.queue.queue_file import Job, Line
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+FOLDER = "lanes"
+INDEXES = "indexes.json"
+FREEZING_WAIT = 30.0
+
+
+def frozen(job: Job) -> list[str] | None:
+    """Return the name of each task's cell by the task's index; None where no submission has frozen them.
+
+    Raises:
+        ValueError: The file is there and is not what `freeze` writes: a guess would run another cell.
+    """
+    data = files.read(job.path(INDEXES))
+    if data is None and not os.path.lexists(job.path(INDEXES)):
+        return None
+    cells = (jsonline.loads_dict(data or b"") or {}).get("cells")
+    if not isinstance(cells, list) or not all(isinstance(name, str) for name in cells):
+        raise ValueError(
+            "%s is damaged; tasks that wait need it: restore it from the submission" % job.path(INDEXES)
+        )
+    return [str(name) for name in cells]
+
+
+def freeze(job: Job) -> list[str]:
+    """Give every cell of the queue an index, once and for all submissions to come; returns the names by index.
+
+    Raises:
+        OSError: It could not be written.
+        ValueError: See `frozen`.
+    """
+    held = files.Lock(job.path("indexes.lock"))
+    if not held.acquire(FREEZING_WAIT):
+        raise ValueError("another submission of %s is under way" % job.folder)
+    try:
+        before = frozen(job) or []
+        names = before + [line.name for line in job.lines()[0] if line.name not in before]
+        if names != before:
+            files.replace(job.path(INDEXES), jsonline.line({"cells": names}), sync=True, mode=0o644)
+        return names
+    finally:
+        held.release()
+
+
+def lanes_folder(job: Job) -> str:
+    """Return the directory of a job's lanes."""
+    return job.path(FOLDER)
+
+
+def lane_state_path(job: Job, name: str) -> str:
+    """Return the state file of a cell's lane."""
+    return job.path(FOLDER, name + ".json")
+
+
+def lane_lock_path(job: Job, name: str) -> str:
+    """Return the lock file of a cell's lane."""
+    return job.path(FOLDER, name + ".lock")
+
+
+def lane_names(job: Job) -> list[str]:
+    """Return the names of the cells that have a lane."""
+    try:
+        found = os.listdir(lanes_folder(job))
+    except OSError:
+        return []
+    return sorted(name[: -len(".json")] for name in found if name.endswith(".json"))
+
+
+def is_lane_alive(job: Job, name: str) -> bool:
+    """Tell whether a lane's runner is at work."""
+    return files.is_locked(lane_lock_path(job, name))
+
+
+def read_lanes(job: Job) -> dict[str, dict[str, Any]]:
+    """Return name → state of every lane that can be read."""
+    found = {}
+    for name in lane_names(job):
+        state = files.read_json(lane_state_path(job, name))
+        if state is not None:
+            found[name] = state
+    return found
+
+
+def lay_over(cells: list[dict[str, Any]], at: Any, found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the cells with those of newer lanes in their place.
+
+    Args:
+        cells: The cells as ``state.json`` has them.
+        at: When that was written; None where it never was.
+        found: What `read` returned.
+    """
+    newer: dict[str, dict[str, Any]] = {}
+    for name, state in found.items():
+        mine = [
+            cell for cell in state.get("cells") or [] if isinstance(cell, dict) and cell.get("name") == name
+        ]
+        if mine and float(state.get("at") or 0.0) > float(at or 0.0):
+            newer[name] = mine[0]
+    known = [newer.pop(cell["name"], cell) for cell in cells]
+    return known + list(newer.values())
+
+
+def lane_signatures(job: Job) -> list[Any]:
+    """Return what changes whenever a lane's state does, or one begins or ends."""
+    return [
+        (name, files.signature(lane_state_path(job, name)), is_lane_alive(job, name))
+        for name in lane_names(job)
+    ]
+
+
+BLOCK = 16384
+"""state.json is padded to a multiple of this, so that it can grow in place on a full disk."""
+
+CELL_FIELDS = (
+    "name", "cfg", "task", "epochs", "state", "attempts", "started", "ended", "exit_code", "signal", "reason",
+    "durable", "durable_path", "out", "log", "best", "flag",
+)  # fmt: skip
+READS = 4
+"""Looks at a state.json that is not legible: on a full disk it is overwritten in place, which takes an instant."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def new_cell(job: Job, line: Line) -> dict[str, Any]:
+    """Return the state of a cell that has not run yet."""
+    return {
+        "name": line.name,
+        "cfg": line.cfg,
+        "task": line.task,
+        "epochs": job.settings["default_epochs"] if line.epochs is None else line.epochs,
+        "state": "waiting",
+        "attempts": 0,
+        "durable": "pending" if job.settings["durable"] else None,
+        "durable_path": job.durable(line.name),
+        "out": job.out(line.name),
+        "log": job.log(line.name),
+    }
+
+
+def merged_cells(job: Job, known: dict[str, dict[str, Any]], lines: list[Line]) -> list[dict[str, Any]]:
+    """Return one cell per queue line, in its order, keeping what is known by name."""
+    cells = []
+    for line in lines:
+        cell = new_cell(job, line)
+        before = known.get(line.name)
+        if before is not None:
+            cell.update({key: value for key, value in before.items() if key not in ("cfg", "task", "epochs")})
+        cells.append(cell)
+    return cells
+
+
+def load_state(job: Job) -> dict[str, Any]:
+    """Return what ``state.json`` and the lanes hold.
+
+    Nothing of a file counts that is missing or (for an instant, on a full disk) half written.
+    """
+    found: dict[str, Any] = {}
+    for _ in range(READS):
+        read = files.read_json(job.path("state.json"))
+        if read is not None:
+            found = read
+            break
+        if not os.path.exists(job.path("state.json")):
+            break
+        time.sleep(0.005)
+    cells = found.get("cells")
+    if not isinstance(cells, list):
+        found["cells"] = []
+    else:
+        found["cells"] = [
+            cell for cell in cells if isinstance(cell, dict) and isinstance(cell.get("name"), str)
+        ]
+    found["cells"] = lay_over(found["cells"], found.get("at"), read_lanes(job))
+    return found
+
+
+def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the cells of a state by their names."""
+    return {cell["name"]: cell for cell in state.get("cells", [])}
+
+
+def queue_frame(job: Job, path: str) -> dict[str, Any]:
+    """Return the ``queue`` frame as an onlooker sees it.
+
+    A cell that the file calls running while no runner holds the lock is shown as interrupted.
+
+    Args:
+        job: The job.
+        path: What the client calls it.
+    """
+    state = load_state(job)
+    lines, problems = job.lines()
+    alive = files.is_locked(job.path("runner.lock"))
+    cells = merged_cells(job, by_name(state), lines)
+    at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
+    if not alive:
+        for cell in cells:
+            if cell["state"] == "running" and cell["name"] not in at_work:
+                cell.update(state="interrupted", reason="the runner is gone; launch it again to go on")
+    shown = [jsonline.compact({key: cell.get(key) for key in CELL_FIELDS}) for cell in cells]
+    problems = job.problems + problems
+    return jsonline.compact(
+        {
+            "t": "queue",
+            "path": path,
+            "at": round(time.time(), 3),
+            "cells": shown,
+            "runner_pid": state.get("runner_pid") if alive else None,
+            "runner_alive": alive or bool(at_work),
+            "done": bool(state.get("done")) and is_over(cells),
+            "error": "; ".join(problems) or state.get("error"),
+        }
+    )
+
+
+def shortened(frame: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return a ``queue`` frame of at most `most` bytes: without what a client can do without, cell by cell.
+
+    A queue of which some cells were left out might pass for done. One that is too long even so has no cells, and
+    an error.
+    """
+    keep = ("name", "cfg", "task", "epochs", "state", "attempts", "exit_code", "signal", "durable", "best")
+    for less in (("durable_path",), ("durable_path", "out", "log"), None):
+        cells = [
+            {key: value for key, value in cell.items() if (key in keep if less is None else key not in less)}
+            for cell in frame["cells"]
+        ]
+        found = dict(frame, cells=cells)
+        if len(jsonline.dumps(found)) < most:
+            return found
+    error = "%d cells are more than can be told at once: split the queue" % len(frame["cells"])
+    return dict(frame, cells=[], done=False, error=error)
+
+
+def is_over(cells: list[dict[str, Any]]) -> bool:
+    """Tell whether every cell has had its turn."""
+    return all(cell["state"] in ("done", "failed") for cell in cells)
+
+
+def padded(state: dict[str, Any]) -> bytes:
+    """Return the state as JSON, padded with blanks to whole blocks with room to spare."""
+    data = jsonline.dumps(state)
+    size = (len(data) + BLOCK // 4 + BLOCK - 1) // BLOCK * BLOCK
+    return data + b" " * (size - len(data) - 1) + b"\n"
+
+
+def store_state(path: str, state: dict[str, Any]) -> str | None:
+    """Replace ``state.json`` atomically, or in place when the disk has no room for a second copy.
+
+    Returns:
+        None, or why it could not be stored at all (the queue goes on regardless).
+    """
+    data = padded(state)
+    try:
+        files.replace(path, data, sync=True, mode=0o644)
+        return None
+    except OSError as error:
+        if error.errno not in FULL:
+            return "state.json: %s" % error.strerror
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return "state.json: %s" % error.strerror
+    try:
+        os.pwrite(fd, data, 0)
+        os.fsync(fd)
+        return None
+    except OSError as error:
+        return "state.json: %s" % error.strerror
+    finally:
+        os.close(fd)
+
+
+class Journal:
+    """The state of one queue and its markers.
+
+    Args:
+        job: The job.
+        only: Name of the one cell whose lane this is; None = the whole queue.
+
+    Attributes:
+        state: The ``queue`` frame, with fields of the runner's own.
+        lines: The cells' lines, as of the last `reread`.
+    """
+
+    def __init__(self, job: Job, only: str | None = None) -> None:
+        self._job = job
+        self._only = only
+        self._path = job.path("state.json") if only is None else lane_state_path(job, only)
+        self._unwritten: list[bytes] = []
+        self.lines: list[Line] = []
+        self.state = load_state(job) if only is None else self._lane(only)
+        self.state.update(runner_pid=os.getpid(), runner_alive=True, done=False, error=None)
+
+    def _lane(self, name: str) -> dict[str, Any]:
+        """Return the state of a lane to go on with: its own fields, and the newest account of its cell."""
+        state = files.read_json(self._path) or {}
+        known = by_name(load_state(self._job))
+        state["cells"] = [known[name]] if name in known else []
+        return state
+
+    def reread(self) -> list[dict[str, Any]]:
+        """Re-read the queue (lines may have been appended) and return its cells."""
+        lines, problems = self._job.lines()
+        self.lines = [line for line in lines if self._only in (None, line.name)]
+        self.state["error"] = "; ".join(problems) or None
+        self.state["cells"] = merged_cells(self._job, by_name(self.state), self.lines)
+        cells: list[dict[str, Any]] = self.state["cells"]
+        return cells
+
+    def everyone(self) -> list[dict[str, Any]]:
+        """Return all cells of the queue, also those of other lanes."""
+        found: list[dict[str, Any]] = load_state(self._job)["cells"] if self._only else self.state["cells"]
+        return found
+
+    def cell(self, name: str) -> dict[str, Any]:
+        """Return the state of a cell, to be changed in place."""
+        return by_name(self.state)[name]
+
+    def save(self) -> None:
+        """Write the state; what cannot be written is said, and the queue goes on."""
+        self.state.update(t="queue", path=self._job.folder, at=now(), runner_pid=os.getpid())
+        problem = store_state(self._path, self.state)
+        if problem:
+            print(problem, file=sys.stderr, flush=True)
+
+    def say(self, text: str) -> None:
+        """Write to the screen."""
+        print(text, flush=True)
+
+    def mark(self, marker: str) -> None:
+        """Write a marker to the screen and to master.log, now or as soon as the disk takes it."""
+        self.say(marker)
+        self._unwritten.append(marker.encode("utf-8", "replace") + b"\n")
+        try:
+            fd = files.open_appending(self._job.path("master.log"), 0o644)
+            try:
+                while self._unwritten:
+                    files.write_all(fd, self._unwritten[0])
+                    self._unwritten.pop(0)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            print("master.log: %s" % error.strerror, file=sys.stderr, flush=True)
+
+
+def now() -> float:
+    """Return the box's clock (epoch seconds)."""
+    return round(time.time(), 3)

@@ -1,0 +1,363 @@
+"""The cell runner: one cell after the other, each attempt on disk before the next step.
+
+A cell that ends much sooner than its like has most likely not done what it was asked to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+
+from rgt_box import files, procstat
+from rgt_box.background import describe
+from rgt_box.queue import cell_process, disk_budget, durable_copy, queue_state
+from rgt_box.queue.queue_file import Job, Line
+from rgt_box.queue.queue_state import Journal, now
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SHORT = 0.5
+"""Part of the usual time below which an end is flagged."""
+
+LEAST = 5.0
+"""Seconds that a cell must usually take: below that, starting up is most of it."""
+
+
+def add_usual(cell: dict[str, Any], seconds: float | None) -> None:
+    """Add an attempt to the time that a cell has run, over all its attempts: a resumed cell is no short one.
+
+    Args:
+        cell: Its state.
+        seconds: How long the attempt ran; None = not known, and so the sum never again is.
+    """
+    before = cell.get("seconds", 0.0)
+    known = seconds is not None and isinstance(before, (int, float))
+    cell["seconds"] = round(before + seconds, 3) if known else None
+
+
+def unusual_flag(cell: dict[str, Any], cells: list[dict[str, Any]]) -> str | None:
+    """Return what is odd about how soon a cell ended, by the median of the done cells of its task and epochs."""
+    seconds = cell.get("seconds")
+    like = sorted(
+        other["seconds"]
+        for other in cells
+        if other is not cell
+        and (cell.get("name") is None or other.get("name") != cell.get("name"))
+        and other.get("state") == "done"
+        and not other.get("flag")
+        and (other.get("task"), other.get("epochs")) == (cell.get("task"), cell.get("epochs"))
+        and isinstance(other.get("seconds"), (int, float))
+    )
+    if not like or not isinstance(seconds, (int, float)):
+        return None
+    middle = len(like) // 2
+    usual = like[middle] if len(like) % 2 else (like[middle - 1] + like[middle]) / 2
+    if usual < LEAST or seconds >= SHORT * usual:
+        return None
+    return "ended after %s, usual are %s (median of %d done with task %s and %s epochs): look at its log" % (
+        span(seconds),
+        span(usual),
+        len(like),
+        cell.get("task"),
+        cell.get("epochs"),
+    )
+
+
+def span(seconds: float) -> str:
+    """Return a duration in words."""
+    if seconds < 120:
+        return "%.0f s" % seconds
+    return "%.0f min" % (seconds / 60) if seconds < 7200 else "%.1f h" % (seconds / 3600)
+
+
+TAIL = 4096
+"""Bytes at the end of a log in which a bare ``Killed`` is looked for."""
+
+CHANGED = "its config changed between attempts: its result is not comparable as it stands"
+
+
+def run_attempt(job: Job, line: Line, words: list[str], journal: Journal) -> int | None:
+    """Run one attempt.
+
+    Args:
+        job: The job.
+        line: The cell.
+        words: Its command, the same for every attempt.
+        journal: Where everything is written down.
+
+    Returns:
+        The signal that the runner was stopped with meanwhile, if any.
+    """
+    cell = journal.cell(line.name)
+    cell.update(state="running", attempts=int(cell.get("attempts") or 0) + 1, started=now(), ended=None)
+    cell.update(exit_code=None, signal=None, reason=None)
+    note_config(job, line, cell)
+    journal.mark("START %s attempt=%d" % (line.name, cell["attempts"]))
+    log = job.log(line.name)
+    before, watch, began = _length(log), cell_process.OomWatch(), time.monotonic()
+    try:
+        child = cell_process.Process(
+            words, job.workdir, cell_environment(job, line), log, int(job.settings["nice"])
+        )  # fmt: skip
+    except OSError as error:
+        reason = "could not be started: %s" % describe(error)
+        cell.update(state="failed", exit_code=cell_process.NOT_EXECUTABLE, ended=now(), reason=reason)
+        journal.mark("FINISHED %s exit=%d" % (line.name, cell_process.NOT_EXECUTABLE))
+        return None
+    journal.state.update(cell_pid=child.pid, cell_ticks=child.ticks)
+    journal.save()
+    child.release()
+    status, stopped = child.wait()
+    del journal.state["cell_pid"], journal.state["cell_ticks"]
+    add_usual(cell, time.monotonic() - began)
+    name = cell_process.signal_name(stopped) if stopped else None
+    ended = cell_process.judge(status, name, watch.verdict(), _tail(log, before) if status else b"")
+    shown = cell_process.shown_exit(status)
+    if ended["state"] == "done":
+        ended.update(keep_result(job, line))
+        shown = 0 if ended["state"] == "done" else 1
+    cell.update(ended, ended=now(), best=best_of(cell.get("out")))
+    _flag(cell, journal)
+    journal.mark("FINISHED %s exit=%d" % (line.name, shown))
+    journal.save()
+    return stopped
+
+
+def note_config(job: Job, line: Line, cell: dict[str, Any]) -> bool:
+    """Compare the config with the one of the attempt before; returns True when it is another one now."""
+    data = files.read(job.config(line))
+    # A checksum against accidents: a cryptographic one would load libcrypto into every runner.
+    digest = None if data is None else "%d-%08x" % (len(data), zlib.crc32(data))
+    before = cell.get("config_digest")
+    cell["config_digest"] = digest
+    changed = before is not None and before != digest
+    cell["config_changed"] = changed or bool(cell.get("config_changed"))
+    return changed
+
+
+def _flag(cell: dict[str, Any], journal: Journal) -> None:
+    """Say what is odd about a cell that ended by itself."""
+    if cell["state"] == "interrupted":
+        return
+    found = [unusual_flag(cell, journal.everyone()), CHANGED if cell.get("config_changed") else None]
+    cell["flag"] = "; ".join(text for text in found if text) or None
+    if cell["flag"]:
+        journal.say("%s: %s" % (cell["name"], cell["flag"]))
+
+
+def keep_result(job: Job, line: Line) -> dict[str, Any]:
+    """Copy a finished run to durable storage; only a verified copy makes it done."""
+    target, out = job.durable(line.name), job.out(line.name)
+    if not target or not out:
+        return {"state": "done", "durable": None}
+    try:
+        kept = durable_copy.copy_verified(out, list(job.settings["keep"]), target, job.log(line.name))
+    except durable_copy.CopyFailed as error:
+        return {"state": "failed", "durable": "failed", "reason": "the durable copy failed: %s" % error}
+    if not kept:
+        reason = "it ended with 0 but left nothing to keep in %s" % out
+        return {"state": "failed", "durable": "failed", "reason": reason}
+    return {"state": "done", "durable": "verified", "durable_path": target}
+
+
+def cell_environment(job: Job, line: Line) -> dict[str, str]:
+    """Return the environment of a cell; the job's own wins."""
+    env = dict(os.environ, PYTHONUNBUFFERED="1", RGT_CELL=line.name)
+    env.update({str(key): str(value) for key, value in job.settings["env"].items()})
+    return env
+
+
+def best_of(out: str | None) -> float | None:
+    """Return the best metric of a run: ``value`` of best.json, else ``best`` of result.json."""
+    if not out:
+        return None
+    for name, key in (("best.json", "value"), ("result.json", "best")):
+        value = (files.read_json(os.path.join(out, name), 1 << 20) or {}).get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+def _length(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _tail(path: str, since: int) -> bytes:
+    """Return the end of a log, of what was written after the byte `since` only."""
+    try:
+        with open(files.open_regular(path), "rb") as file:
+            file.seek(max(since, file.seek(0, os.SEEK_END) - TAIL))
+            return file.read(TAIL)
+    except OSError:
+        return b""
+
+
+OK, FAILED, LEFT_OUT, NO_ROOM, PREEMPTED = 0, 1, 4, 74, 75
+CLOSING_WAIT = 30.0
+"""Seconds to wait for another lane that looks whether it was the last."""
+
+
+class Runner:
+    """Runs the queue of one job, or one lane of it. The caller holds the lock of what it runs.
+
+    Args:
+        job: The job, already checked.
+        first: Number of the first line of the queue to run; cells before it are left alone.
+        only: Name of the one cell to run, in its lane; None = all.
+    """
+
+    def __init__(self, job: Job, first: int = 0, only: str | None = None) -> None:
+        self._job, self._first, self._only = job, first, only
+        self._journal = Journal(job, only)
+
+    def run(self) -> int:
+        """Run every cell that is not done.
+
+        Returns:
+            0 when all are done, 1 when one failed, 4 when one that was left alone has not had its turn, 74 when the
+            next one would not fit, 75 when one was preempted, 128 + N when stopped by signal N.
+        """
+        os.makedirs(self._job.path("logs"), exist_ok=True)
+        if self._only is not None:
+            self._reopen_queue()
+        stopped = self._repair()
+        if stopped:
+            return 128 + stopped
+        cells = self._journal.reread()
+        if cells and all(cell["state"] == "done" for cell in cells):
+            what = "every cell of this queue" if self._only is None else self._only
+            self._journal.say("%s is done already" % what)
+            self._finish()
+            return OK
+        tried: set[str] = set()
+        while True:
+            line = self._pending(tried)
+            if line is None:
+                break
+            tried.add(line.name)
+            status = self._lacks_room(line) or self._cell(line)
+            if status is not None:
+                self._journal.save()
+                return status
+        return self._finish()
+
+    def _pending(self, tried: set[str]) -> Line | None:
+        for line, cell in self._mine():
+            if cell["state"] != "done" and line.name not in tried:
+                return line
+        return None
+
+    def _mine(self, left_alone: bool = False) -> list[tuple[Line, dict[str, Any]]]:
+        """Return the lines that this runner is to run, or those that it leaves alone, with their cells."""
+        cells = self._journal.reread()
+        return [
+            (line, cell)
+            for line, cell in zip(self._journal.lines, cells)  # noqa: B905 (3.10 has strict=)
+            if (line.number < self._first) == left_alone
+        ]
+
+    def _left_out(self) -> list[str]:
+        """Return the cells before the first one to run that have not had their turn."""
+        return [line.name for line, cell in self._mine(left_alone=True) if not queue_state.is_over([cell])]
+
+    def _repair(self) -> int:
+        """Make good what a runner that died left behind; returns a stop signal that came meanwhile, else 0."""
+        journal, state = self._journal, self._journal.state
+        pid, ticks = state.pop("cell_pid", None), state.pop("cell_ticks", None)
+        for cell in journal.reread():
+            if cell["state"] != "running":
+                continue
+            if isinstance(pid, int) and procstat.is_alive(pid, ticks):
+                state.update(cell_pid=pid, cell_ticks=ticks)
+                cell["reason"] = "left running (pid %d) by a runner that died; waiting for it to end" % pid
+                journal.say("%s: %s" % (cell["name"], cell["reason"]))
+                journal.save()
+                stopped = cell_process.wait_for_orphan(pid, ticks)
+                del state["cell_pid"], state["cell_ticks"]
+                if stopped:
+                    cell.update(state="interrupted", ended=now(), reason="the queue was stopped")
+                    journal.save()
+                    return stopped
+            add_usual(cell, None)
+            cell.update(state="interrupted", ended=now(), reason="the runner died while it ran")
+        journal.save()
+        return 0
+
+    def _lacks_room(self, line: Line) -> int | None:
+        """Check the disks again, which other cells have filled meanwhile: half a result is worth nothing."""
+        problems, _ = disk_budget.check_budget(self._job, [line])
+        if not problems:
+            return None
+        self._journal.cell(line.name)["reason"] = "not started: %s" % "; ".join(problems)
+        self._journal.mark("STOPPED before %s: %s" % (line.name, "; ".join(problems)))
+        return NO_ROOM
+
+    def _cell(self, line: Line) -> int | None:
+        """Run one cell, with its retries; returns the runner's exit status where the queue must stop."""
+        retries = max(0, int(self._job.settings["retries"]))
+        words = self._job.command(line)
+        for number in range(1 + retries):
+            stopped = run_attempt(self._job, line, words, self._journal)
+            cell = self._journal.cell(line.name)
+            if stopped is not None:
+                return 128 + stopped
+            if cell["state"] == "interrupted":
+                return PREEMPTED
+            if cell["state"] == "done":
+                return None
+            if number == retries:
+                return None
+            if note_config(self._job, line, cell):
+                cell["reason"] += "; not tried again: its config was changed meanwhile"
+                return None
+            self._journal.say("%s failed (%s); trying again" % (line.name, cell["reason"]))
+        return None
+
+    def _finish(self) -> int:
+        cells = self._journal.reread()
+        if self._only is not None:
+            self._journal.save()
+            self._close_queue()
+            return FAILED if any(cell["state"] == "failed" for cell in cells) else OK
+        left_out = self._left_out()
+        if left_out:
+            self._journal.mark("QUEUE NOT DONE: left out with --from: %s" % ", ".join(left_out))
+        else:
+            self._journal.state["done"] = True
+            self._journal.mark("QUEUE DONE")
+        self._journal.save()
+        if any(cell["state"] == "failed" for _, cell in self._mine()):
+            return FAILED
+        return LEFT_OUT if left_out else OK
+
+    def _reopen_queue(self) -> None:
+        """Take back that the queue is done where this cell is to run once more, so that its end is told again."""
+        whole = Journal(self._job)
+        if queue_state.load_state(self._job).get("done") and not queue_state.is_over(whole.reread()):
+            with_lock = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
+            if with_lock.acquire(CLOSING_WAIT):
+                whole.state.update(runner_pid=None, runner_alive=False)
+                whole.save()
+                with_lock.release()
+
+    def _close_queue(self) -> None:
+        """Say that the queue is done, if this lane was the last: one of them does, and once."""
+        held = files.Lock(self._job.path(queue_state.FOLDER, "closing.lock"))
+        if not held.acquire(CLOSING_WAIT):
+            return
+        try:
+            whole = Journal(self._job)
+            already = bool(queue_state.load_state(self._job).get("done"))
+            whole.state.update(runner_pid=None, runner_alive=False)
+            if queue_state.is_over(whole.reread()) and not already:
+                whole.state["done"] = True
+                whole.mark("QUEUE DONE")
+                whole.save()
+        finally:
+            held.release()
