@@ -26,6 +26,7 @@ from rgt_tui.fleet.keepalive import Keepalive, shifted
 from rgt_tui.fleet.past import Stretch, figures, merged, wanted
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.fleet import Ask
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import (
@@ -41,7 +42,6 @@ from rgt_tui.model.protocol import (
     Scalars,
     WatchConfig,
 )
-from rgt_tui.model.question import Ask
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.ssh import (
     NO_FILES,

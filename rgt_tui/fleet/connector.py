@@ -12,9 +12,9 @@ from typing import NamedTuple
 import asyncssh
 
 from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model.fleet import Ask
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
-from rgt_tui.model.question import Ask
 from rgt_tui.ssh import (
     Answers,
     AuthFailed,

@@ -18,8 +18,7 @@ from rgt_tui.fleet.fleet_source import Keeper, Observer
 from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.fleet import FleetEvent, FleetState
-from rgt_tui.model.question import Question
+from rgt_tui.model.fleet import FleetEvent, FleetState, Question
 
 
 class Pace:

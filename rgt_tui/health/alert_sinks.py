@@ -18,8 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 
 from rgt_tui.model.alert import AlertEvent, SinkSettings
-from rgt_tui.model.plain import clean
-from rgt_tui.model.secret import Secret as Secret
+from rgt_tui.model.plain import Secret, clean
 
 MAX_SECRET_BYTES = 64 << 10
 

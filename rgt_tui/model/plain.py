@@ -1,4 +1,4 @@
-"""Text from a box is hostile: make it harmless before anything stores or shows it."""
+"""Text from a box made harmless before anything stores or shows it, and values that show themselves nowhere."""
 
 from __future__ import annotations
 
@@ -37,3 +37,22 @@ def exact(path: str) -> bool:
     the agent as ``?``, or as U+FFFD, and may stand for any byte.
     """
     return clean(path) == path and path.isprintable() and not set(path) & {"?", "\ufffd"}
+
+
+class Secret:
+    """A key, an address or a token that shows in no repr, no traceback's locals, no log and no pickle."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return it, for the one place it goes to."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(…)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("a secret is not written anywhere")

@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.secret import Secret
+from rgt_tui.model.plain import Secret
 from rgt_tui.providers.control_plane import (
     AuthError,
     BadAnswer,

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import asyncssh
 
-from rgt_tui.model.question import QuestionKind
+from rgt_tui.model.fleet import QuestionKind
 from rgt_tui.ssh.keyring import Keyring
 from rgt_tui.ssh.person import Deadline, Patience, Person
 from rgt_tui.ssh.ssh_route import Host

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import asyncssh
 
+from rgt_tui.model.fleet import Ask, Question, QuestionKind
 from rgt_tui.model.plain import clean
-from rgt_tui.model.question import Ask, Question, QuestionKind
 
 
 class Deadline:

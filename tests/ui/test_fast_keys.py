@@ -11,7 +11,7 @@ from textual.command import CommandPalette
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ui import RgtApp, key_turns
 from rgt_tui.ui.screens.box import BoxScreen
 from rgt_tui.ui.screens.fleet import FleetScreen

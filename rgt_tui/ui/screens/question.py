@@ -12,8 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.model.fleet import FleetState, Question, QuestionKind
 from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs

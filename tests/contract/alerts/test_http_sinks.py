@@ -14,8 +14,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_sinks import Apprise, Secret, Sink, SinkError, address, build, split
+from rgt_tui.health.alert_sinks import Apprise, Sink, SinkError, address, build, split
 from rgt_tui.model.alert import AlertEvent, SinkSettings
+from rgt_tui.model.plain import Secret
 from tests.contract.alerts.conftest import Receiver
 from tests.contract.alerts.samples import EVENT
 

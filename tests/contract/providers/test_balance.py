@@ -8,7 +8,7 @@ import pytest
 
 from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.model.money import Meter
-from rgt_tui.model.secret import Secret
+from rgt_tui.model.plain import Secret
 from rgt_tui.providers.http import AccountHttp
 from rgt_tui.providers.runpod import RunPod, RunPodAccount
 from tests.contract.providers.conftest import POD, START, Clock, World

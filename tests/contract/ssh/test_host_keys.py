@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ssh import Answers, Elsewhere, HostKeyRefused, Policy, connect
 from rgt_tui.ssh.known_hosts import hash_name
 from tests.contract.ssh.conftest import free_port, keygen

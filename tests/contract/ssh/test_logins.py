@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.question import QuestionKind
+from rgt_tui.model.fleet import QuestionKind
 from rgt_tui.ssh import Answers, AuthFailed, connect, keyring
 from tests.contract.ssh.conftest import keygen
 from tests.contract.ssh.people import Somebody

@@ -11,7 +11,7 @@ import asyncssh
 import pytest
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.model.question import Question, QuestionKind
+from rgt_tui.model.fleet import Question, QuestionKind
 from rgt_tui.ssh import Answers, AuthFailed, Unreachable, connect, hop
 from rgt_tui.ssh.login import Login
 from rgt_tui.ssh.person import Deadline

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.model.question import QuestionKind
+from rgt_tui.model.fleet import QuestionKind
 from rgt_tui.ssh import NO_SFTP, build_agent, connect, deploy
 from tests.contract.ssh.conftest import RealSshd, free_port
 from tests.contract.ssh.servers import spec_of, sshd, terminal_only

@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
-from rgt_tui.model.secret import Secret
+from rgt_tui.model.plain import Secret
 from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, check_permit
 from rgt_tui.providers.control_plane import printable
 from rgt_tui.providers.http import check_base_url, find_key
