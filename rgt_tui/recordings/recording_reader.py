@@ -13,7 +13,7 @@ import msgspec
 from rgt_tui.model.protocol import Frame, Sample
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import LONGEST, DamagedLine, Entry, Header, RecordingError
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 
 GZIP = b"\x1f\x8b"
 BATCH = 256
@@ -139,7 +139,6 @@ class RecordedFrames:
     """Lines of one recorded channel into frames."""
 
     def __init__(self) -> None:
-        self._reader = FrameReader()
         self._last = b""
         """The sample before, whole."""
 
@@ -152,7 +151,7 @@ class RecordedFrames:
         """
         if line.startswith(DELTA):
             line = self._whole(line)
-        frame = self._reader.read(line)
+        frame = read_frame(line)
         if isinstance(frame, Sample):
             self._last = line
         return frame

@@ -57,38 +57,25 @@ class Inflater:
         return found, self._stream.unconsumed_tail if len(found) == INFLATED_BYTES else None
 
 
-class FrameReader:
-    """Lines into frames."""
-
-    def __init__(self) -> None:
-        self._decode: Callable[[bytes], Frame] = msgspec.json.Decoder(Frame).decode
-
-    def read(self, line: bytes) -> Frame:
-        """Return the frame of a line.
-
-        Raises:
-            ValueError: when it is none (`msgspec.DecodeError` and `UnicodeDecodeError` are such).
-            RecursionError: when it nests without end.
-        """
-        frame = self._decode(line)
-        if not isinstance(frame, LogLines):  # which is much text, and whose numbers nobody reckons with
-            _check_numbers(frame)
-        return frame
-
-
+_decode: Callable[[bytes], Frame] = msgspec.json.Decoder(Frame).decode
 _packed = msgspec.msgpack.Encoder().encode
 
 
-def _check_numbers(frame: Frame) -> None:
-    """Refuse what no machine counts: Python's integers have no bound, and whatever reckons with them later does.
+def read_frame(line: bytes) -> Frame:
+    """Return the frame of a line.
 
     Raises:
-        ValueError: a number of the frame needs more than 64 bits.
+        ValueError: when it is none (`msgspec.DecodeError` and `UnicodeDecodeError` are such), or has a number of more
+            than 64 bits: Python's integers have no bound, and whatever reckons with them later does.
+        RecursionError: when it nests without end.
     """
-    try:
-        _packed(frame)
-    except OverflowError as error:
-        raise ValueError("a number needs more than 64 bits") from error
+    frame = _decode(line)
+    if not isinstance(frame, LogLines):  # which is much text, and whose numbers nobody reckons with
+        try:
+            _packed(frame)
+        except OverflowError as error:
+            raise ValueError("a number needs more than 64 bits") from error
+    return frame
 
 
 def _is_no_json(error: ValueError | RecursionError) -> bool:
@@ -121,7 +108,6 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         self._greeted = False
         """The agent's hello has come: what comes before are the start-up files of the login shell."""
         self._inflater: Inflater | None = None
-        self._read = FrameReader().read
         self.status: int | None = None
 
     def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
@@ -201,7 +187,7 @@ class _Session(asyncssh.SSHClientSession[bytes]):
         if self._on_line is not None:
             self._on_line(line)
         try:
-            frame = self._read(line)
+            frame = read_frame(line)
         except (ValueError, RecursionError) as error:
             if self._inflater is not None and _is_no_json(error):
                 self._give_up("a line of it is not JSON")

@@ -18,7 +18,7 @@ from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.protocol import MAX_FRAME_BYTES, Frame, Hello
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 
 KINDS: tuple[type[msgspec.Struct], ...] = typing.get_args(Frame)
 WORDS = (
@@ -153,11 +153,11 @@ SPEC = BoxSpec(name="a", host="h", profile="runpod")
 
 def taken(lines: Iterable[bytes], state: BoxState | None = None) -> tuple[BoxState, int]:
     """Return the state of a box after lines as the client takes them in, and how many were refused."""
-    intake, reader = Intake(SPEC, load_profile(SPEC.profile)), FrameReader()
+    intake = Intake(SPEC, load_profile(SPEC.profile))
     state, refused = state or BoxState(spec=SPEC), 0
     for number, line in enumerate(lines):
         try:
-            frame = reader.read(line)
+            frame = read_frame(line)
         except (ValueError, RecursionError):
             refused += 1
         else:

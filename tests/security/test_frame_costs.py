@@ -19,7 +19,7 @@ from rgt_tui.model.protocol import MAX_FRAME_BYTES, History, HistoryRow
 from rgt_tui.model.run import RunState, Series
 from rgt_tui.profiles import load_profile
 from rgt_tui.recordings.recording_reader import RecordedFrames
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 from rgt_tui.ssh.remote_cat import LONGEST_LINE, Pipe
 from rgt_tui.ssh.remote_command import LineSplitter
 from rgt_tui.ui.plot.frame import Board
@@ -38,11 +38,11 @@ def lines(frames: Sequence[dict[str, Any]]) -> list[bytes]:
 
 def taken(sent: list[bytes], state: BoxState | None = None) -> BoxState:
     """Return the state of a box after lines that are all frames."""
-    intake, reader = Intake(SPEC, load_profile("generic-ssh")), FrameReader()
+    intake = Intake(SPEC, load_profile("generic-ssh"))
     state = state or BoxState(spec=SPEC)
     for line in sent:
         assert len(line) <= MAX_FRAME_BYTES
-        state = intake.take(state, reader.read(line), NOW)
+        state = intake.take(state, read_frame(line), NOW)
     return state
 
 

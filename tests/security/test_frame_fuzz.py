@@ -23,7 +23,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import MAX_FRAME_BYTES
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 from rgt_tui.ssh.remote_command import LineSplitter
 from rgt_tui.store import Means
 from rgt_tui.store.saved_states import Saved
@@ -133,7 +133,7 @@ def test_bytes_that_were_turned_over_are_refused_or_taken(seed: int) -> None:
 def test_what_is_no_frame_is_refused_at_once(line: bytes) -> None:
     begun = time.process_time()
     with pytest.raises((ValueError, RecursionError)):
-        FrameReader().read(line)
+        read_frame(line)
     assert time.process_time() - begun < SECONDS
 
 

@@ -13,7 +13,7 @@ import pytest
 from rgt_box.recorder import control, state_files
 
 from rgt_tui.model import protocol
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 from tests.process.box.harness import Agent, private_mount, until
 
 
@@ -94,9 +94,9 @@ def test_two_clients_at_once_get_the_same_samples(agent: Agent) -> None:
     channels = [agent.watch(interval=0.05), agent.watch(interval=0.05, zlib=True)]
     found: list[dict[int, protocol.Sample]] = []
     for channel in channels:
-        reader, samples = FrameReader(), {}
+        samples = {}
         for line in channel.lines():
-            frame = reader.read(line)
+            frame = read_frame(line)
             if isinstance(frame, protocol.Sample):
                 samples[frame.seq] = msgspec.structs.replace(frame, skipped=0)
             if len(samples) == 40:

@@ -8,7 +8,7 @@ from rgt_tui.fleet import Memory
 from rgt_tui.fleet.reducers import apply
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ssh.channel import FrameReader
+from rgt_tui.ssh.channel import read_frame
 from rgt_tui.store import History
 
 
@@ -44,7 +44,7 @@ async def test_insane_numbers_of_one_box_cost_no_other_its_history(tmp_path: Pat
         new = dict(states)
         for name, told in (("insane", line), ("sane", sane % (number + 1))):
             try:
-                new[name] = apply(states[name], FrameReader().read(told), 1005.0)
+                new[name] = apply(states[name], read_frame(told), 1005.0)
             except ValueError:  # it is no frame
                 new[name] = states[name]
         pairs = tuple(zip(states.values(), new.values(), strict=True))
