@@ -19,10 +19,20 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.config import FleetFileError
-from rgt_tui.health.alert_sinks import build
-from rgt_tui.health.conditions import BY_ID
-from rgt_tui.health.delivery import MARGIN_S, reason
-from rgt_tui.health.mutes import EVERYTHING, Mute, Stored, default_path, key_of, load, put, update
+from rgt_tui.health import (
+    BY_ID,
+    EVERYTHING,
+    MARGIN_S,
+    Mute,
+    Stored,
+    alerts_path,
+    build_sink,
+    failure_reason,
+    key_of,
+    load_alerts,
+    put_mute,
+    update_alerts,
+)
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
@@ -65,12 +75,12 @@ async def _one(settings: SinkSettings) -> str | None:
     """Send one message; return why it was not delivered, or None."""
     text = f"a test of the sink {settings.name} from {socket.gethostname()}: nothing is wrong"
     event = AlertEvent(what="test", at=time.time(), level="info", title="rgt: test", text=text)
-    sink = build(settings, os.environ)
+    sink = build_sink(settings, os.environ)
     try:
         async with asyncio.timeout(settings.timeout_s + MARGIN_S):
             await sink.send(event)
     except Exception as error:  # whatever it is, the others are tried, and this one is named
-        return reason(error)
+        return failure_reason(error)
     return None
 
 
@@ -80,7 +90,7 @@ USUAL_S = 3600.0
 
 def run_mute(arguments: argparse.Namespace) -> int:
     """Mute, speak again, or list; return the exit code."""
-    path, now = default_path(os.environ), time.time()
+    path, now = alerts_path(os.environ), time.time()
     try:
         config = open_fleet(arguments, trusted=True)
         if arguments.box is None and not arguments.list:
@@ -92,12 +102,12 @@ def run_mute(arguments: argparse.Namespace) -> int:
         return USAGE
     try:
         if arguments.list:
-            _show(specs, load(path).mutes, now, as_json=arguments.json)
+            _show(specs, load_alerts(path).mutes, now, as_json=arguments.json)
             return OK
         seconds = 0.0 if arguments.off else None if arguments.until_over else arguments.seconds or USUAL_S
         key = key_of(specs[0])
-        before = load(path).mutes
-        stored = _changed(path, lambda mutes: put(mutes, key, what, seconds, now), now)
+        before = load_alerts(path).mutes
+        stored = _changed(path, lambda mutes: put_mute(mutes, key, what, seconds, now), now)
     except OSError as error:
         complain(f"cannot write {path}: {error.strerror or error}")
         return FAILED
@@ -120,7 +130,9 @@ def _known(what: str) -> str:
 
 
 def _changed(path: Path, change: Callable[[tuple[Mute, ...]], tuple[Mute, ...]], now: float) -> Stored:
-    return update(path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now)
+    return update_alerts(
+        path, lambda stored: msgspec.structs.replace(stored, mutes=change(stored.mutes)), now
+    )
 
 
 def _tell(

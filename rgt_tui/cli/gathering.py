@@ -111,7 +111,7 @@ def _is_trusted(specs: Sequence[BoxSpec]) -> bool:
 
 
 def _alerts_file(specs: Sequence[BoxSpec]) -> Path | None:
-    return mutes.default_path(os.environ) if _is_trusted(specs) else None
+    return mutes.alerts_path(os.environ) if _is_trusted(specs) else None
 
 
 def _policy(accept_new_host_keys: bool) -> Policy:

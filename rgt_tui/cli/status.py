@@ -18,9 +18,17 @@ from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, drop_output, is_lost_output
 from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line
-from rgt_tui.health import assess, calls_once
-from rgt_tui.health.conditions_runs import ended_at
-from rgt_tui.health.mutes import Stored, Told, default_path, key_of, load, update
+from rgt_tui.health import (
+    Stored,
+    Told,
+    alerts_path,
+    assess,
+    calls_once,
+    ended_at,
+    key_of,
+    load_alerts,
+    update_alerts,
+)
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import FleetState
@@ -119,7 +127,7 @@ async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
 def _known() -> Mapping[str, Told]:
     """Return for what earlier patrols have ended with *escalate*: ``BOX ALERT`` → when it came about."""
     try:
-        return load(default_path(os.environ)).told.get(LEDGER, {})
+        return load_alerts(alerts_path(os.environ)).told.get(LEDGER, {})
     except OSError:
         return {}  # what cannot be read was not told
 
@@ -136,11 +144,11 @@ def _note(calls: Mapping[str, Told], now: float) -> None:
         told = {**stored.told, LEDGER: after}
         return stored if after == before else msgspec.structs.replace(stored, told=told)
 
-    path = default_path(os.environ)
+    path = alerts_path(os.environ)
     with contextlib.suppress(OSError):
-        stored = load(path)
+        stored = load_alerts(path)
         if change(stored) is not stored:
-            update(path, change, now)
+            update_alerts(path, change, now)
 
 
 def patrol_code(verdicts: Iterable[Verdict]) -> int:

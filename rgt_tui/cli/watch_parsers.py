@@ -107,7 +107,7 @@ def add_alerts(subparsers: Subparsers) -> None:
 
 def kinds(**_: object) -> list[str]:
     """Return all kinds of alert, for a shell."""
-    from rgt_tui.health.conditions import BY_ID
+    from rgt_tui.health import BY_ID
 
     return list(BY_ID)
 

@@ -15,26 +15,38 @@ import msgspec
 
 from rgt_tui.files import LOCK_S
 from rgt_tui.fleet.event_loop import guarded
-from rgt_tui.health.alert_settings import rows
-from rgt_tui.health.alert_sinks import Aside, Sink, build
-from rgt_tui.health.alert_state import Book, holding, listed, ordered, resumed, step
-from rgt_tui.health.assessment import beginning, ending, message
-from rgt_tui.health.delivery import GATHER_S, Delivery, hears_findings
-from rgt_tui.health.mutes import (
+from rgt_tui.health import (
+    GATHER_S,
+    AlertState,
+    Aside,
+    Delivery,
+    Memory,
     Mute,
     Notes,
+    Sink,
     Stored,
     Told,
-    covers,
-    hushed,
+    alert_began,
+    alert_ended,
+    alert_message,
+    alert_rows,
+    alerts_stamp,
+    build_sink,
+    hears_findings,
+    holding,
     key_of,
-    over,
-    put,
+    listed,
+    mark_muted,
+    mute_covers,
+    mute_is_over,
+    ordered,
+    put_mute,
+    resumed,
     silences,
-    stamp,
-    update,
+    step_alerts,
+    stop_asked,
+    update_alerts,
 )
-from rgt_tui.health.remembered import Memory, asked
 from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
@@ -89,9 +101,9 @@ class AlertFile:
         self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
 
     def mute(self, box: str, what: str, seconds: float | None) -> None:
-        """Remember a mute; see `rgt_tui.health.mutes.put`."""
+        """Remember a mute; see `rgt_tui.health.mutes.put_mute`."""
         now = self._clock()
-        self._apply(lambda stored: replace(stored, mutes=put(stored.mutes, box, what, seconds, now)))
+        self._apply(lambda stored: replace(stored, mutes=put_mute(stored.mutes, box, what, seconds, now)))
 
     def unmute(self, ended: tuple[Mute, ...]) -> None:
         """Forget mutes that have ended; one that was said anew meanwhile stays."""
@@ -132,7 +144,7 @@ class AlertFile:
         if path is None:
             return False
         try:
-            return await self._disk.call(lambda: stamp(path), DISK_S) != self._stamp
+            return await self._disk.call(lambda: alerts_stamp(path), DISK_S) != self._stamp
         except OSError:
             return True
 
@@ -157,7 +169,7 @@ class AlertFile:
             change, now = _chain(changes), self._clock()
 
             def exchange() -> tuple[tuple[int, int], Stored]:
-                return stamp(path), update(path, change, now)
+                return alerts_stamp(path), update_alerts(path, change, now)
 
             try:
                 seen, made = await self._disk.call(exchange, DISK_S)
@@ -215,7 +227,7 @@ class Accounts:
         }
         self._told: set[tuple[Account, int]] = set()
 
-    def note(self, box: str, book: Book) -> None:
+    def note(self, box: str, book: AlertState) -> None:
         """Take note of what holds on a box now."""
         place = self._places.get(box)
         if place is None:
@@ -243,7 +255,7 @@ OPEN_S = 5.0
 """A disk that does not answer for so long is not waited for."""
 
 replace = msgspec.structs.replace
-_NEW = Book()
+_NEW = AlertState()
 
 
 class Alerting:
@@ -271,10 +283,10 @@ class Alerting:
         settings = settings or AlertSettings()
         self.alerts: tuple[Alert, ...] = ()
         """What concerns no single box."""
-        self._kinds = rows(settings)
+        self._kinds = alert_rows(settings)
         self._clock = clock
         self._wake: Callable[[], None] = lambda: None
-        self._books: dict[str, Book] = {}
+        self._books: dict[str, AlertState] = {}
         self._seen: dict[str, tuple[BoxState, float]] = {}
         """Box → its state when it was last judged, alerts included, and when."""
         self._behind: set[str] = set()
@@ -301,7 +313,7 @@ class Alerting:
             self._judge_again,
         )
         environment = os.environ if env is None else env
-        made = [build(one, environment) for one in settings.sinks] if sinks is None else sinks
+        made = [build_sink(one, environment) for one in settings.sinks] if sinks is None else sinks
         self._deliveries = [
             Delivery(
                 sink,
@@ -337,7 +349,7 @@ class Alerting:
                 self._books[name] = resumed(kept, Memory(past=notes.past), self._clock(), notes.covered)
                 self._accounts.note(name, self._books[name])
                 self._left[name] = frozenset(notes.covered)
-                self._activate(name, hushed(self._file.stored.mutes, key, ordered(kept), self._clock()))
+                self._activate(name, mark_muted(self._file.stored.mutes, key, ordered(kept), self._clock()))
         work = [(f"telling the sink {one.settings.name}", one.run) for one in self._deliveries]
         work.append(("keeping the state file of the alerts", self._file.run))
         self._tasks = [asyncio.create_task(guarded(doing, run, self._say), name=doing) for doing, run in work]
@@ -377,7 +389,7 @@ class Alerting:
         self._behind.discard(name)
         before = self._books.get(name, _NEW)
         elsewhere = self._accounts.told_elsewhere(name)
-        book, raised, cleared = step(before, box, now, self._kinds, elsewhere)
+        book, raised, cleared = step_alerts(before, box, now, self._kinds, elsewhere)
         self._books[name] = book
         self._accounts.note(name, book)
         shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
@@ -395,8 +407,8 @@ class Alerting:
         if changed:
             box = replace(box, alerts=shown, alerts_kept=True)
         self._seen[name] = (_bare(box), now)
-        events = [beginning(name, alert, now) for alert in raised if alert.id not in quiet]
-        events += [ending(name, alert, now) for alert in cleared if alert.id not in quiet]
+        events = [alert_began(name, alert, now) for alert in raised if alert.id not in quiet]
+        events += [alert_ended(name, alert, now) for alert in cleared if alert.id not in quiet]
         return box, [event for event in events if event is not None]
 
     def news(self) -> list[FleetEvent]:
@@ -421,7 +433,7 @@ class Alerting:
     def asked(self, box: str, verb: Verb) -> None:
         """Note that a stop was asked for here, so that the provider's *stopped* is no surprise."""
         book = self._books.get(box, _NEW)
-        past = asked(book.memory.past, verb.value)
+        past = stop_asked(book.memory.past, verb.value)
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
         self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
 
@@ -452,12 +464,12 @@ class Alerting:
         key, live = self._key(box.spec.name), box.link is Link.LIVE
         own = [mute for mute in mutes if mute.box == key]
         held = holding(self._books[box.spec.name])
-        self._met.update(mute for mute in own if any(covers(mute, alert) for alert in held))
-        ended = tuple(mute for mute in own if over(mute, held, now, met=mute in self._met, live=live))
+        self._met.update(mute for mute in own if any(mute_covers(mute, alert) for alert in held))
+        ended = tuple(mute for mute in own if mute_is_over(mute, held, now, met=mute in self._met, live=live))
         if ended:
             self._met.difference_update(ended)
             self._file.unmute(ended)
-        marked = hushed(self._file.stored.mutes, key, alerts, now)
+        marked = mark_muted(self._file.stored.mutes, key, alerts, now)
         return ordered(marked) if marked is not alerts else alerts
 
     def _activate(self, name: str, alerts: Sequence[Alert]) -> None:
@@ -468,11 +480,11 @@ class Alerting:
         book = self._books[name]
         now = self._clock()
         telling = [alert for alert in alerts if not alert.muted and alert.id not in book.hushed]
-        self._active[name] = {f"{key} {a.id}": message(name, a, now) for a in telling}
-        whole = hushed(
+        self._active[name] = {f"{key} {a.id}": alert_message(name, a, now) for a in telling}
+        whole = mark_muted(
             self._file.stored.mutes, key, listed(book, (), self._accounts.told_elsewhere(name)), now
         )
-        self._beneath[name] = {f"{key} {a.id}": message(name, a, now) for a in whole if not a.muted}
+        self._beneath[name] = {f"{key} {a.id}": alert_message(name, a, now) for a in whole if not a.muted}
         ids = {alert.id for alert in holding(book)} | self._left.get(name, _NOTHING)
         self._held[name] = frozenset(f"{key} {id_}" for id_ in ids)
         ours = tuple(f"{self._key(box)} " for box in self._active)
@@ -511,7 +523,7 @@ def _gist(alerts: tuple[Alert, ...]) -> set[tuple[str, str, bool]]:
     return {(alert.id, alert.level, alert.muted) for alert in alerts}
 
 
-def _ids(book: Book) -> set[str]:
+def _ids(book: AlertState) -> set[str]:
     return {alert.id for alert in holding(book)}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from rgt_tui.fleet.meters import SOURCE
-from rgt_tui.health.conditions_queue import finding_key
+from rgt_tui.health import finding_key
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.fleet import FleetEvent

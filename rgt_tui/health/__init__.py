@@ -1,23 +1,116 @@
-"""What deserves a look: one judge of a box's state for alerts, findings, the checklist and the gate."""
+"""What deserves a look: one judge of a box's state for alerts, findings, the checklist and the gate.
 
-from rgt_tui.health.assessment import PHASES, Assessment, advice, assess, calls, calls_once, evaluate
-from rgt_tui.health.conditions import CHECKS
+The thresholds, and what counts as training or unseen, are asked of `rgt_tui.health.facts`.
+"""
+
+from rgt_tui.health.alert_settings import SINKS, SettingsError, alert_rows, parse_alerts
+from rgt_tui.health.alert_sinks import Aside, Sink, SinkError, build_sink
+from rgt_tui.health.alert_state import AlertState, Step, holding, listed, ordered, resumed, step_alerts
+from rgt_tui.health.assessment import (
+    PHASES,
+    Assessment,
+    advice,
+    alert_began,
+    alert_ended,
+    alert_message,
+    assess,
+    calls,
+    calls_once,
+    evaluate,
+)
+from rgt_tui.health.condition import Condition, Reading, Rung
+from rgt_tui.health.conditions import ALERTS, BY_ID, CHECKS, CONDITIONS, covered
 from rgt_tui.health.conditions_money import ClockReading, danger_clock, pending_clock
+from rgt_tui.health.conditions_queue import finding_key
+from rgt_tui.health.conditions_runs import ended_at
+from rgt_tui.health.delivery import GATHER_S, MARGIN_S, Delivery, failure_reason, hears_findings
 from rgt_tui.health.diagnosis import diagnose
+from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health.mutes import (
+    EVERYTHING,
+    Mute,
+    Notes,
+    Stored,
+    Told,
+    alerts_path,
+    alerts_stamp,
+    key_of,
+    load_alerts,
+    mark_muted,
+    mute_covers,
+    mute_is_over,
+    put_mute,
+    silences,
+    update_alerts,
+)
+from rgt_tui.health.remembered import Memory, Past, Trend, stop_asked
 
 __all__ = [
+    "ALERTS",
+    "BY_ID",
     "CHECKS",
+    "CONDITIONS",
+    "EVERYTHING",
+    "GATHER_S",
     "HANDBOOK",
+    "MARGIN_S",
     "PHASES",
+    "SINKS",
+    "AlertState",
+    "Aside",
     "Assessment",
     "ClockReading",
+    "Condition",
+    "Delivery",
+    "Facts",
+    "Memory",
+    "Mute",
+    "Notes",
+    "Past",
+    "Reading",
+    "Rung",
+    "SettingsError",
+    "Sink",
+    "SinkError",
+    "Step",
+    "Stored",
+    "Told",
+    "Trend",
     "advice",
+    "alert_began",
+    "alert_ended",
+    "alert_message",
+    "alert_rows",
+    "alerts_path",
+    "alerts_stamp",
     "assess",
+    "build_sink",
     "calls",
     "calls_once",
+    "covered",
     "danger_clock",
     "diagnose",
+    "ended_at",
     "evaluate",
+    "facts_of",
+    "failure_reason",
+    "finding_key",
+    "hears_findings",
+    "holding",
+    "key_of",
+    "listed",
+    "load_alerts",
+    "mark_muted",
+    "mute_covers",
+    "mute_is_over",
+    "ordered",
+    "parse_alerts",
     "pending_clock",
+    "put_mute",
+    "resumed",
+    "silences",
+    "step_alerts",
+    "stop_asked",
+    "update_alerts",
 ]

@@ -42,7 +42,7 @@ class SettingsError(ValueError):
         self.words = words
 
 
-def parse(alerts: Any, sinks: Any) -> AlertSettings:
+def parse_alerts(alerts: Any, sinks: Any) -> AlertSettings:
     """Check the two tables as TOML gives them (None where the file has none).
 
     Raises:
@@ -65,7 +65,7 @@ def parse(alerts: Any, sinks: Any) -> AlertSettings:
     return AlertSettings(kinds=kinds, sinks=tuple(made))
 
 
-def rows(settings: AlertSettings) -> tuple[Condition, ...]:
+def alert_rows(settings: AlertSettings) -> tuple[Condition, ...]:
     """Return the rows of the table that count, with the limits that are set."""
     found = []
     for kind in ALERTS:

@@ -459,6 +459,6 @@ MAKERS: dict[str, Callable[[SinkSettings, Mapping[str, str]], Sink]] = {
 }
 
 
-def build(settings: SinkSettings, env: Mapping[str, str]) -> Sink:
+def build_sink(settings: SinkSettings, env: Mapping[str, str]) -> Sink:
     """Return the sink; nothing is sent, and no secret is looked up yet."""
     return MAKERS[settings.kind](settings, env)

@@ -117,7 +117,7 @@ _NONE: frozenset[str] = frozenset()
 replace = msgspec.structs.replace
 
 
-class Book(msgspec.Struct, frozen=True):
+class AlertState(msgspec.Struct, frozen=True):
     """Every alert of one box, and what is remembered of it. Nothing in it is ever changed."""
 
     machines: dict[str, dict[str, Machine]] = {}
@@ -138,15 +138,15 @@ class Book(msgspec.Struct, frozen=True):
 class Step(NamedTuple):
     """What a step has led to."""
 
-    book: Book
+    book: AlertState
     raised: tuple[Alert, ...]
     """Began, or became worse."""
     cleared: tuple[Alert, ...]
     """Are over: as they were last."""
 
 
-def step(
-    book: Book,
+def step_alerts(
+    book: AlertState,
     box: BoxState,
     now: float,
     kinds: Sequence[Condition] = ALERTS,
@@ -193,14 +193,14 @@ def step(
         hidden = told | elsewhere
         raised = [alert for alert in raised if alert.id not in hidden]
         cleared = [alert for alert in cleared if alert.id not in hidden | book.hushed]
-    made = Book(machines, memory, now, trend_s, box.events, news, book.hushed)
+    made = AlertState(machines, memory, now, trend_s, box.events, news, book.hushed)
     if told or book.hushed:
         hushed = (book.hushed - {alert.id for alert in raised}) | told
         made = replace(made, hushed=hushed & {alert.id for alert in holding(made)})
     return Step(made, tuple(raised), tuple(cleared))
 
 
-def _remember(book: Book, box: BoxState, dt: float) -> tuple[Memory, float]:
+def _remember(book: AlertState, box: BoxState, dt: float) -> tuple[Memory, float]:
     memory = book.memory
     past = lived(memory.past, box)
     if past is not memory.past:
@@ -288,7 +288,7 @@ def _worded(
     return replace(after, alert=alert)
 
 
-def holding(book: Book) -> tuple[Alert, ...]:
+def holding(book: AlertState) -> tuple[Alert, ...]:
     """Return all that holds, in no order."""
     if not book.machines:
         return ()
@@ -301,7 +301,7 @@ def holding(book: Book) -> tuple[Alert, ...]:
 
 
 def listed(
-    book: Book, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
+    book: AlertState, findings: tuple[Finding, ...], elsewhere: frozenset[str] = frozenset()
 ) -> tuple[Alert, ...]:
     """Return what is shown, worst first and then as in the table.
 
@@ -347,7 +347,9 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
     return seen, ordered(replace(a, since=None) for a in raised if a.id not in hidden)
 
 
-def resumed(alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()) -> Book:
+def resumed(
+    alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()
+) -> AlertState:
     """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew.
 
     Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
@@ -369,5 +371,5 @@ def resumed(alerts: Iterable[Alert], memory: Memory, now: float, told: Collectio
         key = alert.id.partition(":")[2]
         kept = replace(alert, muted=False)
         machines.setdefault(kind.id, {})[key] = Machine(rung=rung, down_s=over, alert=kept)
-    book = Book(machines=machines, memory=memory)
+    book = AlertState(machines=machines, memory=memory)
     return replace(book, hushed=frozenset(alert.id for alert in holding(book) if alert.id in told))

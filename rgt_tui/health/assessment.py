@@ -158,14 +158,14 @@ def calls(alert: Alert) -> bool:
     return not alert.muted and (alert.level == "error" or (kind is not None and kind.escalates))
 
 
-def beginning(box: str, alert: Alert, now: float) -> FleetEvent | None:
+def alert_began(box: str, alert: Alert, now: float) -> FleetEvent | None:
     """Return the event that an alert began; None where the fleet's other events tell it."""
     if BY_ID[alert.kind].told:
         return None
     return FleetEvent(at=now, box=box, text=alert.text, level=alert.level, about=alert.id)
 
 
-def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
+def alert_ended(box: str, alert: Alert, now: float) -> FleetEvent | None:
     """Return the event that an alert is over."""
     kind = BY_ID[alert.kind]
     if kind.told:
@@ -176,7 +176,7 @@ def ending(box: str, alert: Alert, now: float) -> FleetEvent | None:
     return FleetEvent(at=now, box=box, text=text, about=alert.id)
 
 
-def message(box: str, alert: Alert, now: float) -> AlertEvent:
+def alert_message(box: str, alert: Alert, now: float) -> AlertEvent:
     """Return what a sink is told of an alert that holds."""
     kind = BY_ID.get(alert.kind)
     return AlertEvent(

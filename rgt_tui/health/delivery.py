@@ -253,7 +253,7 @@ class Delivery:
             again = await self._tell()
         except Exception as error:  # a sink's mistake, too, must not end its delivery
             self.failures += 1
-            self._trouble(reason(error))
+            self._trouble(failure_reason(error))
             pause = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** (self.failures - 1))
             return pause * self._rng.uniform(0.5, 1.0)
         if self.failures:
@@ -291,7 +291,7 @@ class Delivery:
             await self._sink.send(event)
 
 
-def reason(error: Exception) -> str:
+def failure_reason(error: Exception) -> str:
     """Say why, in words that hold no address: those of our own errors alone are known to."""
     if isinstance(error, TimeoutError):
         return "it does not answer in time"

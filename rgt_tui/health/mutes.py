@@ -32,7 +32,9 @@ class Mute(msgspec.Struct, frozen=True):
     """Client clock at which it was said."""
 
 
-def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float) -> tuple[Mute, ...]:
+def put_mute(
+    mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: float
+) -> tuple[Mute, ...]:
     """Return the mutes after one more; 0 seconds speak again, None is until the alert is over."""
     kept = tuple(mute for mute in mutes if (mute.box, mute.what) != (box, what))
     if seconds is not None and not seconds > 0:
@@ -50,7 +52,7 @@ def put(mutes: Iterable[Mute], box: str, what: str, seconds: float | None, now: 
     return (*kept, Mute(box, what, None if seconds is None else now + seconds, now))
 
 
-def covers(mute: Mute, alert: Alert) -> bool:
+def mute_covers(mute: Mute, alert: Alert) -> bool:
     """Say whether a mute is about this alert."""
     return mute.what in (alert.id, alert.kind, EVERYTHING)
 
@@ -61,13 +63,13 @@ def silences(mutes: Iterable[Mute], box: str, id_: str, now: float) -> bool:
     return any(m.box == box and m.what in what and (m.until is None or now < m.until) for m in mutes)
 
 
-def hushed(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
+def mark_muted(mutes: Iterable[Mute], box: str, alerts: tuple[Alert, ...], now: float) -> tuple[Alert, ...]:
     """Return the alerts of `box`, those that are muted at `now` marked."""
     own = [mute for mute in mutes if mute.box == box and (mute.until is None or now < mute.until)]
     if not own:
         return alerts
     return tuple(
-        msgspec.structs.replace(alert, muted=True) if any(covers(mute, alert) for mute in own) else alert
+        msgspec.structs.replace(alert, muted=True) if any(mute_covers(mute, alert) for mute in own) else alert
         for alert in alerts
     )
 
@@ -77,7 +79,7 @@ UNSEEN_S = 900.0
 kind has to last before it rises: another rgt may have seen it first."""
 
 
-def over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
+def mute_is_over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bool) -> bool:
     """Say whether a mute has ended: its time is up, or what it was about is no more.
 
     Args:
@@ -89,7 +91,7 @@ def over(mute: Mute, alerts: Iterable[Alert], now: float, *, met: bool, live: bo
     """
     if mute.until is not None:
         return now >= mute.until
-    if any(covers(mute, alert) for alert in alerts):
+    if any(mute_covers(mute, alert) for alert in alerts):
         return False
     return met or (live and now - mute.at >= UNSEEN_S)
 
@@ -133,7 +135,7 @@ class Stored(msgspec.Struct, frozen=True):
     """Sink → ``BOX ALERT`` → what."""
 
 
-def default_path(env: Mapping[str, str]) -> Path:
+def alerts_path(env: Mapping[str, str]) -> Path:
     """Return ``$XDG_STATE_HOME/rgt/alerts.json``, by default below ``~/.local/state``; a relative value is ignored."""
     return state_directory(env) / "alerts.json"
 
@@ -143,7 +145,7 @@ def key_of(spec: BoxSpec) -> str:
     return f"{spec.name}@{spec.host}"
 
 
-def load(path: Path) -> Stored:
+def load_alerts(path: Path) -> Stored:
     """Read the file. One that is damaged is set aside beside it, so that nothing is lost; then all is empty.
 
     Raises:
@@ -164,14 +166,14 @@ def load(path: Path) -> Stored:
         return Stored()
 
 
-def update(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
+def update_alerts(path: Path, change: Callable[[Stored], Stored], now: float) -> Stored:
     """Apply `change` to what is in the file now, whoever wrote it, and return the result. Blocks for a moment.
 
     Raises:
         OSError: it cannot be written, or its lock is not let go of; the file is then as it was.
     """
     with alone(path):
-        old = load(path)
+        old = load_alerts(path)
         new = change(old)
         if new is not old:
             publish(path, msgspec.json.format(msgspec.json.encode(_kept(new, now)), indent=1))
@@ -187,7 +189,7 @@ def _kept(stored: Stored, now: float) -> Stored:
     return msgspec.structs.replace(stored, boxes=boxes, told=told)
 
 
-def stamp(path: Path) -> tuple[int, int]:
+def alerts_stamp(path: Path) -> tuple[int, int]:
     """Return what changes whenever somebody writes the file; (0, 0) where there is none.
 
     Raises:

@@ -149,7 +149,7 @@ def lived(past: Past, box: BoxState) -> Past:
     return past
 
 
-def asked(past: Past, verb: str) -> Past:
+def stop_asked(past: Past, verb: str) -> Past:
     """Return the past after `verb` (park or destroy) was asked for through rgt."""
     return replace(past, asked=verb)
 

@@ -19,7 +19,7 @@ from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
 from rgt_tui.gate import gather
-from rgt_tui.health.assessment import assess
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Meter

@@ -15,8 +15,7 @@ from rgt_tui.cli import metrics, status_line
 from rgt_tui.fleet import Alerting
 from rgt_tui.fleet.changes import between
 from rgt_tui.gate import gather
-from rgt_tui.health import diagnose, evaluate
-from rgt_tui.health.assessment import assess
+from rgt_tui.health import assess, diagnose, evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetState

@@ -60,9 +60,7 @@ ENTRY = """    Entry(
 """
 FOLLOWED = """
 import msgspec
-from rgt_tui.health import CHECKS, HANDBOOK, advice, assess, diagnose, evaluate
-from rgt_tui.health.alert_settings import parse, rows
-from rgt_tui.health.alert_state import Book, listed, step
+from rgt_tui.health import AlertState, advice, alert_rows, assess, diagnose, evaluate, parse_alerts, step_alerts
 from rgt_tui.model.protocol import Gpu
 from rgt_tui.profiles import load_profile
 from tests.unit.triage.builders import NOW, box, cell, log, queue, sample
@@ -85,8 +83,8 @@ told = msgspec.structs.replace(at(91.0), findings=(finding,))
 assert hot(told) == [], "the finding stands for it"
 failed = at(50.0, queues=(queue(cell(state="failed", exit_code=1)),), logs=(log("GPU 0 reached its thermal limit"),))
 assert [f.gotcha for f in diagnose(failed, NOW, ())] == ["HOT1"]
-kinds = rows(parse({"gpu-hot": {"warn": 70}}, [{"kind": "bell", "kinds": ["gpu-hot"]}]))
-raised = step(Book(), at(75.0), NOW, kinds).raised
+kinds = alert_rows(parse_alerts({"gpu-hot": {"warn": 70}}, [{"kind": "bell", "kinds": ["gpu-hot"]}]))
+raised = step_alerts(AlertState(), at(75.0), NOW, kinds).raised
 assert [(a.id, a.level) for a in raised] == [("gpu-hot:0", "warn")] and advice(raised[0])
 print("followed")
 """

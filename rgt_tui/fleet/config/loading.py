@@ -525,12 +525,12 @@ class _Reader:
         if kinds == {} and sinks == []:
             return AlertSettings()
         # Loaded only for a file that speaks of them.
-        from rgt_tui.health.alert_settings import SettingsError, parse
+        from rgt_tui.health import SettingsError, parse_alerts
 
         for place, table in enumerate(sinks if isinstance(sinks, list) else ()):
             self._secrets_of(("sinks", place), table)
         try:
-            found = parse(kinds, sinks)
+            found = parse_alerts(kinds, sinks)
         except SettingsError as error:
             self._fail(error.where, _plain(error.words))
         for place, sink in enumerate(found.sinks):

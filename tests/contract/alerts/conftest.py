@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Alerting
-from rgt_tui.health.alert_sinks import SinkError
+from rgt_tui.health import SinkError
 from rgt_tui.model.alert import AlertEvent, AlertSettings, SinkSettings
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetEvent

@@ -14,9 +14,7 @@ import pytest
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.alerting import EVERY_S, Alerting
 from rgt_tui.fleet.config.loading import parse_fleet
-from rgt_tui.health import delivery
-from rgt_tui.health.alert_settings import parse
-from rgt_tui.health.mutes import load
+from rgt_tui.health import delivery, load_alerts, parse_alerts
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import Finding, Severity, StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
@@ -120,7 +118,7 @@ async def test_a_mute_until_it_is_over_ends_with_it(tmp_path: Path) -> None:
         for _ in range(3):
             world.see(60, sample=sample())
         assert not world.see(60, sample=FULL).alerts[0].muted
-    assert load(path).mutes == ()
+    assert load_alerts(path).mutes == ()
 
 
 async def test_done_but_billing_speaks_again_after_a_day() -> None:
@@ -200,7 +198,7 @@ async def test_two_fleets_with_a_box_of_one_name_do_not_mix(tmp_path: Path) -> N
     other.see(sample=FULL)
     await other.until(lambda: bool(other.ear.heard))
     await other.alerting.close()
-    assert set(load(path).boxes) == {KEY, "vast-demo@10.0.0.9"}
+    assert set(load_alerts(path).boxes) == {KEY, "vast-demo@10.0.0.9"}
 
 
 async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, receiver: Receiver) -> None:
@@ -208,7 +206,7 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
     spec = BoxSpec(name="lost", host="127.0.0.1", port=port, user="nobody", ssh_config="none")
-    settings = parse({"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}])
+    settings = parse_alerts({"unreachable": {"hold_s": 0}}, [{"kind": "webhook", "url_env": "HOOK"}])
     path = tmp_path / "alerts.json"
     alerting = Alerting(settings, path=path, env={"HOOK": f"{receiver.url}/x"}, gather_s=(0.0, 0.0))
     fleet = Fleet([spec], audit=tmp_path / "audit.jsonl", alerting=alerting)
@@ -232,7 +230,7 @@ async def test_the_real_engine_says_that_a_box_does_not_answer(tmp_path: Path, r
     finally:
         await fleet.stop()
     assert receiver.requests[0].json["id"] == "unreachable"
-    assert load(path).mutes[0].what == "unreachable"
+    assert load_alerts(path).mutes[0].what == "unreachable"
 
 
 async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
@@ -262,7 +260,7 @@ async def test_two_sinks_of_the_fleet_file_that_have_no_name_are_both_told(
     finally:
         await fleet.stop()
     assert {request.path for request in receiver.requests} == {"/hook", "/root/"}
-    assert set(load(path).told) == {"webhook", "ntfy"}
+    assert set(load_alerts(path).told) == {"webhook", "ntfy"}
 
 
 FINDING = Finding("U7", "No inodes", Severity.FATAL, "inodes of /workspace", "OSError", "log")

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_sinks import Command, SinkError
+from rgt_tui.health import SinkError
+from rgt_tui.health.alert_sinks import Command
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from tests.contract.alerts.samples import EVENT
 

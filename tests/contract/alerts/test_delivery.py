@@ -9,11 +9,8 @@ from typing import Any
 
 import pytest
 
+from rgt_tui.health import Delivery, SinkError, Told, alert_message
 from rgt_tui.health import delivery as module
-from rgt_tui.health.alert_sinks import SinkError
-from rgt_tui.health.assessment import message
-from rgt_tui.health.delivery import Delivery
-from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0
@@ -68,7 +65,7 @@ class World:
 
     def want(self, *ids: str, level: str = "warn") -> None:
         alerts = [Alert(id_, level, "t", word="w") for id_ in ids]
-        self.delivery.want({f"a@h {a.id}": message("a", a, self.now) for a in alerts}, OURS)
+        self.delivery.want({f"a@h {a.id}": alert_message("a", a, self.now) for a in alerts}, OURS)
 
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(90):

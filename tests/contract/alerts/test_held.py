@@ -135,12 +135,12 @@ async def test_a_mute_until_it_is_over_is_not_ended_by_who_has_not_seen_it(tmp_p
         one.see(sample=FULL)
         await one.until(lambda: len(one.ear.heard) == 1)
         one.alerting.mute("vast-demo", "inodes", None)
-        await other.until(lambda: bool(mutes.load(path).mutes))
+        await other.until(lambda: bool(mutes.load_alerts(path).mutes))
         await other.until(lambda: other.woken > 0)
         other.see(60)
         other.see(60, link=Link.REFUSED_KEY)  # which writes the file
-        await other.until(lambda: any(a.id == "host-key" for a in mutes.load(path).boxes[KEY].alerts))
-        assert [mute.what for mute in mutes.load(path).mutes] == ["inodes"]
+        await other.until(lambda: any(a.id == "host-key" for a in mutes.load_alerts(path).boxes[KEY].alerts))
+        assert [mute.what for mute in mutes.load_alerts(path).mutes] == ["inodes"]
         assert one.see(5, sample=FULL).alerts[0].muted
 
 
@@ -166,7 +166,7 @@ async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path)
     """The other rgt has raised the alert already, and hears of the mute only as it is about to tell."""
     path = tmp_path / "alerts.json"
     async with opened(World(path)) as world:
-        mutes.update(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
+        mutes.update_alerts(path, lambda old: replace(old, mutes=statefile_mute()), NOW)
         world.see(sample=FULL, link=Link.LIVE, clock_skew=500.0)
         for _ in range(3):
             world.see(40, sample=FULL, clock_skew=500.0)
@@ -175,9 +175,9 @@ async def test_a_mute_that_came_a_moment_before_a_message_counts(tmp_path: Path)
 
 
 def statefile_mute() -> tuple[Any, ...]:
-    from rgt_tui.health.mutes import put
+    from rgt_tui.health import put_mute
 
-    return put((), KEY, "inodes:/workspace", None, NOW)
+    return put_mute((), KEY, "inodes:/workspace", None, NOW)
 
 
 async def test_an_account_is_told_of_once() -> None:
@@ -216,13 +216,13 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = threading.Event()
-    real = mutes.update
+    real = mutes.update_alerts
 
     def hang(*arguments: Any) -> Any:
         answers.wait()
         return real(*arguments)
 
-    monkeypatch.setattr(alerting, "update", hang)
+    monkeypatch.setattr(alerting, "update_alerts", hang)
     monkeypatch.setattr(alerting, "DISK_S", 0.02)
     path = tmp_path / "alerts.json"
     try:
@@ -233,7 +233,7 @@ async def test_a_disk_that_hangs_stops_no_sink_and_is_said(
             monkeypatch.setattr(alerting, "DISK_S", 20.0)
             answers.set()
             await world.until(lambda: not world.alerting.alerts)
-        assert mutes.load(path).told
+        assert mutes.load_alerts(path).told
     finally:
         answers.set()
 
@@ -244,11 +244,11 @@ async def test_a_fault_in_keeping_the_file_is_said_and_ends_nothing(
     def fail(*arguments: Any) -> Any:
         raise ValueError("it is poisoned")
 
-    monkeypatch.setattr(alerting, "update", fail)
+    monkeypatch.setattr(alerting, "update_alerts", fail)
     async with opened(World(tmp_path / "alerts.json")) as world:
         world.see(sample=FULL)
         await world.until(lambda: bool(world.ear.heard))
         (alert,) = world.alerting.alerts
         assert "ValueError: it is poisoned; this is a fault of rgt" in alert.text
-        monkeypatch.setattr(alerting, "update", mutes.update)
+        monkeypatch.setattr(alerting, "update_alerts", mutes.update_alerts)
         await world.until(lambda: not world.alerting.alerts)

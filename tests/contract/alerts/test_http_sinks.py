@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_sinks import Apprise, Sink, SinkError, address, build, split
+from rgt_tui.health import Sink, SinkError, build_sink
+from rgt_tui.health.alert_sinks import Apprise, address, split
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.plain import Secret
 from tests.contract.alerts.conftest import Receiver
@@ -31,7 +32,7 @@ def made(kind: str, receiver: Receiver, env: Mapping[str, str] | None = None, **
         "apprise": f"json://127.0.0.1:{receiver.port}/hooks/{TOPIC}",
     }
     settings = SinkSettings(kind, name=kind, url_env="URL", timeout_s=5.0, **over)
-    return build(settings, {"URL": urls[kind], **(env or {})})
+    return build_sink(settings, {"URL": urls[kind], **(env or {})})
 
 
 async def test_ntfy_publishes_as_json(receiver: Receiver) -> None:
@@ -62,7 +63,7 @@ def test_the_topic_of_an_address(url: str, parts: tuple[str, str]) -> None:
 @pytest.mark.parametrize("url", ["https://ntfy.sh", "https://ntfy.sh/", "mine"])
 async def test_an_address_without_a_topic_or_a_server(url: str) -> None:
     with pytest.raises(SinkError):
-        await build(SinkSettings("ntfy", url_env="URL"), {"URL": url}).send(EVENT)
+        await build_sink(SinkSettings("ntfy", url_env="URL"), {"URL": url}).send(EVENT)
 
 
 async def test_a_webhook_gets_the_event(receiver: Receiver) -> None:
@@ -84,7 +85,7 @@ async def test_apprise_sends_through_the_real_library(receiver: Receiver) -> Non
 async def test_apprise_with_several_addresses_in_a_file(receiver: Receiver, tmp_path: Path) -> None:
     path = tmp_path / "targets"
     path.write_text(f"json://127.0.0.1:{receiver.port}/a\njson://127.0.0.1:{receiver.port}/b\n")
-    await build(SinkSettings("apprise", url_file=str(path)), {}).send(EVENT)
+    await build_sink(SinkSettings("apprise", url_file=str(path)), {}).send(EVENT)
     assert sorted(request.path.strip("/") for request in receiver.requests) == ["a", "b"]
 
 
@@ -209,7 +210,7 @@ async def test_where_an_address_is_not(
     tmp_path: Path, how: Callable[[Path], SinkSettings], words: str
 ) -> None:
     with pytest.raises(SinkError, match=words):
-        await build(how(tmp_path), {}).send(EVENT)
+        await build_sink(how(tmp_path), {}).send(EVENT)
 
 
 def test_an_address_is_read_at_each_use(tmp_path: Path) -> None:

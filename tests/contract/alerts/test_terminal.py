@@ -11,7 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_sinks import Bell, Desktop, SinkError, sequence, write_tty
+from rgt_tui.health import SinkError
+from rgt_tui.health.alert_sinks import Bell, Desktop, sequence, write_tty
 from rgt_tui.model.alert import SinkSettings
 from tests.contract.alerts.samples import EVENT
 

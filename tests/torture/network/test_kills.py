@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Alerting, engine, keepalive
-from rgt_tui.health.alert_settings import parse
+from rgt_tui.health import parse_alerts
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.profiles import readings
 from tests.process.box.harness import until
@@ -87,7 +87,7 @@ async def watched(
         def clock() -> float:
             return time.time() + offset[0]
 
-        told = Alerting(parse({"silent": {"hold_s": 0}}, None), clock=clock)
+        told = Alerting(parse_alerts({"silent": {"hold_s": 0}}, None), clock=clock)
         fleet = engine.Fleet([spec], audit=folder / "audit.jsonl", clock=clock, alerting=told)
         account(fleet, ledger)
         async with writing([place]) as writer:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from rgt_tui.health.alert_sinks import Aside
+from rgt_tui.health import Aside
 
 
 async def test_what_it_returns_and_raises_comes_back() -> None:

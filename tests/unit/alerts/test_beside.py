@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_state import Book, step
-from rgt_tui.health.facts import facts_of
+from rgt_tui.health import AlertState, facts_of, step_alerts
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import RunState
 from tests.unit.triage.builders import NOW, box, queue, run, sample
@@ -37,7 +36,7 @@ def training(name: str, *, alive: bool = True, at: float = NOW - 1, **over: Any)
 
 
 def raised(**over: Any) -> list[str]:
-    return [alert.id for alert in step(Book(), box(**over), NOW).raised]
+    return [alert.id for alert in step_alerts(AlertState(), box(**over), NOW).raised]
 
 
 @pytest.mark.parametrize("losses", [NAN, JUMP], ids=["nan", "spike"])
@@ -68,7 +67,7 @@ def test_of_several_trainings_each_one_is_looked_at() -> None:
         found=(found("a/one.py"), found("b/two.py")),
         runs=(training("a/one.py", at=STOOD), training("b/two.py")),
     )
-    (alert,) = step(Book(), state, NOW).raised
+    (alert,) = step_alerts(AlertState(), state, NOW).raised
     assert (alert.id, alert.text) == ("stalled:a/one.py", "a/one.py stuck at step 812 for 15m00")
     assert facts_of(state, NOW).progress_age == 900.0, "the slowest"
 

@@ -9,9 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rgt_tui.health.alert_settings import parse, rows
-from rgt_tui.health.alert_state import Book, Step, holding, listed, resumed, step
-from rgt_tui.health.remembered import Memory, Past, asked
+from rgt_tui.health import (
+    AlertState,
+    Memory,
+    Past,
+    Step,
+    alert_rows,
+    holding,
+    listed,
+    parse_alerts,
+    resumed,
+    step_alerts,
+    stop_asked,
+)
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
@@ -26,8 +36,8 @@ replace = msgspec.structs.replace
 class Watch:
     """Steps a book as time goes by, and keeps what was raised and cleared."""
 
-    def __init__(self, book: Book | None = None, now: float = NOW) -> None:
-        self.book = book or Book()
+    def __init__(self, book: AlertState | None = None, now: float = NOW) -> None:
+        self.book = book or AlertState()
         self.now = now
         self.raised: list[str] = []
         self.cleared: list[str] = []
@@ -40,7 +50,7 @@ class Watch:
             tick = min(every, left)
             self.now += tick
             left -= tick
-            found = step(self.book, self.state(**over), self.now)
+            found = step_alerts(self.book, self.state(**over), self.now)
             self.book = found.book
             self.raised += [alert.id for alert in found.raised]
             self.cleared += [alert.id for alert in found.cleared]
@@ -203,7 +213,7 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
     watch = Watch()
     watch.see(5, **LOST, meter=STOPPED)
     watch.see(5, meter=replace(RUNNING, at=watch.now))
-    memory = replace(watch.book.memory, past=asked(watch.book.memory.past, "park"))
+    memory = replace(watch.book.memory, past=stop_asked(watch.book.memory.past, "park"))
     watch.book = replace(watch.book, memory=memory)
     watch.see(5, meter=replace(RUNNING, at=watch.now))  # it takes a while
     watch.see(5, **LOST, meter=STOPPED)
@@ -215,7 +225,7 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
 
 @pytest.mark.parametrize(("verb", "raised"), [("", ["stopped", "gone"]), ("park", ["gone"]), ("destroy", [])])
 def test_gone_is_a_surprise_unless_it_was_destroyed_from_here(verb: str, raised: list[str]) -> None:
-    watch = Watch(Book(memory=Memory(past=Past(existed=True, ran=True, asked=verb))))
+    watch = Watch(AlertState(memory=Memory(past=Past(existed=True, ran=True, asked=verb))))
     watch.see(5, **LOST, meter=STOPPED)
     watch.see(5, **LOST, meter=GONE)
     assert watch.raised == raised
@@ -456,7 +466,7 @@ def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
 
 def test_a_danger_clock_under_two_days() -> None:
     """RunPod keeps a stopped pod for about thirty days."""
-    watch = Watch(Book(memory=Memory(past=Past(existed=True, ran=True, asked="park"))))
+    watch = Watch(AlertState(memory=Memory(past=Past(existed=True, ran=True, asked="park"))))
     spec = replace(box().spec, profile="runpod")
     watch.see(5, **LOST, spec=spec, meter=STOPPED)
     assert watch.raised == []
@@ -467,9 +477,9 @@ def test_a_danger_clock_under_two_days() -> None:
 
 
 def test_the_limits_of_the_fleet_file_count() -> None:
-    kinds = rows(parse({"inodes": {"warn": 50}, "memory": {"enabled": False}}, None))
+    kinds = alert_rows(parse_alerts({"inodes": {"warn": 50}, "memory": {"enabled": False}}, None))
     mem = BoxMemory(cgroup=2, used=99, limit=100)
-    found = step(Book(), box(sample=sample(ROOT, full(2100), mem=mem)), NOW, kinds)
+    found = step_alerts(AlertState(), box(sample=sample(ROOT, full(2100), mem=mem)), NOW, kinds)
     assert [alert.id for alert in found.raised] == ["inodes:/workspace"]
 
 
@@ -511,9 +521,9 @@ def test_text_from_a_box_is_made_harmless() -> None:
 
 
 def test_a_step_changes_nothing_that_was_there() -> None:
-    before = step(Book(), box(sample=sample(ROOT, full())), NOW).book
+    before = step_alerts(AlertState(), box(sample=sample(ROOT, full())), NOW).book
     frozen = {key: dict(value) for key, value in before.machines.items()}
-    step(before, box(sample=sample(ROOT, DATA)), NOW + 99)
+    step_alerts(before, box(sample=sample(ROOT, DATA)), NOW + 99)
     assert before.machines == frozen
 
 
@@ -534,7 +544,7 @@ def test_raised_and_cleared_take_turns_and_agree_with_the_list(
         used = None if share is None else int(share * 40.96)
         over: dict[str, Any] = {} if live else dict(LOST)
         state = watch.state(sample=sample(ROOT, replace(DATA, inodes_used=used)), **over)
-        found = step(watch.book, state, watch.now)
+        found = step_alerts(watch.book, state, watch.now)
         for alert in found.raised:
             assert holds.get(alert.id) != alert.level
             holds[alert.id] = alert.level

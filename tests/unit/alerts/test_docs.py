@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.health.alert_settings import SINKS
-from rgt_tui.health.condition import Condition
-from rgt_tui.health.conditions import ALERTS, CHECKS
-from rgt_tui.health.handbook import HANDBOOK
+from rgt_tui.health import ALERTS, CHECKS, HANDBOOK, SINKS, Condition
 from rgt_tui.model.alert import SinkSettings
 from rgt_tui.profiles.readings import age
 

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health.assessment import message
+from rgt_tui.health import Told, alert_message
 from rgt_tui.health.delivery import MAX_DIGEST_BYTES, Plan, digest, minutes_left, plan, window
-from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import Alert, AlertEvent, SinkSettings
 
 NOW = 1_790_000_000.0
@@ -18,7 +17,7 @@ NOON, NIGHT = 12 * 60, 23 * 60 + 30
 
 
 def event(id_: str = "inodes:/data", level: str = "warn", box: str = "a") -> AlertEvent:
-    return message(box, Alert(id_, level, "97 %", word="inodes", since=NOW), NOW)
+    return alert_message(box, Alert(id_, level, "97 %", word="inodes", since=NOW), NOW)
 
 
 def planned(

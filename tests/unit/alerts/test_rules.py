@@ -10,13 +10,23 @@ import msgspec
 import pytest
 from rgt_box.sampling import xid as box_xid
 
-from rgt_tui.health.alert_state import Book, step
-from rgt_tui.health.condition import Condition
-from rgt_tui.health.conditions import ALERTS, BY_ID, covered
+from rgt_tui.health import (
+    ALERTS,
+    BY_ID,
+    AlertState,
+    Condition,
+    Facts,
+    Memory,
+    Past,
+    Trend,
+    covered,
+    ended_at,
+    facts_of,
+    step_alerts,
+)
 from rgt_tui.health.conditions_gpu import SLOWED
-from rgt_tui.health.conditions_runs import ended_at, spike
-from rgt_tui.health.facts import Facts, facts_of
-from rgt_tui.health.remembered import Memory, Past, Trend, news_of, xid_level
+from rgt_tui.health.conditions_runs import spike
+from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Counters, Link
 from rgt_tui.model.evidence import Finding, Severity
@@ -225,10 +235,10 @@ def judge(kind: Condition, over: dict[str, Any]) -> list[tuple[str, str]]:
     """Watch a box for as long as the kind asks, from a calm state on."""
     memory = over.get("memory", Memory())
     state = box(**{key: value for key, value in over.items() if key != "memory"})
-    book = Book(memory=memory)
+    book = AlertState(memory=memory)
     trends = book.memory.trends
     if kind.rises and kind.id == "stream":
-        book = step(book, box(), NOW - 2000, (kind,)).book
+        book = step_alerts(book, box(), NOW - 2000, (kind,)).book
     rounds = int(kind.hold_s / 60) + 2
     texts: list[tuple[str, str]] = []
     for left in range(rounds, -1, -1):
@@ -238,7 +248,7 @@ def judge(kind: Condition, over: dict[str, Any]) -> list[tuple[str, str]]:
         book = replace(book, memory=replace(book.memory, trends=trends))
         if left and (kind.hold_s == 0 or kind.id in SELF):
             continue  # says by itself for how long it has been so
-        book = step(book, shifted, now, (kind,)).book
+        book = step_alerts(book, shifted, now, (kind,)).book
         texts = [
             (m.alert.level, m.alert.text) for ms in book.machines.values() for m in ms.values() if m.alert
         ]
@@ -302,7 +312,7 @@ def test_a_hard_xid_is_not_hidden_by_a_later_soft_one() -> None:
     hard = event("xid", "GPU 1 (0000:02:00.0): Xid 79, fallen off the bus")
     soft = event("xid", "GPU 1 (0000:02:00.0): Xid 31, page fault", "warn", 8)
     state = box(events=(hard, soft), sample=sample(gpus=(Gpu(index=1, name="H100", xid=31),)))
-    raised = step(Book(), state, NOW).raised
+    raised = step_alerts(AlertState(), state, NOW).raised
     assert {(alert.id, alert.level) for alert in raised} == {("xid:1", "error"), ("xid-soft", "warn")}
 
 
@@ -342,13 +352,15 @@ def test_a_resume_begins_anew() -> None:
     """A run that goes on from an old checkpoint with a higher loss does not spike."""
     curve = [2.0 + 0.01 * (i % 3) for i in range(60)] + [4.0] * 5
     resumed_run = run(losses=curve, resumes=(Resume(step=10, reason="SIGTERM", index=60),))
-    assert step(Book(), box(runs=(resumed_run,)), NOW).raised == ()
-    assert [a.id for a in step(Book(), box(runs=(run(losses=curve),)), NOW).raised] == ["loss-spike:lstm-b"]
+    assert step_alerts(AlertState(), box(runs=(resumed_run,)), NOW).raised == ()
+    assert [a.id for a in step_alerts(AlertState(), box(runs=(run(losses=curve),)), NOW).raised] == [
+        "loss-spike:lstm-b"
+    ]
 
 
 def test_three_nans_in_a_row_are_an_error() -> None:
     bad = run(losses=[2.0] * 40 + [math.nan, math.inf, math.nan])
-    (alert,) = step(Book(), box(runs=(bad,)), NOW).raised
+    (alert,) = step_alerts(AlertState(), box(runs=(bad,)), NOW).raised
     assert (alert.id, alert.level) == ("loss-nan:lstm-b", "error")
 
 
@@ -356,9 +368,9 @@ def test_done_at_a_part_of_its_plan() -> None:
     """Found half a minute later: the last points of a cell may come after the news that it is done."""
     done = queue(cell(state="done", exit_code=0), cell("next"))
     kinds = (BY_ID["fast-finish"],)
-    book = Book()
+    book = AlertState()
     for after, raised in ((0, 0), (20, 0), (31, 1)):
-        found = step(book, box(queues=(done,), sample_at=NOW + after), NOW + after, kinds)
+        found = step_alerts(book, box(queues=(done,), sample_at=NOW + after), NOW + after, kinds)
         book = found.book
         assert len(found.raised) == raised
     assert found.raised[0].text == "lstm-b is done at step 812 of 2,400"
@@ -399,7 +411,7 @@ def test_an_end_is_told_from_the_next_one_of_the_same_training() -> None:
 )
 def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple[str, str]]) -> None:
     state = box(found=(replace(GONE_RUN, **over),), queues=(), sample=IDLE)
-    alerts = step(Book(), state, NOW, (BY_ID["ended"],)).raised
+    alerts = step_alerts(AlertState(), state, NOW, (BY_ID["ended"],)).raised
     expected = [
         (level, f"proj/train.py ended 2m00 ago, {how}; its log is /proj/out.log") for level, how in found
     ]
@@ -408,7 +420,7 @@ def test_slurm_says_how_a_training_ended(over: dict[str, Any], found: list[tuple
 
 def test_an_end_that_nobody_saw_has_two_limits() -> None:
     state = box(found=(replace(GONE_RUN, seen=NOW - 120 - 86400),), queues=(), sample=IDLE)
-    (alert,) = step(Book(), state, NOW, (BY_ID["ended"],)).raised
+    (alert,) = step_alerts(AlertState(), state, NOW, (BY_ID["ended"],)).raised
     assert alert.text.startswith(
         "proj/train.py ended 2m00 ago or up to 1d 0h before that, exit status unknown"
     )

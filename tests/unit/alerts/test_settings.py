@@ -7,21 +7,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.health.alert_settings import SINKS, SettingsError, parse, rows
-from rgt_tui.health.alert_sinks import MAKERS, build
-from rgt_tui.health.conditions import ALERTS, BY_ID
+from rgt_tui.health import ALERTS, BY_ID, SINKS, SettingsError, alert_rows, build_sink, parse_alerts
+from rgt_tui.health.alert_sinks import MAKERS
 from rgt_tui.model.alert import AlertSettings
 
 SECRET = "https://ntfy.sh/very-secret-topic"
 
 
 def test_nothing_said_is_the_table_as_it_is() -> None:
-    assert parse(None, None) == AlertSettings()
-    assert rows(AlertSettings()) == ALERTS
+    assert parse_alerts(None, None) == AlertSettings()
+    assert alert_rows(AlertSettings()) == ALERTS
 
 
 def test_a_kind_can_be_set_or_switched_off() -> None:
-    settings = parse(
+    settings = parse_alerts(
         {
             "idle-gpu": {"warn": 20, "hold_s": 900},
             "bytes": {"warn": 70, "clear_warn": 65, "quiet_s": 0},
@@ -29,7 +28,7 @@ def test_a_kind_can_be_set_or_switched_off() -> None:
         },
         None,
     )
-    made = {kind.id: kind for kind in rows(settings)}
+    made = {kind.id: kind for kind in alert_rows(settings)}
     assert made.keys() == BY_ID.keys() - {"ecc"}
     assert (made["idle-gpu"].rungs[0].at, made["idle-gpu"].rungs[0].clear) == (20, 25)
     assert made["idle-gpu"].hold_s == 900
@@ -55,7 +54,7 @@ def test_a_kind_can_be_set_or_switched_off() -> None:
 )  # fmt: skip
 def test_mistakes_in_kinds(alerts: dict[str, Any], where: tuple[str, ...], words: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        parse(alerts, None)
+        parse_alerts(alerts, None)
     assert (caught.value.where, caught.value.words) == (where, words)
 
 
@@ -87,7 +86,7 @@ NTFY = {"kind": "ntfy", "url_env": "NTFY_URL"}
 )  # fmt: skip
 def test_mistakes_in_sinks(sinks: Any, where: tuple[str | int, ...], words: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        parse(None, sinks)
+        parse_alerts(None, sinks)
     assert caught.value.where == where
     assert caught.value.words.startswith(words)
     assert "very-secret" not in caught.value.words
@@ -101,7 +100,7 @@ def test_every_kind_of_sink_can_be_made() -> None:
         ("argv",): {"argv": ["true"]},
     }
     tables = [{"kind": kind, **own[needs]} for kind, needs in SINKS.items()]
-    for settings in parse(None, tables).sinks:
-        assert build(settings, {}) is not None
+    for settings in parse_alerts(None, tables).sinks:
+        assert build_sink(settings, {}) is not None
         assert settings.name == settings.kind
         assert msgspec.json.encode(settings)

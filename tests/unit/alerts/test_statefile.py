@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.health.mutes import KEEP_S, Notes, Stored, Told, default_path, load, put, update
-from rgt_tui.health.remembered import Past
+from rgt_tui.health import Notes, Past, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
+from rgt_tui.health.mutes import KEEP_S
 from rgt_tui.model.alert import Alert
 
 NOW = 1_790_000_000.0
@@ -24,13 +24,13 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "state" / "alerts.json"
     alert = Alert("inodes:/data", "warn", "97 %", since=NOW)
     whole = Stored(
-        mutes=put((), "a@h", "inodes", None, NOW),
+        mutes=put_mute((), "a@h", "inodes", None, NOW),
         boxes={"a@h": Notes((alert,), Past(existed=True, asked="park"), NOW)},
         told={"phone": {"a@h inodes:/data": Told("warn", NOW)}},
     )
-    assert load(path) == Stored()
-    assert update(path, lambda _: whole, NOW) == whole
-    assert load(path) == whole
+    assert load_alerts(path) == Stored()
+    assert update_alerts(path, lambda _: whole, NOW) == whole
+    assert load_alerts(path) == whole
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(item.name for item in path.parent.iterdir()) == ["alerts.json", "alerts.json.lock"]
 
@@ -39,21 +39,21 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_a_damaged_file_is_set_aside(tmp_path: Path, text: str) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(text, encoding="latin-1")
-    assert load(path) == Stored()
+    assert load_alerts(path) == Stored()
     assert path.with_name("alerts.json.damaged").read_text(encoding="latin-1") == text
 
 
 def test_what_a_later_rgt_adds_is_no_damage(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text('{"version": 1, "new": [1], "mutes": []}')
-    assert load(path) == Stored()
+    assert load_alerts(path) == Stored()
 
 
 def test_the_file_of_a_newer_rgt_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text('{"version": 2, "mutes": {"of": "another shape"}}')
     with pytest.raises(OSError, match="a newer rgt has written it"):
-        update(path, lambda stored: replace(stored, told={"phone": {}}), NOW)
+        update_alerts(path, lambda stored: replace(stored, told={"phone": {}}), NOW)
     assert path.read_text() == '{"version": 2, "mutes": {"of": "another shape"}}'
     assert not path.with_name("alerts.json.damaged").exists()
 
@@ -66,27 +66,27 @@ def test_a_lock_that_is_not_let_go_of_is_not_waited_for(
     with path.with_name("alerts.json.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="another rgt has held"):
-            update(path, lambda stored: stored, NOW)
-    assert update(path, lambda stored: stored, NOW) == Stored()
+            update_alerts(path, lambda stored: stored, NOW)
+    assert update_alerts(path, lambda stored: stored, NOW) == Stored()
 
 
 def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError):
-        update(tmp_path / "file" / "alerts.json", lambda stored: stored, NOW)
+        update_alerts(tmp_path / "file" / "alerts.json", lambda stored: stored, NOW)
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "alerts.json"
-    kept = update(path, lambda _: Stored(mutes=put((), "a", "x", 9, NOW)), NOW)
+    kept = update_alerts(path, lambda _: Stored(mutes=put_mute((), "a", "x", 9, NOW)), NOW)
 
     def broken(_: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(OSError):
-        update(path, lambda _: Stored(version=3), NOW)
-    assert load(path) == kept
+        update_alerts(path, lambda _: Stored(version=3), NOW)
+    assert load_alerts(path) == kept
     assert len(list(tmp_path.iterdir())) == 2
 
 
@@ -94,8 +94,8 @@ def test_boxes_that_are_no_more_are_forgotten(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     old, new = Notes(at=NOW - KEEP_S - 1), Notes(at=NOW)
     told = {"s": {"old x": Told("warn", NOW - KEEP_S - 1), "new x": Told("warn", NOW)}}
-    update(path, lambda _: Stored(boxes={"old": old, "new": new}, told=told), NOW)
-    found = load(path)
+    update_alerts(path, lambda _: Stored(boxes={"old": old, "new": new}, told=told), NOW)
+    found = load_alerts(path)
     assert (list(found.boxes), list(found.told["s"])) == (["new"], ["new x"])
 
 
@@ -103,9 +103,9 @@ def add(path: Path, box: str, count: int) -> None:
     for number in range(count):
 
         def one(stored: Stored, what: str = f"kind-{number}") -> Stored:
-            return replace(stored, mutes=put(stored.mutes, box, what, None, NOW))
+            return replace(stored, mutes=put_mute(stored.mutes, box, what, None, NOW))
 
-        update(path, one, NOW)
+        update_alerts(path, one, NOW)
 
 
 def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -117,10 +117,10 @@ def test_two_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     for worker in workers:
         worker.join(60)
     assert [worker.exitcode for worker in workers] == [0, 0]
-    assert len(load(path).mutes) == 40
+    assert len(load_alerts(path).mutes) == 40
 
 
 @pytest.mark.parametrize(("state", "below"), [("/var/state", "/var/state"), ("relative", None), ("", None)])
 def test_where_it_is(state: str, below: str | None) -> None:
     base = Path(below) if below else Path.home() / ".local/state"
-    assert default_path({"XDG_STATE_HOME": state}) == base / "rgt" / "alerts.json"
+    assert alerts_path({"XDG_STATE_HOME": state}) == base / "rgt" / "alerts.json"

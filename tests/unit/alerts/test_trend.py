@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from rgt_tui.health.remembered import TREND_LEAST, TREND_POINTS, Trend
+from rgt_tui.health import Trend
+from rgt_tui.health.remembered import TREND_LEAST, TREND_POINTS
 
 
 def trend(*values: float) -> Trend:

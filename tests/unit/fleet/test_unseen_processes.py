@@ -7,9 +7,8 @@ import pytest
 from rgt_tui.cli.metrics import exposition
 from rgt_tui.cli.status_line import Verdict, status_line, text_line
 from rgt_tui.gate.evidence import quiet
-from rgt_tui.health import assess
+from rgt_tui.health import assess, facts_of
 from rgt_tui.health.conditions_queue import check_quiet as all_quiet
-from rgt_tui.health.facts import facts_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rgt_tui.health import CHECKS, HANDBOOK
-from rgt_tui.health.conditions import ALERTS, CONDITIONS, covered
+from rgt_tui.health import ALERTS, CHECKS, CONDITIONS, HANDBOOK, covered
 from rgt_tui.model.evidence import Finding, Severity
 
 
