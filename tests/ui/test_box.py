@@ -9,7 +9,7 @@ from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.log import LogScreen, choose_log
 from rgt_tui.ui.widgets.log_pane import LogPane
-from rgt_tui.ui.widgets.panes import Pane
+from rgt_tui.ui.widgets.panes import Pane, sections
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import command, disk_lines, gpu_sections, memory_lines, vitals_sections
@@ -330,3 +330,13 @@ async def test_long_lines_are_cut_scrolled_or_wrapped() -> None:
 )
 def test_a_command_begins_with_the_name_of_its_program(cmd: str, shown: str) -> None:
     assert command(cmd) == shown
+
+
+@pytest.mark.parametrize("width", [24, 30, 36, 44, 60])
+def test_the_badge_of_a_simulated_gpu_stays_however_long_its_name_is(width: int) -> None:
+    long = gpu(name="NVIDIA GeForce RTX 4090 Laptop GPU")
+    box = msgspec.structs.replace(running_box(), sample=sample(gpus=(long,)))
+    top = text_of(sections(gpu_sections(box, width - 4), width, 8)[0])
+    assert "GPU 0" in top
+    assert " SIM " in top
+    assert len(top) == width

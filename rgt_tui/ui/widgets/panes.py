@@ -36,6 +36,9 @@ def border(
     inner = max(0, width - 2)
     if inner < 8:
         return line(Span(left + flat * inner + right, tone))
+    badged = inner - width_of(hint) - 6
+    if width_of(title) > badged >= 4 and any(span.tone is Tone.BADGE for span in hint):
+        title = clip(title, badged)  # a badge says how to take what is below, and stays
     if width_of(title) > inner - 4:
         title, hint = clip(title, max(0, inner - 4)), EMPTY
     mark = Span(glyphs().cursor, Tone.ACCENT) if active else " "
