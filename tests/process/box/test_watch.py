@@ -198,6 +198,15 @@ def test_a_job_is_followed_by_itself(agent: Agent, tmp_path: Path) -> None:
     channel.close()
 
 
+def test_a_client_that_asks_for_differences_gets_whole_samples_in_plain_lines(agent: Agent) -> None:
+    """As a client of before does, which knows nothing of compression."""
+    channel = agent.watch(interval=0.05, delta=True)
+    hello = channel.expect(lambda frame: isinstance(frame, protocol.Hello))
+    assert hello.zlib is False
+    assert all(channel.expect(is_sample).mem.host_total for _ in range(3))
+    channel.close()
+
+
 def test_a_slow_reader_gets_the_newest_and_an_exact_count(agent: Agent, tmp_path: Path) -> None:
     channel = agent.watch(interval=0.05)
     first = channel.expect(is_sample)
