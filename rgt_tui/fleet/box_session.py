@@ -72,19 +72,6 @@ class Intake:
         budget: What is kept of it at most, however much it tells; None = as built in.
     """
 
-    __slots__ = (
-        "_beyond",
-        "_budget",
-        "_came",
-        "_logs",
-        "_more",
-        "_mounts",
-        "_size",
-        "_spec",
-        "_stretch",
-        "focused",
-    )
-
     def __init__(self, spec: BoxSpec, profile: Profile, boxes: int = 1, budget: Budget | None = None) -> None:
         self.focused = False
         """The box is the one on the screen: all of its logs is kept."""
@@ -198,8 +185,6 @@ class FileAccess:
         on_lack: Called when it is found out that the box takes none.
     """
 
-    __slots__ = ("_has", "_on_lack", "_task")
-
     def __init__(self, on_lack: Callable[[], None]) -> None:
         self._has: bool | None = None
         self._on_lack = on_lack
@@ -252,30 +237,6 @@ class BoxSession:
         policy: What becomes of unknown host keys.
         boxes: How many the fleet has.
     """
-
-    __slots__ = (
-        "_bundle",
-        "_called_back",
-        "_came",
-        "_channel",
-        "_clock",
-        "_connection",
-        "_connector",
-        "_fault",
-        "_files",
-        "_hung",
-        "_interval",
-        "_keepalive",
-        "_on_change",
-        "_paused",
-        "_pythons",
-        "_tap",
-        "_task",
-        "_trying",
-        "_woken",
-        "intake",
-        "state",
-    )
 
     def __init__(
         self,

@@ -27,8 +27,6 @@ class Keepalive:
         cut: Gives the connection up; called with the reason.
     """
 
-    __slots__ = ("_ask", "_began", "_cut", "_last", "_patience", "_timer")
-
     def __init__(
         self, patience: Callable[[], float], ask: Callable[[], None], cut: Callable[[str], None]
     ) -> None:
