@@ -37,7 +37,9 @@ OF_ITS_OWN = "; give the jump host an entry of its own with `ProxyJump none`"
 """What to do about a chain of jump hosts that leads in a circle."""
 NOTES = "rgt-notes"
 """Key of what is to be said of an answer."""
-NO_SSH = "there is no ssh program on this machine: ssh_config was read by asyncssh, which knows fewer options"
+NO_SSH = (
+    "no ssh on this machine that answers ssh -G: ssh_config was read by asyncssh, which knows fewer options"
+)
 
 Answer = Mapping[str, tuple[str, ...]]
 """Lower-case keyword → its values, as ``ssh -G`` prints them, where they are not ssh's defaults."""
@@ -223,17 +225,17 @@ def ask(host: str, options: tuple[str, ...], default_user: str | None, around: S
             answer = _ask(host, options, text, around.env)
         else:
             answer = _recalled(host, options, text, around.env.get("PATH", os.defpath), found.stamps)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
         answer = _read_by_asyncssh(host, options, default_user, around)
     return {**answer, NOTES: (*answer.get(NOTES, ()), *found.notes)}
 
 
 def _ask(host: str, options: tuple[str, ...], text: str, env: Mapping[str, str]) -> Answer:
+    usual = defaults()
     with tempfile.NamedTemporaryFile("w", prefix="rgt-ssh-", errors="surrogateescape") as file:
         file.write(text)
         file.flush()
         answer = _run(("-F", file.name, *options), host, env)
-    usual = defaults()
     return {key: value for key, value in answer.items() if value != usual.get(key) or key in ALWAYS}
 
 
@@ -244,8 +246,15 @@ def _recalled(host: str, options: tuple[str, ...], text: str, path: str, _stamps
 
 @functools.cache
 def defaults() -> Answer:
-    """Return what ``ssh -G`` says where no file says anything."""
-    return _run(("-F", NO_FILE), "localhost", os.environ)
+    """Return what ``ssh -G`` says where no file says anything.
+
+    Raises:
+        FileNotFoundError: there is no ``ssh``, or one that has no ``-G`` (before OpenSSH 6.8, and dropbear's).
+    """
+    try:
+        return _run(("-F", NO_FILE), "localhost", os.environ)
+    except ConfigError as error:
+        raise FileNotFoundError(str(error)) from error
 
 
 def _run(options: tuple[str, ...], host: str, env: Mapping[str, str]) -> Answer:

@@ -27,7 +27,7 @@ from rgt_tui.ssh import (
     scan,
     surroundings,
 )
-from rgt_tui.ssh.ssh_config import environment
+from rgt_tui.ssh.ssh_config import defaults, environment
 from rgt_tui.ssh.ssh_route import Jump, parse_jumps, route
 
 PLAIN = st.text("ab.-1*?", min_size=1, max_size=8)
@@ -284,6 +284,19 @@ def test_without_ssh_asyncssh_reads_the_file_and_says_so(tmp_path: Path) -> None
     assert (other.host, other.user, other.port, other.identities_given) == ("b", "root", 22, False)
     with pytest.raises(ConfigError, match="Port"):
         resolve(Wanted("a"), surroundings(str(config(tmp_path, "Port x\n")), env))
+
+
+def test_an_ssh_that_has_no_g_is_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "ssh"
+    other.write_text("#!/bin/sh\necho 'Dropbear SSH client: unknown option -G' >&2\nexit 1\n")
+    other.chmod(0o755)
+    around = surroundings(str(config(tmp_path, "Host a\n  Port 7\n")), {**os.environ, "PATH": str(tmp_path)})
+    monkeypatch.setenv("PATH", str(tmp_path))
+    defaults.cache_clear()
+    host = resolve(Wanted("a"), around)
+    assert (host.port, host.notes) == (7, (NO_SSH,))
+    monkeypatch.undo()
+    assert defaults()
 
 
 def test_doctor_says_who_read_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
