@@ -14,15 +14,15 @@ VERBS = {
     "record": ("rgt_box.recorder.control", "start or stop the detached recorder"),
     "queue": ("rgt_box.queue.queue_command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
-    "manifest": ("rgt_box.verbs.manifest", "list files with size, SHA-256 and mtime"),
-    "reconcile": ("rgt_box.verbs.reconcile", "compare the queue with what is on durable storage"),
-    "mirror": ("rgt_box.verbs.mirror", "copy a directory to durable storage, read back and compared"),
-    "cat": ("rgt_box.verbs.cat", "print the exact bytes of a file, from any byte on"),
-    "grep": ("rgt_box.verbs.grep", "search logs, newest lines first"),
+    "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),
+    "reconcile": ("rgt_box.commands.reconcile", "compare the queue with what is on durable storage"),
+    "mirror": ("rgt_box.commands.mirror", "copy a directory to durable storage, read back and compared"),
+    "cat": ("rgt_box.commands.cat", "print the exact bytes of a file, from any byte on"),
+    "grep": ("rgt_box.commands.grep", "search logs, newest lines first"),
     "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
-    "reap": ("rgt_box.verbs.reap", "list who holds GPU memory without working; end one by pid and start"),
-    "gpu-health": ("rgt_box.verbs.gpu_health", "check the GPUs before a run"),
-    "remove": ("rgt_box.verbs.remove", "take rgt off this box, or only its older agents"),
+    "reap": ("rgt_box.commands.reap", "list who holds GPU memory without working; end one by pid and start"),
+    "gpu-health": ("rgt_box.commands.gpu_health", "check the GPUs before a run"),
+    "remove": ("rgt_box.commands.remove", "take rgt off this box, or only its older agents"),
 }
 """Verb → (module with a ``main(argv)``, one line of help)."""
 

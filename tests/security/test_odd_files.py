@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from rgt_box import files
 from rgt_box.__main__ import VERBS
+from rgt_box.commands import cat, hashing
 from rgt_box.metrics.formats import BY_KIND, open_source
 from rgt_box.streams.log_follower import LogFollower
 from rgt_box.streams.own_curves import ScalarFollower
-from rgt_box.verbs import exact, hashing
 
 from tests.process.box.harness import Agent, make_job
 
@@ -116,8 +116,8 @@ def test_every_reader_of_metrics(tmp_path: Path, kind: str, make: Callable[[Path
 
 
 def _exact(path: str) -> None:
-    reader = exact.ExactReader(path)
-    with pytest.raises(exact.NotThere):
+    reader = cat.ExactReader(path)
+    with pytest.raises(cat.NotThere):
         reader.open()
 
 
@@ -168,7 +168,7 @@ def test_a_log_that_was_rotated_away_to_it(tmp_path: Path, make: Callable[[Path]
     log = tmp_path / "train.log"
     log.write_text("one\n")
     follower = LogFollower(str(log), None, 10)
-    reader = exact.ExactReader(str(log))
+    reader = cat.ExactReader(str(log))
     reader.open()
     assert reader.read() == b"one\n"
     frame = follower.poll()

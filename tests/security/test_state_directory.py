@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from rgt_box import files, ownership, place
+from rgt_box.commands import hashing
 from rgt_box.sampling import gpu_nvml
-from rgt_box.verbs import hashing
 
 from rgt_tui.model import protocol
 from tests.process.box.harness import Agent

@@ -7,8 +7,8 @@ import shutil
 import stat
 
 from rgt_box import files, jsonline
+from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget
-from rgt_box.verbs import hashing, tree
 
 MANIFEST = ".rgt-manifest.jsonl"
 """Written into every copy, so that it can be proved later, on another machine, without the job's state."""
@@ -135,11 +135,11 @@ def _digest(path: str) -> str:
 
 def _write_manifest(temporary: str, target: str, copies: list[tuple[str, str, int]]) -> None:
     """Write the lines that the ``manifest`` verb would, of what was copied."""
-    rows = [tree.named(os.fsencode(target), "root")]
+    rows = [file_tree.named(os.fsencode(target), "root")]
     total = 0
     for copy, digest, size in sorted(copies):
         path = os.fsencode(os.path.relpath(copy, temporary))
-        rows.append(dict(tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime))
+        rows.append(dict(file_tree.named(path), size=size, sha256=digest, mtime=os.stat(copy).st_mtime))
         total += size
     rows.append({"end": True, "files": len(copies), "bytes": total, "links": 0, "problems": 0})
     path_of = os.path.join(temporary, MANIFEST)

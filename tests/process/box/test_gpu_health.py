@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.verbs import gpu_health
+from rgt_box.commands import gpu_health
 
 from tests.process.box.harness import Agent, pythons
 from tests.process.box.nvml_driver import build_driver

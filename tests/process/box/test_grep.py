@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.verbs import backwards
+from rgt_box.commands import grep as grep_verb
 
 from tests.process.box.harness import Agent
 
@@ -22,7 +22,7 @@ def grep(agent: Agent, *words: object) -> tuple[int, list[dict[str, Any]], dict[
 def read(path: Path, limit: int = 1 << 30) -> list[tuple[int, bytes]]:
     fd = os.open(path, os.O_RDONLY)
     try:
-        return list(backwards.lines(fd, backwards.Budget(limit)))
+        return list(grep_verb.lines_backwards(fd, grep_verb.Budget(limit)))
     finally:
         os.close(fd)
 
@@ -44,7 +44,7 @@ def read(path: Path, limit: int = 1 << 30) -> list[tuple[int, bytes]]:
 def test_lines_backwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, data: bytes, lines: list[bytes]
 ) -> None:
-    monkeypatch.setattr(backwards, "BLOCK", block)
+    monkeypatch.setattr(grep_verb, "BLOCK", block)
     path = tmp_path / "log"
     path.write_bytes(data)
     found = read(path)
@@ -54,8 +54,8 @@ def test_lines_backwards(
 
 
 def test_a_line_without_an_end_is_broken_not_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backwards, "BLOCK", 1000)
-    monkeypatch.setattr(backwards, "LONGEST", 5000)
+    monkeypatch.setattr(grep_verb, "BLOCK", 1000)
+    monkeypatch.setattr(grep_verb, "LONGEST", 5000)
     path = tmp_path / "log"
     path.write_bytes(b"first\n" + b"x" * 100000 + b"\nlast\n")
     pieces = [line for _, line in read(path)]

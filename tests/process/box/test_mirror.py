@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from rgt_box import files
-from rgt_box.verbs import copying, hashing, mirror, tree
-from rgt_box.verbs.cache import HashCache
+from rgt_box.commands import file_tree, hashing, mirror
+from rgt_box.commands.hashing import HashCache
 
 from tests.process.box.harness import Agent, until
 
@@ -39,14 +39,14 @@ def source(tmp_path: Path) -> Path:
 
 def content(top: Path) -> dict[bytes, Any]:
     found: dict[bytes, Any] = {}
-    for entry in tree.walk(str(top)):
+    for entry in file_tree.walk(str(top)):
         path = os.path.join(os.fsencode(top), entry.path)
         stat = os.lstat(path)
-        if entry.kind == tree.FILE:
+        if entry.kind == file_tree.FILE:
             with open(path, "rb") as file:
                 found[entry.path] = (file.read(), stat.st_mode, stat.st_mtime_ns)
         else:
-            found[entry.path] = os.readlink(path) if entry.kind == tree.LINK else entry.kind
+            found[entry.path] = os.readlink(path) if entry.kind == file_tree.LINK else entry.kind
     return found
 
 
@@ -79,7 +79,7 @@ def test_killed_at_any_time_it_goes_on(agent: Agent, source: Path, tmp_path: Pat
     with (source / "z-big").open("wb") as file:
         file.truncate(1 << 30)
     first = agent.start("mirror", str(source), str(target))
-    part = target / os.fsdecode(copying.PART)
+    part = target / os.fsdecode(mirror.PART)
     until(lambda: part.exists() and part.stat().st_size > 1 << 20, "the big file to be on its way")
     first.send_signal(signal.SIGKILL)
     first.communicate()
@@ -150,8 +150,8 @@ def test_a_copy_that_reads_back_different_is_no_copy(tmp_path: Path, monkeypatch
     (tmp_path / "f").write_text("x")
     (tmp_path / "dst").mkdir()
     monkeypatch.setattr(hashing, "of_path", lambda _: "0")
-    for entry in tree.walk(str(tmp_path / "f")):
-        row = copying.file(entry, os.fsencode(tmp_path / "dst" / "f"), HashCache(None))
+    for entry in file_tree.walk(str(tmp_path / "f")):
+        row = mirror.copy_file(entry, os.fsencode(tmp_path / "dst" / "f"), HashCache(None))
     assert (row["status"], row["error"]) == ("failed", "reads back different from what was written")
     assert os.listdir(tmp_path / "dst") == []
 

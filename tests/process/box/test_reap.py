@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from rgt_box import procstat
-from rgt_box.verbs import ending
+from rgt_box.commands import reap as reap_verb
 
 from tests.process.box.harness import Agent
 from tests.process.box.nvml_driver import STUBBORN, Hold, build_driver, holding, make_devices
@@ -145,11 +145,11 @@ def test_one_that_ignores_the_polite_signal_is_killed(
 ) -> None:
     if not pidfd:
         monkeypatch.delattr(os, "pidfd_open", raising=False)
-    monkeypatch.setattr(ending, "POLITE", 0.1)
+    monkeypatch.setattr(reap_verb, "POLITE", 0.1)
     process = hold(os.devnull, code=STUBBORN)
     start = procstat.start_ticks(process.pid)
     assert start is not None
-    assert "another process" in str(ending.end(process.pid, start + 1))
-    assert ending.end(process.pid, start) is None
+    assert "another process" in str(reap_verb.end_process(process.pid, start + 1))
+    assert reap_verb.end_process(process.pid, start) is None
     assert process.wait(10) == -signal.SIGKILL
-    assert "already ended" in str(ending.end(process.pid, start))
+    assert "already ended" in str(reap_verb.end_process(process.pid, start))

@@ -33,10 +33,11 @@ def test_every_verb_is_described(verb: str) -> None:
 def test_a_verb_whose_module_is_not_packed_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(entry.VERBS, "reap", ("rgt_box.verbs.not_there", "x"))
+    monkeypatch.setitem(entry.VERBS, "reap", ("rgt_box.commands.not_there", "x"))
     assert entry.main(["reap"]) == 2
     assert (
-        "reap: this agent was built without it (no module rgt_box.verbs.not_there)" in capsys.readouterr().err
+        "reap: this agent was built without it (no module rgt_box.commands.not_there)"
+        in capsys.readouterr().err
     )
     monkeypatch.setitem(entry.VERBS, "reap", ("rgt_box.nowhere.at_all", "x"))
     assert entry.main(["reap"]) == 2

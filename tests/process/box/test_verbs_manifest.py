@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rgt_box.verbs import hashing, tree
-from rgt_box.verbs.cache import HashCache
+from rgt_box.commands import file_tree, hashing
+from rgt_box.commands.hashing import HashCache
 
 from tests.process.box.harness import Agent, until
 
@@ -190,7 +190,7 @@ def test_a_deep_tree_needs_neither_recursion_nor_long_paths(tmp_path: Path) -> N
         fd = below
     os.close(os.open("f", os.O_CREAT | os.O_WRONLY, dir_fd=fd))
     os.close(fd)
-    entries = list(tree.walk(str(tmp_path)))
+    entries = list(file_tree.walk(str(tmp_path)))
     assert len(entries) == 301
     assert entries[-1].path.endswith(b"/f")
     assert len(entries[-1].path) > 4096
@@ -200,7 +200,7 @@ def test_a_deep_tree_needs_neither_recursion_nor_long_paths(tmp_path: Path) -> N
 def test_the_cache_stays_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "cache"
     path.write_bytes(b"".join(b'{"k":"%d","h":"%064d"}\n' % (number, number) for number in range(200)))
-    monkeypatch.setattr("rgt_box.verbs.cache.MOST", 10000)
+    monkeypatch.setattr("rgt_box.commands.hashing.MOST", 10000)
     HashCache(str(path)).close()
     rows = [json.loads(row)["k"] for row in path.read_bytes().splitlines()]
     assert rows == [str(number) for number in range(100, 200)]

@@ -297,7 +297,7 @@ def test_xid_classes_are_those_of_the_agent() -> None:
 
 
 def test_the_agent_calls_the_same_reasons_slowed_down() -> None:
-    from rgt_box.verbs.gpu_health import SLOWED as THEIRS
+    from rgt_box.commands.gpu_health import SLOWED as THEIRS
 
     assert THEIRS == SLOWED
 

@@ -7,8 +7,8 @@ import sys
 
 from rgt_box import jsonline
 from rgt_box.background import describe
-from rgt_box.verbs import hashing, tree, words
-from rgt_box.verbs.cache import HashCache, default_path
+from rgt_box.commands import file_tree, hashing
+from rgt_box.commands.hashing import HashCache, default_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -50,9 +50,9 @@ class Counts:
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    roots, found = words.parse(argv, SPEC, HELP)
+    roots, found = file_tree.parse_words(argv, SPEC, HELP)
     if not roots:
-        return words.refuse("manifest: which PATH?")
+        return file_tree.refuse("manifest: which PATH?")
     os.nice(NICE)
     cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     counts = Counts()
@@ -67,7 +67,7 @@ def main(argv: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
         return 1
     except OSError as error:
-        return words.refuse("manifest: %s: %s" % (error.filename or found["out"], describe(error)))
+        return file_tree.refuse("manifest: %s: %s" % (error.filename or found["out"], describe(error)))
     finally:
         cache.close()
     return 1 if counts.problems else 0
@@ -81,7 +81,7 @@ def _print(
     own: tuple[int, int] | None = None,
 ) -> None:
     for root in roots:
-        write(jsonline.line(tree.named(os.fsencode(os.path.abspath(root)), "root")))
+        write(jsonline.line(file_tree.named(os.fsencode(os.path.abspath(root)), "root")))
         for row in rows(root, cache, counts, own):
             write(jsonline.line(row))
 
@@ -116,7 +116,7 @@ def rows(
         own: Device and inode of the file that the manifest is being written to: it does not list itself.
     """
     try:
-        for entry in tree.walk(root):
+        for entry in file_tree.walk(root):
             if entry.stat is not None and own == (entry.stat.st_dev, entry.stat.st_ino):
                 continue
             row = _row(root, entry, cache, counts)
@@ -128,27 +128,27 @@ def rows(
         yield {"path": ".", "error": describe(error)}
 
 
-def _row(root: str, entry: tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any] | None:
+def _row(root: str, entry: file_tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any] | None:
     """Return the line of one entry; None for a directory, which its files speak for."""
-    row = tree.named(entry.path)
+    row = file_tree.named(entry.path)
     try:
-        if entry.kind == tree.FOLDER:
+        if entry.kind == file_tree.FOLDER:
             return None
-        if entry.kind == tree.FILE:
+        if entry.kind == file_tree.FILE:
             return dict(row, **_file(entry, cache, counts))
-        if entry.kind == tree.LINK:
+        if entry.kind == file_tree.LINK:
             counts.links += 1
-            row.update(tree.named(entry.target(), "link"))
-            return dict(row, outside=True) if tree.leads_outside(root, entry.path) else row
+            row.update(file_tree.named(entry.target(), "link"))
+            return dict(row, outside=True) if file_tree.leads_outside(root, entry.path) else row
     except hashing.Changed as error:
         return dict(row, error=str(error), changed=True)
     except OSError as error:
         return dict(row, error=describe(error))
-    text = "is %s: neither read nor listed" % entry.text if entry.kind == tree.SPECIAL else entry.text
+    text = "is %s: neither read nor listed" % entry.text if entry.kind == file_tree.SPECIAL else entry.text
     return dict(row, error=text)
 
 
-def _file(entry: tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any]:
+def _file(entry: file_tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any]:
     stat = entry.stat
     found = cache.get(stat) if stat is not None else None
     if found is None or stat is None:

@@ -4,17 +4,141 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import sys
 
 from rgt_box import files, jsonline, ownership, place
 from rgt_box.background import describe
+from rgt_box.commands import file_tree, hashing
+from rgt_box.commands.hashing import HashCache, default_path
 from rgt_box.queue import disk_budget
-from rgt_box.verbs import copying, tree, words
-from rgt_box.verbs.cache import HashCache, default_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+PART = b".rgt-mirror.part"
+"""What is being written. One name for each directory: what a killed run leaves is overwritten, not collected."""
+
+
+def copy_file(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
+    """Make `target` hold the file of `entry`.
+
+    Returns:
+        ``status`` (copied, same or failed), ``size``, ``sha256``, ``error``.
+
+    Raises:
+        OSError: when it cannot be read or written.
+    """
+    source = entry.stat
+    there = _regular(target)
+    if source is not None and there is not None and there.st_size == source.st_size:
+        try:
+            digest, source = _known(entry, cache)
+        except hashing.Changed as error:
+            return {"status": "failed", "error": str(error)}
+        if there.st_size == source.st_size and hashing.of_path(target) == digest:
+            _dress(target, source)
+            return {"status": "same", "size": source.st_size, "sha256": digest}
+    return _copy(entry, target, cache)
+
+
+def _known(entry: file_tree.Entry, cache: HashCache) -> tuple[str, os.stat_result]:
+    digest = cache.get(entry.stat) if entry.stat is not None else None
+    if digest is not None and entry.stat is not None:
+        return digest, entry.stat
+    digest, found = hashing.steady(entry.open)
+    cache.put(found, digest)
+    return digest, found
+
+
+def _copy(entry: file_tree.Entry, target: bytes, cache: HashCache) -> dict[str, Any]:
+    folder = os.path.dirname(target)
+    if os.path.isdir(target) and not os.path.islink(target):
+        return {"status": "failed", "error": "a directory is in its place; nothing is deleted here"}
+    part = os.path.join(folder, PART)
+    try:
+        for _ in range(2):
+            found, stat_of = _write(entry, part)
+            if stat_of is None:
+                continue
+            if hashing.of_path(part) != found:
+                return {"status": "failed", "error": "reads back different from what was written"}
+            _dress(part, stat_of)
+            os.rename(part, target)
+            hashing.sync_folder(folder)
+            cache.put(stat_of, found)
+            return {"status": "copied", "size": stat_of.st_size, "sha256": found}
+        return {"status": "failed", "error": "changed while it was copied"}
+    finally:
+        remove_whatever(part)
+
+
+def _write(entry: file_tree.Entry, part: bytes) -> tuple[str, os.stat_result | None]:
+    """Write a copy; returns its SHA-256 and the source's stat, or None for it when the source changed meanwhile."""
+    reader = entry.open()
+    try:
+        before = os.fstat(reader)
+        remove_whatever(part)  # and make it anew: nobody's link may be written through
+        writer = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            found, total = hashing.digest(reader, writer)
+            hashing.flush(writer)
+        finally:
+            os.close(writer)
+        after = os.fstat(reader)
+    finally:
+        os.close(reader)
+    same = hashing.identity(before) == hashing.identity(after) and total == after.st_size
+    return found, after if same else None
+
+
+def copy_link(entry: file_tree.Entry, target: bytes) -> dict[str, Any]:
+    """Make `target` the same link as `entry`; what it points to is copied in its own turn."""
+    wanted = entry.target()
+    try:
+        if os.readlink(target) == wanted:
+            return {"status": "same"}
+    except OSError:
+        pass
+    if os.path.lexists(target) and not os.path.islink(target):
+        return {"status": "failed", "error": "something else is in its place; nothing is deleted here"}
+    part = os.path.join(os.path.dirname(target), PART)
+    remove_whatever(part)
+    os.symlink(wanted, part)
+    os.rename(part, target)
+    return {"status": "copied"}
+
+
+def clear_part(folder: bytes) -> None:
+    """Remove what a killed run was writing in a directory."""
+    remove_whatever(os.path.join(folder, PART))
+
+
+def remove_whatever(path: bytes) -> None:
+    """Remove a temporary file of ours."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def _dress(path: bytes, source: os.stat_result) -> None:
+    """Give times and permissions; storage that has none keeps the content all the same."""
+    try:
+        os.chmod(path, stat.S_IMODE(source.st_mode))
+        os.utime(path, ns=(source.st_atime_ns, source.st_mtime_ns))
+    except OSError:
+        pass
+
+
+def _regular(path: bytes) -> os.stat_result | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None
+
 
 HELP = """
 usage: mirror SRC DST [--quiet] [--cache FILE | --no-cache]
@@ -45,22 +169,22 @@ class NoRoom(Exception):
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    paths, found = words.parse(argv, SPEC, HELP)
+    paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if found["delete"]:
-        return words.refuse(
+        return file_tree.refuse(
             "mirror: there is no --delete: what is on durable storage is not for a program to remove"
         )
     if len(paths) != 2:
-        return words.refuse("mirror: give SRC and DST")
+        return file_tree.refuse("mirror: give SRC and DST")
     source, target = os.path.realpath(paths[0]), os.path.realpath(paths[1])
     if not os.path.exists(source):
-        return words.refuse("mirror: %s does not exist" % source)
+        return file_tree.refuse("mirror: %s does not exist" % source)
     if (target + "/").startswith(source + "/") or (source + "/").startswith(target + "/"):
-        return words.refuse("mirror: %s and %s lie in each other" % (source, target))
+        return file_tree.refuse("mirror: %s and %s lie in each other" % (source, target))
     try:
         held = _lock(target)
     except OSError as error:
-        return words.refuse("mirror: %s: %s" % (error.filename or place.state_dir(), describe(error)))
+        return file_tree.refuse("mirror: %s: %s" % (error.filename or place.state_dir(), describe(error)))
     if held is None:
         print("mirror: another one to %s is at work" % target, file=sys.stderr)
         return BUSY
@@ -71,7 +195,7 @@ def main(argv: list[str]) -> int:
         print("mirror: %s" % error, file=sys.stderr)
         return NO_ROOM
     except OSError as error:
-        return words.refuse("mirror: %s: %s" % (error.filename or target, describe(error)))
+        return file_tree.refuse("mirror: %s: %s" % (error.filename or target, describe(error)))
     finally:
         cache.close()
         held.release()
@@ -109,8 +233,8 @@ class Mirror:
         """
         self._foresee()
         os.makedirs(self._target, exist_ok=True)
-        copying.clear(os.fsencode(self._target))
-        for entry in tree.walk(self._source):
+        clear_part(os.fsencode(self._target))
+        for entry in file_tree.walk(self._source):
             try:
                 row = self._one(entry)
             except OSError as error:
@@ -124,34 +248,34 @@ class Mirror:
         self._print(dict({"end": True, "ok": ok}, **self._counts, source=self._source, target=self._target))
         return 0 if ok else FAILED
 
-    def _one(self, entry: tree.Entry) -> dict[str, Any] | None:
+    def _one(self, entry: file_tree.Entry) -> dict[str, Any] | None:
         place_of = os.path.join(os.fsencode(self._target), entry.path)
-        if entry.kind == tree.FOLDER:
+        if entry.kind == file_tree.FOLDER:
             os.makedirs(place_of, exist_ok=True)
-            copying.clear(place_of)
+            clear_part(place_of)
             return None
-        if entry.kind == tree.FILE:
-            return copying.file(entry, place_of, self._cache)
-        if entry.kind == tree.LINK:
-            if tree.leads_outside(self._source, entry.path):
+        if entry.kind == file_tree.FILE:
+            return copy_file(entry, place_of, self._cache)
+        if entry.kind == file_tree.LINK:
+            if file_tree.leads_outside(self._source, entry.path):
                 return {"status": "failed", "error": "is a link that leads out of %s" % self._source}
-            return copying.link(entry, place_of)
-        text = "is %s: refused" % entry.text if entry.kind == tree.SPECIAL else entry.text
+            return copy_link(entry, place_of)
+        text = "is %s: refused" % entry.text if entry.kind == file_tree.SPECIAL else entry.text
         return {"status": "failed", "error": text}
 
     def _foresee(self) -> None:
         """Refuse before the first byte what cannot fit: half a copy helps nobody and fills the disk for others."""
         needed, inodes, largest = 0, 0, 0
-        for entry in tree.walk(self._source):
-            if entry.stat is None or entry.kind not in (tree.FILE, tree.FOLDER, tree.LINK):
+        for entry in file_tree.walk(self._source):
+            if entry.stat is None or entry.kind not in (file_tree.FILE, file_tree.FOLDER, file_tree.LINK):
                 continue
             try:
                 there = os.lstat(os.path.join(os.fsencode(self._target), entry.path))
             except OSError:
                 inodes += 1
-                needed += entry.stat.st_size if entry.kind == tree.FILE else 0
+                needed += entry.stat.st_size if entry.kind == file_tree.FILE else 0
                 continue
-            if entry.kind == tree.FILE and there.st_size != entry.stat.st_size:
+            if entry.kind == file_tree.FILE and there.st_size != entry.stat.st_size:
                 needed += max(0, entry.stat.st_size - there.st_size)
                 largest = max(largest, min(entry.stat.st_size, there.st_size))
         self._compare(needed + largest, inodes)
@@ -176,7 +300,7 @@ class Mirror:
                 "no inodes on %s: needed are %d, free are %d" % (where.mount, inodes, where.free_inodes)
             )
 
-    def _full(self, entry: tree.Entry) -> str:
+    def _full(self, entry: file_tree.Entry) -> str:
         """Say what was needed and what is free, at the file for which the disk was full after all."""
         needed = entry.stat.st_size if entry.stat is not None else 0
         where, _ = disk_budget.ask_room(self._target)
@@ -191,7 +315,7 @@ class Mirror:
             self._counts["verified"] += 1
             self._counts["bytes"] += row.get("size", 0)
         if status == "failed" or not self._quiet:
-            self._print(dict(tree.named(row.pop("path")), **row))
+            self._print(dict(file_tree.named(row.pop("path")), **row))
 
     def _print(self, row: dict[str, Any]) -> None:
         sys.stdout.buffer.write(jsonline.line(row))

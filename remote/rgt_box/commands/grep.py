@@ -10,12 +10,67 @@ import sys
 
 from rgt_box import files, jsonline
 from rgt_box.background import describe
-from rgt_box.verbs import tree, words
-from rgt_box.verbs.backwards import Budget, lines
+from rgt_box.commands import file_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Iterator
+
+BLOCK = 256 << 10
+LONGEST = 1 << 20
+"""Bytes without a line end after which a line is broken in two."""
+
+_END = re.compile(rb"\r\n|\n|\r")
+
+
+class Budget:
+    """How many bytes may still be read."""
+
+    def __init__(self, left: int) -> None:
+        self.left, self.read, self.cut = left, 0, False
+
+
+def lines_backwards(fd: int, budget: Budget) -> Iterator[tuple[int, bytes]]:
+    r"""Yield (offset, line without its end), the last line first.
+
+    A progress bar rewrites its line with ``\r``: each of its states counts as a line.
+
+    Args:
+        fd: A regular file.
+        budget: Bytes that may be read; `Budget.cut` says afterwards that it ended before the file did.
+    """
+    end = os.fstat(fd).st_size
+    held = b""  # the beginning of what follows `end`: its first line may go on further up
+    last = True
+    while end > 0:
+        size = min(BLOCK, end, budget.left)
+        if size <= 0:
+            budget.cut = True
+            return
+        block = os.pread(fd, size, end - size)
+        if not block:
+            return
+        # A file that was cut meanwhile gives less; what is left is then read as its end.
+        end = end - size
+        budget.left -= len(block)
+        budget.read += len(block)
+        data = block + held
+        spans = [match.span() for match in _END.finditer(data)]
+        if spans and spans[0][0] == 0 and end > 0 and data[:1] == b"\n":
+            spans = spans[1:]  # its "\r" may be the last byte of the block before: look again with it
+        stop = len(data)
+        for left, right in reversed(spans):
+            if not (last and right == len(data)):
+                yield end + right, data[right:stop]
+            last = False
+            stop = left
+        held = data[:stop]
+        if len(held) > LONGEST:
+            yield end, held
+            held, last = b"", True
+    if held or not last:
+        yield 0, held
+
 
 HELP = """
 usage: grep PATTERN PATH... [--max N] [--context N] [--ignore-case] [--limit-mib N] [--timeout S]
@@ -82,7 +137,7 @@ class Search:
     def _lines(self, path: str, fd: int) -> Iterator[dict[str, Any]]:
         newer: list[str] = []
         waiting: list[dict[str, Any]] = []  # matches that lack lines before them, which are read after them
-        for offset, raw in lines(fd, self.budget):
+        for offset, raw in lines_backwards(fd, self.budget):
             text = raw.decode("utf-8", "replace")
             for match in waiting:
                 match["before"].insert(0, shown(text))
@@ -90,7 +145,7 @@ class Search:
                 yield waiting.pop(0)
             if self.matches < self._most and self._pattern.search(text):
                 self.matches += 1
-                found = dict(tree.named(os.fsencode(path)), offset=offset, text=shown(text))
+                found = dict(file_tree.named(os.fsencode(path)), offset=offset, text=shown(text))
                 waiting.append(dict(found, before=[], after=list(newer)))
                 if not self._context:
                     yield waiting.pop()
@@ -103,7 +158,7 @@ class Search:
             self.stopped = "%d bytes read" % self.budget.read
 
     def _problem(self, path: str, text: str) -> None:
-        self.problems.append(dict(tree.named(os.fsencode(path)), error=text))
+        self.problems.append(dict(file_tree.named(os.fsencode(path)), error=text))
 
     def row(self) -> dict[str, Any]:
         """Return the last line."""
@@ -116,17 +171,19 @@ class Search:
 
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
-    paths, found = words.parse(argv, SPEC, HELP)
+    paths, found = file_tree.parse_words(argv, SPEC, HELP)
     if len(paths) < 2:
-        return words.refuse("grep: give PATTERN and PATH")
+        return file_tree.refuse("grep: give PATTERN and PATH")
     try:
         pattern = re.compile(paths[0], re.IGNORECASE if found["ignore-case"] else 0)
     except (re.error, RecursionError, OverflowError) as error:
-        return words.refuse("grep: %r is no regular expression: %s" % (paths[0], error))
+        return file_tree.refuse("grep: %r is no regular expression: %s" % (paths[0], error))
     most, context = _given(found["max"], 100), min(50, _given(found["context"], 0))
     limit, seconds = _given(found["limit-mib"], 256), found["timeout"] or 20.0
     if most < 1 or context < 0 or limit < 1 or not 0 < seconds < 1e6:
-        return words.refuse("grep: --max, --limit-mib and --timeout must be above 0, --context not below 0")
+        return file_tree.refuse(
+            "grep: --max, --limit-mib and --timeout must be above 0, --context not below 0"
+        )
     search = Search(pattern, most, context, limit << 20)
     signal.signal(signal.SIGALRM, _ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -142,7 +199,7 @@ def main(argv: list[str]) -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
     sys.stdout.buffer.write(jsonline.line(search.row()))
     if not search.files and not search.stopped:
-        return words.refuse("grep: nothing to search in %s" % " ".join(paths[1:]))
+        return file_tree.refuse("grep: nothing to search in %s" % " ".join(paths[1:]))
     return 0 if search.matches else 1
 
 
@@ -160,7 +217,7 @@ def expand(paths: list[str], search: Search) -> list[str]:
     for path in paths:
         hits = [path] if os.path.lexists(path) else sorted(glob.glob(os.path.expanduser(path)))
         if not hits:
-            search.problems.append(dict(tree.named(os.fsencode(path)), error="does not exist"))
+            search.problems.append(dict(file_tree.named(os.fsencode(path)), error="does not exist"))
         for hit in hits:
             chosen += _below(hit) if os.path.isdir(hit) else [hit]
     if len(chosen) > MOST_FILES:
@@ -171,8 +228,8 @@ def expand(paths: list[str], search: Search) -> list[str]:
 def _below(folder: str) -> list[str]:
     """Return the regular files of a tree, the newest first."""
     found: list[tuple[int, str]] = []
-    for entry in tree.walk(folder):
-        if entry.kind == tree.FILE and entry.stat is not None:
+    for entry in file_tree.walk(folder):
+        if entry.kind == file_tree.FILE and entry.stat is not None:
             found.append((-entry.stat.st_mtime_ns, os.path.join(folder, os.fsdecode(entry.path))))
         if len(found) > 10 * MOST_FILES:
             break

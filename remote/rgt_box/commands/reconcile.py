@@ -5,14 +5,166 @@ from __future__ import annotations
 import os
 import sys
 
-from rgt_box import jsonline, options
+from rgt_box import files, jsonline, options
+from rgt_box.background import describe
+from rgt_box.commands import file_tree, hashing
 from rgt_box.queue import disk_budget, queue_state
+from rgt_box.queue.durable_copy import MANIFEST
 from rgt_box.queue.queue_file import Job, Line
-from rgt_box.verbs import prove
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
+
+CHECKPOINT = "manifest.json"
+
+
+class Listing:
+    """What should be there.
+
+    Attributes:
+        entries: Relative path, raw bytes → (size, SHA-256).
+        problem: Why the list itself cannot be trusted; None = it can.
+        found: Whether there is any manifest at all.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, tuple[int, str]] = {}
+        self.problem: str | None = None
+        self.found = False
+
+    def add(self, path: bytes, size: Any, digest: Any, where: str) -> None:
+        """Take in one file."""
+        if isinstance(size, int) and isinstance(digest, str) and len(digest) == 64:
+            self.entries[path] = (size, digest)
+        else:
+            self.problem = "%s is damaged" % where
+
+
+def read_listing(folder: str, paths: list[bytes]) -> Listing:
+    """Return what should be in `folder`.
+
+    Args:
+        folder: A durable copy.
+        paths: What is in it.
+    """
+    listing = Listing()
+    if MANIFEST.encode() in paths:
+        _read_ours(folder, listing)
+        return listing
+    suffix = CHECKPOINT.encode()
+    for path in paths:
+        if path == suffix or path.endswith(b"/" + suffix):
+            _read_checkpoint(folder, path, listing)
+    return listing
+
+
+def _read_ours(folder: str, listing: Listing) -> None:
+    listing.found = True
+    ended = False
+    for raw in (files.read(os.path.join(folder, MANIFEST), 256 << 20) or b"").splitlines():
+        row = jsonline.loads_dict(raw) or {}
+        path = file_tree.raw_name(row)
+        ended = row.get("end") is True
+        if path is not None and "sha256" in row:
+            listing.add(path, row.get("size"), row.get("sha256"), MANIFEST)
+    if not ended:
+        listing.problem = "%s is cut off" % MANIFEST
+
+
+def _read_checkpoint(folder: str, path: bytes, listing: Listing) -> None:
+    content = files.read_json(os.path.join(folder, os.fsdecode(path))) or {}
+    listed = content.get("files")
+    if not isinstance(listed, dict):
+        return  # some other program's manifest.json
+    # The trainer's steps have checksums of their own; only what leaves the box (`best`) has the digest compared here.
+    listed = {
+        name: facts
+        for name, facts in listed.items()
+        if not (isinstance(facts, dict) and _has_only_crc(facts))
+    }
+    if not listed:
+        return
+    listing.found = True
+    base = path[: -len(CHECKPOINT)]
+    for name, facts in listed.items():
+        known = facts if isinstance(facts, dict) else {}
+        listing.add(base + os.fsencode(name), known.get("size"), known.get("sha256"), os.fsdecode(path))
+
+
+def _has_only_crc(facts: dict[str, Any]) -> bool:
+    return "crc32" in facts and "sha256" not in facts
+
+
+SHOWN = 20
+"""Files named for each cell; the count is exact."""
+
+OK, MISSING, ZERO, DAMAGED, UNPROVEN, UNREADABLE = (
+    "ok", "missing", "zero-byte", "damaged", "unproven", "unreadable",
+)  # fmt: skip
+
+
+def prove(folder: str, keep: list[str]) -> dict[str, Any]:
+    """Return ``status``, ``reason``, ``files``, ``bytes`` and the ``paths`` that are to blame.
+
+    Args:
+        folder: The durable copy of one cell.
+        keep: What the job keeps: of these even a manifest cannot excuse an empty file.
+    """
+    try:
+        entries = [(entry.path, entry.kind, entry.stat, entry.text) for entry in file_tree.walk(folder)]
+    except OSError as error:
+        return _say(UNREADABLE, describe(error), [])
+    sizes = {
+        path: stat.st_size for path, kind, stat, _ in entries if kind == file_tree.FILE and stat is not None
+    }
+    broken = [path for path, kind, _, _ in entries if kind == file_tree.ERROR]
+    facts = {"files": len(sizes), "bytes": sum(sizes.values())}
+    if broken:
+        return dict(_say(UNREADABLE, entries[0][3] or "cannot be listed", broken), **facts)
+    if not set(sizes) - {MANIFEST.encode()}:
+        return dict(_say(MISSING, "the durable directory is empty", []), **facts)
+    listed = read_listing(folder, sorted(sizes))
+    kept = {os.fsencode(path) for path in keep}
+    empty = [
+        path
+        for path, size in sizes.items()
+        if not size and (path in kept or listed.entries.get(path, (1, ""))[0])
+    ]
+    if empty:
+        return dict(_say(ZERO, "%d empty" % len(empty), empty), **facts)
+    if listed.problem:
+        return dict(_say(DAMAGED, listed.problem, []), **facts)
+    if not listed.found:
+        return dict(_say(UNPROVEN, "no manifest says what it should hold", []), **facts)
+    return dict(_compare(folder, sizes, listed), **facts)
+
+
+def _compare(folder: str, sizes: dict[bytes, int], listed: Listing) -> dict[str, Any]:
+    gone = [path for path in listed.entries if path not in sizes]
+    if gone:
+        return _say(DAMAGED, "%d of %d files are not there" % (len(gone), len(listed.entries)), gone)
+    altered = []
+    for path, (size, digest) in sorted(listed.entries.items()):
+        try:
+            same = sizes[path] == size and hashing.of_path(os.path.join(os.fsencode(folder), path)) == digest
+        except OSError as error:
+            return _say(UNREADABLE, describe(error), [path])
+        if not same:
+            altered.append(path)
+    if altered:
+        return _say(DAMAGED, "%d of %d files differ" % (len(altered), len(listed.entries)), altered)
+    return dict(_say(OK, None, []), verified=len(listed.entries))
+
+
+def _say(status: str, reason: str | None, paths: list[bytes]) -> dict[str, Any]:
+    found: dict[str, Any] = {"status": status}
+    if reason:
+        found["reason"] = reason
+    if paths:
+        found["paths"] = [file_tree.named(path) for path in sorted(paths)[:SHOWN]]
+    return found
+
 
 HELP = """
 usage: reconcile --job DIR [--job DIR ...] [--durable DIR]
@@ -39,7 +191,7 @@ queue) or wrong command line.
 
 Example: reconcile --job ~/jobs/sweep --durable /mnt/results
 """
-UNKNOWN = (prove.UNPROVEN, prove.UNREADABLE)
+UNKNOWN = (UNPROVEN, UNREADABLE)
 
 
 def main(argv: list[str]) -> int:
@@ -50,7 +202,7 @@ def main(argv: list[str]) -> int:
         return 2
     report = reconcile([Job(folder) for folder in found["job"]], found["durable"])
     sys.stdout.buffer.write(jsonline.line(report))
-    bad = [status for status in report["counts"] if status != prove.OK]
+    bad = [status for status in report["counts"] if status != OK]
     if set(bad) - set(UNKNOWN):
         return 1
     return 2 if bad or report["problems"] else 0
@@ -82,7 +234,7 @@ def reconcile(jobs: list[Job], durable: str | None = None) -> dict[str, Any]:
     counts: dict[str, int] = {}
     for cell in cells:
         counts[cell["status"]] = counts.get(cell["status"], 0) + 1
-    whole = not problems and bool(cells) and set(counts) == {prove.OK}
+    whole = not problems and bool(cells) and set(counts) == {OK}
     return {
         "ok": whole, "counts": counts, "cells": cells, "extra": extra(owners), "problems": problems,
     }  # fmt: skip
@@ -125,11 +277,11 @@ def _cell(
             cell, status="duplicate", reason="lines %d and %d have one name" % (line.twin.number, line.number)
         )
     if problem or folder is None:
-        return dict(cell, status=prove.UNREADABLE, reason=problem or "no durable directory")
+        return dict(cell, status=UNREADABLE, reason=problem or "no durable directory")
     if not os.path.lexists(folder):
         return dict(cell, **_absent(state, bool(known)))
-    found = prove.prove(folder, [str(path) for path in job.settings["keep"]])
-    if found["status"] == prove.OK and state is not None and state.get("state") != "done":
+    found = prove(folder, [str(path) for path in job.settings["keep"]])
+    if found["status"] == OK and state is not None and state.get("state") != "done":
         found.update(status="not-done", reason="the queue calls it %s" % state.get("state"))
     return dict(cell, **found)
 
@@ -139,9 +291,9 @@ def _absent(state: dict[str, Any] | None, any_known: bool) -> dict[str, Any]:
     if any_known and (state is None or not state.get("attempts")):
         return {"status": "never-ran", "reason": "no attempt was made"}
     if state is None:
-        return {"status": prove.MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
+        return {"status": MISSING, "reason": "no copy, and no state.json says whether it ever ran"}
     reason = ": %s" % state["reason"] if state.get("reason") else ""
-    return {"status": prove.MISSING, "reason": "no copy; the queue calls it %s%s" % (state["state"], reason)}
+    return {"status": MISSING, "reason": "no copy; the queue calls it %s%s" % (state["state"], reason)}
 
 
 def _claim(cell: dict[str, Any], owners: dict[str, dict[str, Any]]) -> None:

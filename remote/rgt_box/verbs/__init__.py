@@ -1,1 +1,0 @@
-"""Small verbs that prove, copy and search what is on a box."""
