@@ -269,8 +269,6 @@ def _train(config: Config, out: str, stop: Optional[StopRequest]) -> int:
             accumulate=accumulate,
             seed=config.int("seed"),
             options=_options(config, task),
-            settings=config.values,
-            overrides=config.given,
             stop=stop,
             ranks=ranks,
         )
@@ -401,6 +399,8 @@ def _options(config: Config, task: Task) -> Options:
         spike_factor=config.float("spike_factor"),
         stall_factor=config.float("stall_factor"),
         stall_floor_s=config.float("stall_floor"),
+        settings=config.values,
+        overrides=config.given,
         **same,
     )
 

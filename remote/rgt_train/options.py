@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Tuple
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Tuple
 
 from rgt_train.exits import UsageError
 
@@ -38,6 +38,8 @@ class Options:
         desync_every: With several ranks: saves between two comparisons of their replicas; 0 never compares.
         override: Hyperparameters, such as ``lr``, ``weight_decay`` or ``T_max``, that a resume takes from the code
             where they were edited; else the checkpoint's go on.
+        settings: Plain values whose change should be told at a resume, and that further logs and ``run.json`` get.
+        overrides: Those of them that the person gave, for ``run.json``.
     """
 
     save_every: int = 0
@@ -63,6 +65,8 @@ class Options:
     stall_exit: int = 0
     desync_every: int = 1
     override: Tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    overrides: Mapping[str, Any] = field(default_factory=dict)
 
     def check(self) -> None:
         """See that the numbers are in their range.

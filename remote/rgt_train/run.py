@@ -67,8 +67,6 @@ class Run:
         accumulate: Batches that make one optimizer step; call `step` once for them. Those left over at the end of an
             epoch are left out of it.
         options: How to save and log.
-        settings: Plain values whose change should be told at a resume.
-        overrides: Those of them that the person gave, for ``run.json``.
         stop: Signals, where they were caught already.
         ranks: The processes of the run, as `rgt_train.distributed` returns them; None finds out: those of torchrun,
             else this one alone.
@@ -99,8 +97,6 @@ class Run:
         steps_per_epoch: Optional[int] = None,
         accumulate: int = 1,
         options: Optional[Options] = None,
-        settings: Optional[Mapping[str, Any]] = None,
-        overrides: Optional[Mapping[str, Any]] = None,
         stop: Optional[StopRequest] = None,
         ranks: Optional[Ranks] = None,
     ) -> None:
@@ -119,7 +115,7 @@ class Run:
         )  # fmt: skip
         self._state = RunState.of(
             model, {"optimizer": optimizer, "scheduler": scheduler, "scaler": scaler, "ema": ema}, extra, streamed,
-            progress=self.progress, sampler=self.sampler.state(), settings=settings or {},
+            progress=self.progress, sampler=self.sampler.state(), settings=self.options.settings,
             world=self._ranks.world, rank=self._ranks.rank, override=self.options.override, data=self._data.facts,
         )  # fmt: skip
         # The gradients of several ranks differ before they are reduced: no rank's stand for all.
@@ -135,7 +131,7 @@ class Run:
             self._stop,
         )  # fmt: skip
         if result is None:
-            self._open(overrides or {})
+            self._open()
         else:
             self._files.show_finished(result)
             self._pending = Pending(self._state, self._files.restored)
@@ -421,10 +417,10 @@ class Run:
             self._files.close()
             self._stop.close()
 
-    def _open(self, overrides: Mapping[str, Any]) -> None:
+    def _open(self) -> None:
         """Take the directory, go on from its newest good checkpoint, and watch over what comes."""
         try:
-            self._files.open(overrides)
+            self._files.open()
             self._watch()
         except BaseException:
             self._files.abandon()

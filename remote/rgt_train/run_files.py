@@ -75,18 +75,15 @@ class RunFiles:
         self.mirror: Optional[Mirror] = None
         self.restored: Optional[Restored] = None
 
-    def open(self, overrides: Mapping[str, Any]) -> None:
+    def open(self) -> None:
         """Take the directory and go on from its newest good checkpoint. On every rank.
-
-        Args:
-            overrides: The settings that the person gave, for ``run.json``.
 
         Raises:
             UsageError: Another trainer runs here, it cannot be used, or its checkpoint belongs to something else.
         """
         if not self._ranks.is_writer:
             self._follow()
-        told = self._coordinator.do(lambda: self._start(overrides))
+        told = self._coordinator.do(self._start)
         if not self._ranks.is_writer:
             self.run_log.attempt = told["attempt"]
             self._state.progress.load(told["progress"])
@@ -158,7 +155,7 @@ class RunFiles:
         except Damaged:
             return  # the writer knows it too, and looks for an older one
 
-    def _start(self, overrides: Mapping[str, Any]) -> Dict[str, Any]:
+    def _start(self) -> Dict[str, Any]:
         """Take the directory and find where to go on; for the writer. Returns what the other ranks must know."""
         self._take()
         o, p = self._options, self._state.progress
@@ -193,7 +190,7 @@ class RunFiles:
         resume.mend_best(store, p, self.report)
         cadence = Cadence(o.save_every, self.run_log.past.expect(assumed, self._ranks.nodes))
         self._begin_clock(cadence)
-        self._note_launch(overrides)
+        self._note_launch()
         self.saver = Saver(
             self.persister, self._state, store, self._about, self.report, cadence, self._stop,
             Limits(o.max_unsaved, o.hold_limit_s), loaded.step if loaded else None, p.step,
@@ -236,13 +233,13 @@ class RunFiles:
         if gone:
             self.report.say(f"going back: checkpoints of the steps {gone} are given up")
 
-    def _note_launch(self, overrides: Mapping[str, Any]) -> None:
+    def _note_launch(self) -> None:
         """Open the further logs, and write what was launched."""
         o, step, settings = self._options, self._state.progress.step, self._state.settings
         self.report.add(open_sinks(o.loggers, Launch(self.out, step, settings, o.project), self.report.say))
         facts = run_log.facts(
             seed=self._sampler.seed, batch=self._sampler.batch_size, accumulate=self._sampler.accumulate,
-            world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings, overrides=overrides,
+            world=self._ranks.world, attempt=self.run_log.attempt, step=step, settings=settings, overrides=o.overrides,
         )  # fmt: skip
         complaint = run_log.write(self.out, facts)
         if complaint:
