@@ -13,6 +13,7 @@ from datetime import datetime
 
 import msgspec
 
+from rgt_tui.health.facts import trainers, unseen
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import Spend
 from rgt_tui.model.money import MeterKind
@@ -78,14 +79,11 @@ def alive(box: BoxState, now: float) -> bool | None:
         return None
     if now - box.sample_at > stale_after(box):
         return None
-    if box.sample.unseen is not None:
-        return True if box.sample.procs else None
+    trains = bool(trainers(box.sample))
+    if unseen(box.sample) is not None:
+        return True if trains else None
     cells = (cell for queue in box.queues if queue.runner_alive for cell in queue.cells)
-    return (
-        bool(box.sample.procs)
-        or any(cell.state == "running" for cell in cells)
-        or any(run.alive for run in box.found)
-    )
+    return trains or any(cell.state == "running" for cell in cells) or any(run.alive for run in box.found)
 
 
 class Metering:

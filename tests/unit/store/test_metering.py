@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Meter, MeterKind
@@ -79,6 +80,14 @@ def test_idle_needs_a_box_that_says_so() -> None:
     running = QueueState(path="/q", at=NOON, cells=(cell,), runner_alive=True)
     assert alive(box(queues=(running,)), NOON) is True
     assert alive(box(queues=(replace(running, runner_alive=False),)), NOON) is False
+
+
+@pytest.mark.parametrize(("state", "trains"), [("R", True), ("T", True), ("Z", False)])
+def test_a_zombie_is_not_alive_as_for_the_gate_and_the_alerts(state: str, trains: bool) -> None:
+    proc = Proc(pid=7, started=NOON - 60, cmd="python train.py", state=state)
+    with_it = box()
+    assert with_it.sample is not None
+    assert alive(replace(with_it, sample=replace(with_it.sample, procs=(proc,))), NOON) is trains
 
 
 def test_a_reading_of_the_provider_s_sum_is_kept_once() -> None:
