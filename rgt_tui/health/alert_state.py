@@ -152,10 +152,10 @@ def step_alerts(
     kinds: Sequence[Condition] = ALERTS,
     elsewhere: frozenset[str] = frozenset(),
 ) -> Step:
-    """Return the book after `box` was looked at. Pure.
+    """Return the state of the alerts after `box` was looked at. Pure.
 
     Args:
-        book: The book so far.
+        book: The state so far.
         box: The state now.
         now: Client clock.
         kinds: The rows that count, with their limits.
@@ -350,7 +350,7 @@ def instant(box: BoxState, now: float) -> tuple[Facts, tuple[Alert, ...]]:
 def resumed(
     alerts: Iterable[Alert], memory: Memory, now: float, told: Collection[str] = frozenset()
 ) -> AlertState:
-    """Return the book of an earlier rgt, from what it said: its alerts go on and are not raised anew.
+    """Return the state of an earlier rgt, from what it said: its alerts go on and are not raised anew.
 
     Nobody has looked meanwhile, so the first reading that is good enough ends one at once.
 

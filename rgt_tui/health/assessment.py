@@ -137,13 +137,7 @@ def _unseen(seen: Facts, why: str) -> str:
 
 def _rank(health: Health, alerts: list[Alert], seen: Facts) -> tuple[int, int, int, float, str]:
     errors = sum(alert.level == "error" for alert in alerts)
-    return (
-        _ORDER[health],
-        -errors,
-        -len(alerts),
-        -(seen.progress_age or 0.0),
-        seen.box.spec.name,
-    )
+    return (_ORDER[health], -errors, -len(alerts), -(seen.progress_age or 0.0), seen.box.spec.name)
 
 
 def advice(alert: Alert) -> str:

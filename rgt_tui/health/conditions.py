@@ -11,14 +11,7 @@ from rgt_tui.health import conditions_queue as queue
 from rgt_tui.health import conditions_runs as runs
 from rgt_tui.health import conditions_space as space
 from rgt_tui.health.condition import YES, YES_ERROR, Check, Condition, Rung, say_text
-from rgt_tui.health.facts import (
-    FIRST_STEP_S,
-    LOST_S,
-    METER_LOST_S,
-    OOM_RECENT_S,
-    SKEW_CLEAR_S,
-    SKEW_WARN_S,
-)
+from rgt_tui.health.facts import FIRST_STEP_S, LOST_S, METER_LOST_S, OOM_RECENT_S, SKEW_CLEAR_S, SKEW_WARN_S
 from rgt_tui.health.handbook import HANDBOOK
 from rgt_tui.model.evidence import Finding
 

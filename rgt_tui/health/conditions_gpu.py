@@ -6,12 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.facts import (
-    MOVING_S,
-    NO_QUEUE_MOVING_S,
-    NO_QUEUE_STALL_S,
-    Facts,
-)
+from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, NO_QUEUE_STALL_S, Facts
 from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding

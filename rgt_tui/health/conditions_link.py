@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, passed, person, waiting, warn
-from rgt_tui.health.facts import (
-    LOST_S,
-    SKEW_NOTED_S,
-    SKEW_WARN_S,
-    Facts,
-)
+from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles.readings import age

@@ -8,12 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.facts import (
-    DANGER_ERROR_S,
-    DANGER_WARN_S,
-    METER_OLD_S,
-    Facts,
-)
+from rgt_tui.health.facts import DANGER_ERROR_S, DANGER_WARN_S, METER_OLD_S, Facts
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.profile import DangerClock, Profile

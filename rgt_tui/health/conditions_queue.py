@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rgt_tui.health.condition import NOTHING, Proof, Reading, Verdict, absent, failed, passed, waiting, warn
-from rgt_tui.health.facts import (
-    NO_QUEUE_STALL_S,
-    PREEMPTED,
-    Facts,
-    trainers,
-)
+from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState

@@ -7,12 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from rgt_tui.health.condition import Proof, Reading, Verdict, absent, failed, passed, person, waiting, warn
-from rgt_tui.health.facts import (
-    CHECKPOINT_OLD_S,
-    HOPELESS_STALL,
-    LAYER_OLD_S,
-    Facts,
-)
+from rgt_tui.health.facts import CHECKPOINT_OLD_S, HOPELESS_STALL, LAYER_OLD_S, Facts
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding

@@ -332,10 +332,7 @@ RUNTIME: tuple[Entry, ...] = (
         ),
         never="Do not shrink the batch for a lack of memory that nobody has seen.",
         needles=("SIGHUP", "1 death signal", "got signal: 1"),
-        patterns=(
-            r"Received (?:Signals\.SIGHUP|1) death signal",
-            r"got signal: 1$",
-        ),
+        patterns=(r"Received (?:Signals\.SIGHUP|1) death signal", r"got signal: 1$"),
         prove=queue.prove_killed,
         gives_way="any",
         reading=space.memory_reading,
