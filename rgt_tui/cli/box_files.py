@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import shlex
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from rgt_tui.cli import running
 from rgt_tui.cli.adding import keep_trust, target
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.config import FleetFileError
@@ -22,12 +21,6 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import (
-    BoxError,
-    CommandFailed,
-    ConfigError,
-    DeployFailed,
-    NoCommands,
-    NoPython,
     Pushed,
     build_agent,
 )
@@ -40,23 +33,11 @@ def run_push(arguments: argparse.Namespace) -> int:
         return USAGE
     (spec,) = opened[1]
 
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-
     async def work() -> int:
         accept: bool = arguments.accept_new_host_key
         return tell(await push_trainer(spec, arguments.timeout, accept_new_host_keys=accept), arguments.json)
 
-    try:
-        return running.run(work())
-    except (NoPython, NoCommands, DeployFailed, CommandFailed) as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return FAILED
-    except ConfigError as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return USAGE
-    except BoxError as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return UNREACHABLE
+    return running.run_on_box(spec.name, work())
 
 
 def tell(pushed: Pushed, as_json: bool) -> int:
@@ -87,7 +68,7 @@ def run_agent(arguments: argparse.Namespace) -> int:
     try:
         Path(arguments.out).write_bytes(bundle.data)
     except OSError as error:
-        sys.stderr.write(f"rgt: cannot write {arguments.out}: {error.strerror}\n")
+        complain(f"cannot write {arguments.out}: {error.strerror}")
         return FAILED
     sys.stdout.write(f"{arguments.out}  {len(bundle.data):,} bytes  sha256 {bundle.digest}\n")
     return OK
@@ -106,19 +87,8 @@ def run_remove(arguments: argparse.Namespace) -> int:
             return FAILED
         return _forget(arguments, spec, nothing)
 
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    try:
-        return running.run(_remove(arguments, spec))
-    except (NoPython, NoCommands, DeployFailed, CommandFailed) as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return FAILED
-    except ConfigError as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return USAGE
-    except BoxError as error:
-        hint = "; if the machine is gone: rgt remove --only-forget" if arguments.forget else ""
-        complain(f"{spec.name}: {clean(str(error))}{hint}")
-        return UNREACHABLE
+    hint = "; if the machine is gone: rgt remove --only-forget" if arguments.forget else ""
+    return running.run_on_box(spec.name, _remove(arguments, spec), hint=hint)
 
 
 async def _remove(arguments: argparse.Namespace, spec: BoxSpec) -> int:

@@ -65,6 +65,7 @@ def _play_headless(arguments: argparse.Namespace) -> int:
 
 async def _play(arguments: argparse.Namespace) -> int:
     import asyncio
+    import contextlib
     from pathlib import Path
 
     from rgt_tui.cli import running
@@ -80,13 +81,10 @@ async def _play(arguments: argparse.Namespace) -> int:
         Path(arguments.file), speed=arguments.speed or math.inf, skip=arguments.skip, observers=[told]
     )
     await fleet.start()
-    waits = [asyncio.create_task(each) for each in (over.wait(), fleet.over.wait(), told.run(fleet.now))]
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(OSError):  # nobody reads what happens; how it ends is still printed
+            await running.first_of(over.wait(), fleet.over.wait(), told.run(fleet.now))
     finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
         await fleet.stop()
     told.look(fleet.now())
     for line in lines_of(fleet.state, fleet.now()):

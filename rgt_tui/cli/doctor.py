@@ -16,10 +16,13 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.doctor_here import Finding
 from rgt_tui.cli.opening import chosen, meant
-from rgt_tui.cli.printing import complain
+from rgt_tui.cli.printing import columns, complain
 from rgt_tui.fleet.config import FleetFileError
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.ssh import Policy
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red", "skip": "dim"}
+"""Of a status on a terminal."""
 
 
 def run_doctor(arguments: argparse.Namespace) -> int:
@@ -66,9 +69,10 @@ def _print(finding: Finding, as_json: bool) -> None:
     if as_json:
         sys.stdout.write(msgspec.json.encode(finding).decode() + "\n")
         return
-    sys.stdout.write(f"{finding.status.value:<4}  {finding.id:<26}  {finding.text}\n")
-    if finding.advice and finding.status.value in ("warn", "fail"):
-        sys.stdout.write(f"      {'':<26}  → {finding.advice}\n")
+    status = finding.status.value
+    sys.stdout.write(columns([(status, 4, STYLES[status]), (finding.id, 26, "")], finding.text))
+    if finding.advice and status in ("warn", "fail"):
+        sys.stdout.write(columns([("", 4, ""), ("", 26, "")], f"→ {finding.advice}"))
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import asyncssh
 import msgspec
 
+from rgt_tui.cli.dashboard import DUMB
 from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.fleet.config.loading import usual_name
@@ -95,7 +96,7 @@ def terminal() -> Finding:
         return Finding(name, Status.SKIP, "not a terminal; the dashboard needs one, the commands do not")
     kind = os.environ.get("TERM", "")
     size = shutil.get_terminal_size()
-    if kind in ("", "dumb"):
+    if kind in ("", *DUMB):
         return Finding(name, Status.FAIL, f"TERM is {kind!r}", "set TERM, e.g. export TERM=xterm-256color")
     encoding = (sys.stdout.encoding or "").lower()
     if encoding.replace("-", "") != "utf8":

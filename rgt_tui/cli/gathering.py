@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from rgt_tui.cli.printing import waiting
 from rgt_tui.fleet import Alerting, Fleet, Memory, Observer, Tap
 from rgt_tui.fleet.connector import endpoint_from
 from rgt_tui.gate import audit
@@ -255,7 +256,8 @@ async def gather(
     fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
     await fleet.start()
     try:
-        return await settle(fleet, seconds)
+        with waiting(f"connecting to {len(specs)} box{'' if len(specs) == 1 else 'es'} …"):
+            return await settle(fleet, seconds)
     finally:
         await stop(fleet)
 

@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import contextlib
 import difflib
-import logging
 import os
 import shlex
 import sys
@@ -16,23 +15,17 @@ from collections.abc import Callable
 from pathlib import PurePosixPath
 
 from rgt_tui.cli import running
-from rgt_tui.cli.commands import FAILED, OK, UNREACHABLE, USAGE
+from rgt_tui.cli.commands import OK, USAGE
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.cli.printing import json_line
 from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.exact_log import ExactLog, Request
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.ssh import (
-    BoxError,
     CatFailed,
-    CommandFailed,
-    ConfigError,
-    DeployFailed,
     FileListed,
-    NoCommands,
-    NoPython,
     Unreachable,
     hops,
     listed,
@@ -340,22 +333,10 @@ def run_logs(arguments: argparse.Namespace) -> int:
         return USAGE
     (spec,) = opened[1]
 
-    try:
-        return running.run(_print(spec, arguments))
-    except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return FAILED
-    except ConfigError as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return USAGE
-    except BoxError as error:
-        complain(f"{spec.name}: {clean(str(error))}")
-        return UNREACHABLE
+    return running.run_on_box(spec.name, _print(spec, arguments))
 
 
 async def _print(spec: BoxSpec, arguments: argparse.Namespace) -> int:
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-
     def say(text: str) -> None:
         sys.stderr.write(f"rgt: {spec.name}: {text}\n")
         sys.stderr.flush()

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator, Sequence
 
 _LOST = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG)
 
@@ -46,6 +47,42 @@ def complain(problem: object) -> None:
     with contextlib.suppress(OSError):  # nobody reads it: the exit status still tells
         sys.stderr.write(f"rgt: {text}\n")
         sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def waiting(text: str) -> Iterator[None]:
+    """Show on a terminal that something is waited for; nowhere else."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text, spinner="line"):
+        yield
+
+
+def columns(cells: Sequence[tuple[str, int, str]], rest: str) -> str:
+    """Return one row: cells of a fixed width, and a text that a terminal wraps below itself; plain where there is none.
+
+    Args:
+        cells: Text, width and style of each.
+        rest: The last cell.
+    """
+    if not sys.stdout.isatty():
+        return "  ".join([*(f"{text:<{width}}" for text, width, _ in cells), rest]) + "\n"
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    row = Table.grid(padding=(0, 2))
+    for _, width, _ in cells:
+        row.add_column(width=width, no_wrap=True)
+    row.add_column(ratio=1)
+    row.add_row(*(Text(text, style) for text, _, style in cells), Text(rest))
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(row)
+    return captured.get()
 
 
 def json_line(value: object) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -10,7 +11,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
+from rgt_tui.cli.printing import complain
 from rgt_tui.fleet import new_loop
+from rgt_tui.ssh import BoxError, CatFailed, CommandFailed, ConfigError, DeployFailed, NoCommands, NoPython
 
 T = TypeVar("T")
 
@@ -41,6 +45,45 @@ def run(work: Coroutine[None, None, int], *, boxes: int = 0) -> int:
         os._exit(code)
     loop.close()
     return code
+
+
+def run_on_box(name: str, work: Coroutine[None, None, int], *, hint: str = "") -> int:
+    """Run what concerns one box; where it fails, say why and return the exit status for that.
+
+    Args:
+        name: The box.
+        work: It.
+        hint: What to add where the box cannot be reached.
+    """
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    try:
+        return run(work)
+    except (CatFailed, NoPython, NoCommands, DeployFailed, CommandFailed) as error:
+        complain(f"{name}: {error}")
+        return FAILED
+    except ConfigError as error:
+        complain(f"{name}: {error}")
+        return USAGE
+    except BoxError as error:
+        complain(f"{name}: {error}{hint}")
+        return UNREACHABLE
+
+
+async def first_of(*works: Coroutine[Any, Any, object], seconds: float | None = None) -> None:
+    """Run side by side until one has ended, or the time is up; the others are cancelled.
+
+    Raises:
+        Exception: what the one that ended raised.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        ended, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
 
 
 class _Threads(ThreadPoolExecutor):

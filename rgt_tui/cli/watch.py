@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import sys
 import time
@@ -142,16 +143,10 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         observers=[watcher],
     )
     await fleet.start()
-    waiting = asyncio.create_task(over.wait())
-    ticking = asyncio.create_task(watcher.run(fleet.now))
     try:
-        await asyncio.wait({waiting, ticking}, timeout=arguments.seconds, return_when=asyncio.FIRST_COMPLETED)
-        if ticking.done():
-            ticking.result()  # a reader that has gone away is told of by its exception
+        # A reader that has gone away is told of by an exception.
+        await running.first_of(over.wait(), watcher.run(fleet.now), seconds=arguments.seconds)
     finally:
-        waiting.cancel()
-        ticking.cancel()
-        await asyncio.gather(waiting, ticking, return_exceptions=True)
         await stop(fleet)
     return OK
 
@@ -184,14 +179,13 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
         observers=[recorder, told],
         tap=recorder.tap,
     )
-    waits = [asyncio.create_task(each) for each in (over.wait(), recorder.failed.wait(), told.run(fleet.now))]
     try:
         await fleet.start()
-        await asyncio.wait(waits, timeout=arguments.seconds, return_when=asyncio.FIRST_COMPLETED)
+        with contextlib.suppress(OSError):  # nobody reads what happens; the file ends in order
+            await running.first_of(
+                over.wait(), recorder.failed.wait(), told.run(fleet.now), seconds=arguments.seconds
+            )
     finally:
-        for each in waits:
-            each.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
         await stop(fleet)
         told.look(fleet.now())
         await recorder.close()
@@ -208,7 +202,7 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
         }
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        sys.stderr.write(
-            f"{file.path}: {lines:,} lines of {len(specs)} boxes in {seconds:.0f} s, {file.written:,} bytes\n"
-        )
+        boxes = "1 box" if len(specs) == 1 else f"{len(specs)} boxes"
+        size = f"{file.written:,} bytes"
+        sys.stderr.write(f"{file.path}: {lines:,} lines from {boxes} in {seconds:.0f} s, {size}\n")
     return OK if lines else UNREACHABLE

@@ -69,7 +69,7 @@ def test_it_ends_after_its_time_and_says_when_nothing_came(rgt: Rgt, lab: BoxSpe
     rgt.describe([replace(lab, port=free_port())])
     done = rgt.on("record", "--out", "r.jsonl", "--for", "0.5")
     assert done.returncode == 3
-    assert "r.jsonl: 0 lines of 1 boxes" in done.stderr
+    assert "r.jsonl: 0 lines from 1 box in" in done.stderr
 
 
 def test_a_recording_never_replaces_a_file(rgt: Rgt, lab: BoxSpec) -> None:

@@ -1,0 +1,39 @@
+"""Rows of text: plain where there is no terminal, wrapped below themselves where there is one."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from rgt_tui.cli.printing import columns, waiting
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_a_row_is_one_plain_line() -> None:
+    assert (
+        columns([("ok", 4, "green"), ("client.python", 16, "")], "Python 3.11")
+        == "ok    client.python     Python 3.11\n"
+    )
+
+
+def test_on_a_terminal_a_long_text_wraps_in_its_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    _, *more = columns([("fail", 4, "bold red")], "word " * 20).splitlines()
+    assert len(more) > 1
+    assert all(line.startswith(" " * 6) and len(line) <= 40 for line in more)
+    assert "[red]as it is[/red]" in columns([("", 4, "")], "[red]as it is[/red]")
+
+
+def test_waiting_says_nothing_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting("for boxes"):
+        pass
+    assert capsys.readouterr() == ("", "")
