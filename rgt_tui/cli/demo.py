@@ -20,7 +20,7 @@ KEYS = "a recording: its own clock counts, and nothing can be done to its boxes"
 def run_replay(arguments: argparse.Namespace) -> int:
     """Replay; return the exit code."""
     from rgt_tui.cli.printing import complain
-    from rgt_tui.recordings.recording_lines import RecordingError
+    from rgt_tui.recordings import RecordingError
 
     headless = arguments.headless or arguments.json
     if headless and arguments.loop:
@@ -38,13 +38,13 @@ def _recording_screen(arguments: argparse.Namespace) -> int:
     from pathlib import Path
 
     from rgt_tui.cli.dashboard import show
-    from rgt_tui.recordings.recording_reader import RecordingReader
+    from rgt_tui.recordings import RecordingReader
 
     path = Path(arguments.file)
     RecordingReader(path).close()  # what is no recording is said before a screen is opened
 
     def make() -> FleetSource:
-        from rgt_tui.recordings.replay_fleet import ReplayFleet
+        from rgt_tui.recordings import ReplayFleet
 
         return ReplayFleet(path, speed=arguments.speed or 1.0, skip=arguments.skip, loop=arguments.loop)
 
@@ -72,7 +72,7 @@ async def _play(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.status import lines_of
     from rgt_tui.cli.status_line import encode, text_line
     from rgt_tui.cli.watch import TextWatcher
-    from rgt_tui.recordings.replay_fleet import ReplayFleet
+    from rgt_tui.recordings import ReplayFleet
 
     over = asyncio.Event()
     running.until_signalled(over)
@@ -163,7 +163,7 @@ def _replay(why: str) -> int:
 
     def make() -> FleetSource:
         from rgt_tui.demo import RECORDING
-        from rgt_tui.recordings.replay_fleet import ReplayFleet
+        from rgt_tui.recordings import ReplayFleet
 
         return ReplayFleet(RECORDING, loop=True)
 

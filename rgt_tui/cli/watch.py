@@ -23,7 +23,7 @@ from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.plain import clean
-from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
+from rgt_tui.recordings import LineFile, Recorder, RecordFailed
 
 LOOK_SECONDS = 0.25
 BETWEEN_SECONDS = 1.0

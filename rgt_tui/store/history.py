@@ -202,7 +202,7 @@ class History:
             if (each.box, each.part) not in self._left_out:
                 self._left_out.add((each.box, each.part))
                 self._say(
-                    f"of what {each.box} told, its {each.part} fit no history and are left out: {each.why}",
+                    f"{each.box}: its {each.part} cannot be stored in the history and are left out: {each.why}",
                     "warn",
                 )
 
@@ -231,13 +231,13 @@ class History:
         now = self._clock()
         if restored.backup_at is None:
             what = (
-                "there is no backup of it yet, a new one begins, and what was spent before is not in its sums"
+                "there is no backup of it yet, so a new one begins, and its totals lack what was spent before"
             )
         else:
             hours = max(0.0, now - restored.backup_at) / 3600
             what = (
-                f"the backup of {clock_time(restored.backup_at, now)} took its place; the {hours:.1f} h since "
-                "then are lost, and what they cost is a lower bound"
+                f"the backup from {clock_time(restored.backup_at, now)} took its place; the {hours:.1f} h since "
+                "then are lost, so what they cost is a lower bound"
             )
         self._say(f"the history was damaged ({error}); it lies in {restored.aside.name}; {what}", "warn")
 

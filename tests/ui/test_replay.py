@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
+from rgt_tui.recordings import FULL, ReplayFleet
 from rgt_tui.ui import RgtApp
 from tests.ui.snap import running, screen_text, settle
 

@@ -18,9 +18,7 @@ import pytest
 from rgt_tui.fleet import Fleet
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.recordings import recording_lines
-from rgt_tui.recordings.recording_writer import LineFile, Recorder
-from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
+from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet, recording_lines
 from tests.contract.ssh.conftest import RealSshd
 
 replace = msgspec.structs.replace

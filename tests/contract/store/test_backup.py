@@ -172,8 +172,8 @@ async def test_what_is_lost_is_named(tmp_path: Path, clock: Clock) -> None:
     (event,) = history.news()
     assert event.level == "warn"
     assert event.text.endswith(
-        "it lies in history.db.damaged-20260920T193000; the backup of 12:00 took its place; the 7.5 h since "
-        "then are lost, and what they cost is a lower bound"
+        "it lies in history.db.damaged-20260920T193000; the backup from 12:00 took its place; the 7.5 h since "
+        "then are lost, so what they cost is a lower bound"
     )
     await history.close()
 
@@ -183,7 +183,7 @@ async def test_a_missing_backup_is_named(tmp_path: Path, clock: Clock) -> None:
     history = History(tmp_path / "history.db", clock=clock)
     assert await history.recall(A) == {}
     (event,) = history.news()
-    assert "there is no backup of it yet, a new one begins" in event.text
+    assert "there is no backup of it yet, so a new one begins" in event.text
     await history.close()
 
 

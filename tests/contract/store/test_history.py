@@ -112,7 +112,7 @@ async def test_an_insane_number_of_one_box_is_said_once_and_keeps_nothing_from_b
         history.put({**good, "a": replace(good["a"], means=(insane,))})
         assert await recalled(history) == 10 * (number + 1)
     assert [event.text for event in history.news()] == [
-        "of what a told, its readings fit no history and are left out: "
+        "a: its readings cannot be stored in the history and are left out: "
         "OverflowError: Python int too large to convert to SQLite INTEGER"
     ]
     assert len(await history.events(99)) == 6

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.recordings.recording_writer import LineFile, Recorder
-from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
+from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet
 
 SPEC = BoxSpec(name="a", host="h")
 

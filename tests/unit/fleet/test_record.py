@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.recordings import LineFile, Recorder, RecordFailed, RecordingReader
 from rgt_tui.recordings import recording_writer as module
-from rgt_tui.recordings.recording_reader import RecordingReader
-from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
 
 LINE = b'{"t":"sample","boot":"b","seq":1,"at":1.0,"x":"%s"}' % (b"x" * 1000)
 

@@ -16,11 +16,16 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.protocol import Hello
-from rgt_tui.recordings import recording_lines
+from rgt_tui.recordings import (
+    FULL,
+    LineFile,
+    Recorder,
+    RecordFailed,
+    RecordingReader,
+    ReplayFleet,
+    recording_lines,
+)
 from rgt_tui.recordings.recording_lines import Entry, RecordingError
-from rgt_tui.recordings.recording_reader import RecordingReader
-from rgt_tui.recordings.recording_writer import LineFile, Recorder, RecordFailed
-from rgt_tui.recordings.replay_fleet import FULL, ReplayFleet
 
 START = 1000.0
 SPEC = BoxSpec(
