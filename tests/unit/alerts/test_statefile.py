@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.health import Notes, Past, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
+from rgt_tui.health import Mute, Notes, Past, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
 from rgt_tui.health.mutes import KEEP_S
 from rgt_tui.model.alert import Alert
 
@@ -33,6 +33,34 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert load_alerts(path) == whole
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert sorted(item.name for item in path.parent.iterdir()) == ["alerts.json", "alerts.json.lock"]
+
+
+EARLIER = """{"version": 1,
+ "mutes": [{"box": "a@h", "what": "inodes:/w", "until": 1790003600.0, "at": 1790000000.0}],
+ "boxes": {"a@h": {
+  "alerts": [{"id": "inodes:/w", "level": "error", "text": "/w 100 %", "word": "inodes", "since": 1789999000.0, "muted": false}],
+  "past": {"existed": true, "ran": true, "asked": "park", "rested": false, "stopped_at": null},
+  "at": 1790000000.0, "covered": ["bytes:/w"]}},
+ "told": {"pager": {"a@h inodes:/w": {"level": "error", "at": 1789999100.0, "over": false},
+  "a@h memory": {"level": "warn", "at": 1789999200.0, "over": true}}}}"""  # noqa: E501
+"""As rgt wrote it before alerts, triage and lifecycle were one package."""
+
+
+def test_the_file_of_an_earlier_rgt_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "alerts.json"
+    path.write_text(EARLIER)
+    alert = Alert("inodes:/w", "error", "/w 100 %", word="inodes", since=1789999000.0)
+    past = Past(existed=True, ran=True, asked="park")
+    assert load_alerts(path) == Stored(
+        mutes=(Mute("a@h", "inodes:/w", 1790003600.0, 1790000000.0),),
+        boxes={"a@h": Notes((alert,), past, 1790000000.0, ("bytes:/w",))},
+        told={
+            "pager": {
+                "a@h inodes:/w": Told("error", 1789999100.0),
+                "a@h memory": Told("warn", 1789999200.0, over=True),
+            }
+        },
+    )
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"mutes": 5}', "\xff", "[" * 100_000])
