@@ -60,7 +60,7 @@ async def test_a_box_that_moved_is_reached_at_the_address_that_the_provider_tell
         item.id.removeprefix("box.lab."): item for item in await BoxDoctor(rental.spec, Policy.ASK).check(30)
     }
     assert (found["tcp"].status, found["login"].status) == ("warn", "ok")
-    assert f"answers at 127.0.0.1:{rental.port} now" in found["tcp"].text
+    assert f"says that it is now at 127.0.0.1:{rental.port}" in found["tcp"].text
 
 
 @pytest.mark.parametrize(("status", "health"), [("EXITED", Health.STOPPED), ("TERMINATED", Health.GONE)])

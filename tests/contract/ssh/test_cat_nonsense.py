@@ -16,7 +16,7 @@ async def test_nonsense_is_no_fault_of_rgt(real_sshd: RealSshd, tmp_path: Path, 
     agent.write_text(f"cat <<'END'\n{line}\nEND\n")
     deployed = Deployed(python="sh", path=str(agent))
     async with await connect(real_sshd.spec) as connection:
-        with pytest.raises(CatFailed, match="what is no record"):
+        with pytest.raises(CatFailed, match="something that is not a record"):
             async for _ in cat(connection, deployed, "--path", "x"):
                 pass
         with pytest.raises(CatFailed, match="list of files cannot be used"):

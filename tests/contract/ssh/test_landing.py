@@ -81,7 +81,7 @@ async def test_a_home_that_takes_nothing_costs_neither_logs_nor_history(
         first = await put(tmp_path, port)
         path = stands(tmp_path, first)
         assert path.read_bytes() == build_agent().data
-        assert words in first.note and "the agent stands in" in first.note
+        assert words in first.note and "the agent is in" in first.note
         again = await put(tmp_path, port)
         assert (again.path, [item.name for item in path.parent.iterdir()]) == (first.path, [path.name])
         async with watching(spec_of(tmp_path, port), WatchConfig()) as (running, frames):
