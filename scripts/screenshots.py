@@ -18,9 +18,8 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from rgt_tui.cli.demo import HINT
-from rgt_tui.demo.demo_fleet import DemoFleet
+from rgt_tui.demo import DemoError, DemoFleet
 from rgt_tui.demo.stories import TESTS, story_box
-from rgt_tui.demo.workspace import DemoError
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui import RgtApp
 from scripts.svg_to_png import convert, find_fonts

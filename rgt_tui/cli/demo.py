@@ -100,7 +100,7 @@ FAREWELL = "rgt has left and has taken the demo's boxes down; real boxes would g
 
 def run_demo(arguments: argparse.Namespace) -> int:
     """Run the demo; return the exit status."""
-    from rgt_tui.demo.workspace import DemoError
+    from rgt_tui.demo import DemoError
 
     try:
         if arguments.fleet_only:
@@ -140,8 +140,7 @@ def _fleet_only(arguments: argparse.Namespace) -> int:
 
 def _screen(arguments: argparse.Namespace) -> int:
     from rgt_tui.cli.dashboard import show
-    from rgt_tui.demo import sandboxes
-    from rgt_tui.demo.workspace import DemoError
+    from rgt_tui.demo import DemoError, sandboxes
 
     try:
         sandboxes.check_torch()

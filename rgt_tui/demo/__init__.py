@@ -1,8 +1,38 @@
-"""The embedded fleet: three sandboxed boxes on loopback that really train, and the stories they tell."""
+"""The embedded fleet: three sandboxed boxes on loopback that really train, and the stories they tell.
 
+What others may use is imported when it is first asked for: the name of the recording must not load the fleet.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rgt_tui.demo.demo_fleet import DemoFleet
+    from rgt_tui.demo.embedded import Embedded
+    from rgt_tui.demo.local_pods import Change, LocalPod
+    from rgt_tui.demo.local_provider import Fault, LocalProvider
+    from rgt_tui.demo.workspace import DemoError
 
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 """A recorded run, for where the demo cannot run; ``python -m scripts.record_demo`` makes it."""
 
-__all__ = ["RECORDING"]
+__all__ = ["RECORDING", "Change", "DemoError", "DemoFleet", "Embedded", "Fault", "LocalPod", "LocalProvider"]
+
+_HOMES = {
+    "Change": "local_pods",
+    "DemoError": "workspace",
+    "DemoFleet": "demo_fleet",
+    "Embedded": "embedded",
+    "Fault": "local_provider",
+    "LocalPod": "local_pods",
+    "LocalProvider": "local_provider",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

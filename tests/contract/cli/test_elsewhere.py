@@ -11,8 +11,7 @@ import pytest
 
 from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.gathering import gather
-from rgt_tui.demo.local_pods import LocalPod
-from rgt_tui.demo.local_provider import LocalProvider
+from rgt_tui.demo import LocalPod, LocalProvider
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo.local_provider import LocalProvider
+from rgt_tui.demo import LocalProvider
 from rgt_tui.fleet import GateClosed
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_session import BoxSession

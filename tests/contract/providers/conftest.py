@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.demo.local_pods import Change
-from rgt_tui.demo.local_provider import LocalProvider
+from rgt_tui.demo import Change, LocalProvider
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopProgress, Verb
 from rgt_tui.model.money import Meter

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rgt_tui.demo.local_provider import LocalProvider
+from rgt_tui.demo import LocalProvider
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import Secret
 from rgt_tui.providers.http import AccountHttp

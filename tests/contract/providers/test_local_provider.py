@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo.local_pods import Change
-from rgt_tui.demo.local_provider import Fault, LocalProvider
+from rgt_tui.demo import Change, Fault, LocalProvider
 from tests.contract.providers.conftest import POD, START, Clock, World
 
 

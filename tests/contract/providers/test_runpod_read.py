@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo.local_provider import Fault
+from rgt_tui.demo import Fault
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
