@@ -11,7 +11,7 @@ if __package__ in (None, ""):  # started as a directory or a script from a sourc
 VERBS = {
     "sample": ("rgt_box.sampling.sampler", "print one full sample as a JSON line"),
     "watch": ("rgt_box.streams.watch", "stream frames: config on stdin, frames on stdout"),
-    "record": ("rgt_box.recorder.control", "start or stop the detached recorder"),
+    "record": ("rgt_box.recorder.record_command", "start or stop the detached recorder"),
     "queue": ("rgt_box.queue.queue_command", "run, check or show a queue of cells"),
     "detach": ("rgt_box.queue.detach", "start `queue run` detached (tmux, else setsid, or Slurm)"),
     "manifest": ("rgt_box.commands.manifest", "list files with size, SHA-256 and mtime"),

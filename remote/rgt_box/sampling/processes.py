@@ -9,11 +9,10 @@ import time
 from rgt_box import files, jsonline, masking, procstat
 
 TYPE_CHECKING = False
-
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable, Collection, Mapping
 
-    from rgt_box.discovery.finder import Finder
+    Rows = Callable[[Collection[int], Mapping[int, str]], dict[int, tuple[int, list[str], str]]]
 
 
 class LiveCells:
@@ -136,15 +135,15 @@ class ProcSampler:
     Args:
         pattern: Regular expression on the command line.
         jobs: Job directories.
-        finder: Finds trainings that neither of them tells.
+        found: Returns pid → (start, command line, run) of trainings that neither of them tells: `Finder.rows`.
 
     Raises:
         re.error: when the pattern is malformed.
     """
 
-    def __init__(self, pattern: str, jobs: list[str] | None = None, finder: Finder | None = None) -> None:
+    def __init__(self, pattern: str, jobs: list[str] | None = None, found: Rows | None = None) -> None:
         self._pattern = re.compile(pattern)
-        self._finder = finder
+        self._found = found
         self._cells = LiveCells(jobs or [])
         self._boot = procstat.boot_time()
         self._tracked: dict[int, Tracked] = {}
@@ -212,7 +211,7 @@ class ProcSampler:
         self._judged = {pid: scans for pid, scans in self._judged.items() if pid in keep}
         pids.discard(os.getpid())
         cells = self._cells.read()
-        found = self._finder.rows(pids, cells) if self._finder is not None else {}
+        found = self._found(pids, cells) if self._found is not None else {}
         for pid in pids:
             scans = self._judged.get(pid, 0)
             if scans > YOUNG and pid not in self._tracked:

@@ -83,7 +83,7 @@ class Sampler:
                 self._limited = ["pattern: %s; using %s" % (error, DEFAULT_PATTERN)]
                 pattern = DEFAULT_PATTERN
             self._find(pattern, bool(config.get("find")))
-            self._procs = ProcSampler(pattern, jobs, self.finder)
+            self._procs = ProcSampler(pattern, jobs, self.finder.rows if self.finder is not None else None)
         self._disks.configure(list(config.get("mounts") or []), written)
 
     def _find(self, pattern: str, wanted: bool) -> None:
