@@ -7,11 +7,11 @@ import os
 import re
 from fnmatch import fnmatchcase
 
-from rgt_box.metrics.reader_base import Reader, reader_of
-
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, NamedTuple, Optional
+
+    from rgt_box.metrics.reader_base import Reader
 
     Sniff = Callable[[str, str, bytes], bool]
 
@@ -268,6 +268,8 @@ def open_reader(kind: str, path: str) -> Reader:
         kind: A key of `BY_KIND`.
         path: The file; for ``tensorboard_dir`` a directory, for ``tensorboard`` one event file of it.
     """
+    from rgt_box.metrics.reader_base import reader_of
+
     return reader_of(BY_KIND[kind].reader, path, kind)
 
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 
 from rgt_box import background, files, jsonline, options, procstat
-from rgt_box.queue import cell_process, queue_check, queue_file, queue_state, runner
+from rgt_box.queue import queue_check, queue_file, queue_state
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ _RECORD = re.compile(
 
 
 def _ask(words: list[str]) -> str:
+    import subprocess  # here: check and status start nothing
+
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -97,6 +98,8 @@ AUTO = ("SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX")
 
 def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
     """Be the runner of one cell; returns the exit status."""
+    from rgt_box.queue import cell_process, runner  # here: check and status do without
+
     checked = queue_check.check_queue(job)
     if checked.problems:
         print("\n".join(checked.problems).encode("utf-8", "replace").decode("utf-8"), file=sys.stderr)
