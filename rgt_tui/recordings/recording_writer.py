@@ -57,7 +57,7 @@ class LineFile:
         try:
             self._fd = os.open(path, flags, 0o600)
         except FileExistsError:
-            raise RecordFailed(f"{path} exists already; a recording never replaces a file") from None
+            raise RecordFailed(f"{path} already exists; a recording never replaces a file") from None
         except OSError as error:
             raise RecordFailed(f"{path} cannot be made: {error.strerror}") from error
 

@@ -1,4 +1,4 @@
-"""Where a log went that was renamed, and what was written between it and the file that stands there now."""
+"""Follow a log through rotation and renames, resumable at any byte: to its new name, then to its successor."""
 
 from __future__ import annotations
 

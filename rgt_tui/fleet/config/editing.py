@@ -72,7 +72,7 @@ def with_boxes(path: Path, text: str, tables: Mapping[str, Mapping[str, Any]]) -
         if name in present:
             line = Positions(text).line(("boxes", name))
             raise FleetFileError(
-                f"{path}:{line}: boxes.{name} is there already; choose another name, or edit it"
+                f"{path}:{line}: boxes.{name} already exists; choose another name, or edit it"
             )
     newline = "\r\n" if "\r\n" in text else "\n"
     glue = "" if not text or text.endswith("\n") else newline

@@ -77,7 +77,7 @@ def test_a_recording_never_replaces_a_file(rgt: Rgt, lab: BoxSpec) -> None:
     (rgt.folder / "r").write_text("mine")
     done = rgt.on("record", "--out", "r", "--for", "1")
     assert (done.returncode, (rgt.folder / "r").read_text()) == (1, "mine")
-    assert "exists already" in done.stderr
+    assert "already exists" in done.stderr
 
 
 def test_a_box_that_is_not_there_is_named_with_the_nearest(rgt: Rgt, lab: BoxSpec) -> None:

@@ -46,7 +46,7 @@ def test_a_new_file_is_made_with_its_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "tables", "words"),
     [
-        ('[boxes.new]\nhost = "x"\n', NEW, [":1:", "boxes.new is there already"]),
+        ('[boxes.new]\nhost = "x"\n', NEW, [":1:", "boxes.new already exists"]),
         ('boxes = { lab = { host = "x" } }\n', NEW, [":1:", "[boxes.NAME]"]),
         ("[boxes.lab\n", NEW, ["not valid TOML", "left as it is"]),
         ("# a\nboxes = 3\n", NEW, [":2:", "[boxes.NAME]"]),

@@ -363,7 +363,7 @@ def test_a_recording_never_replaces_a_file(tmp_path: Path) -> None:
     path = tmp_path / "r"
     LineFile(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(RecordFailed, match="exists already"):
+    with pytest.raises(RecordFailed, match="already exists"):
         LineFile(path)
     with pytest.raises(RecordFailed, match="cannot be made"):
         LineFile(tmp_path / "missing" / "r")
