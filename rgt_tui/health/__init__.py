@@ -3,8 +3,9 @@
 The thresholds, and what counts as training or unseen, are asked of `rgt_tui.health.facts`.
 """
 
-from rgt_tui.health.alert_settings import SINKS, SettingsError, alert_rows, parse_alerts
-from rgt_tui.health.alert_sinks import Aside, Sink, SinkError, build_sink
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rgt_tui.health.alert_state import AlertState, Step, holding, listed, ordered, resumed, step_alerts
 from rgt_tui.health.assessment import (
     PHASES,
@@ -23,7 +24,6 @@ from rgt_tui.health.conditions import ALERTS, BY_ID, CHECKS, CONDITIONS, covered
 from rgt_tui.health.conditions_money import ClockReading, danger_clock, pending_clock
 from rgt_tui.health.conditions_queue import finding_key
 from rgt_tui.health.conditions_runs import ended_at
-from rgt_tui.health.delivery import GATHER_S, MARGIN_S, Delivery, failure_reason, hears_findings
 from rgt_tui.health.diagnosis import diagnose
 from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.handbook import HANDBOOK
@@ -46,6 +46,11 @@ from rgt_tui.health.mutes import (
 )
 from rgt_tui.health.remembered import Memory, Past, Trend, stop_asked
 
+if TYPE_CHECKING:
+    from rgt_tui.health.alert_settings import SINKS, SettingsError, alert_rows, parse_alerts
+    from rgt_tui.health.alert_sinks import Aside, Sink, SinkError, build_sink
+    from rgt_tui.health.delivery import GATHER_S, MARGIN_S, Delivery, failure_reason, hears_findings
+
 __all__ = [
     "ALERTS", "BY_ID", "CHECKS", "CONDITIONS", "EVERYTHING", "GATHER_S", "HANDBOOK", "MARGIN_S", "PHASES",
     "SINKS", "AlertState", "Aside", "Assessment", "ClockReading", "Condition", "Delivery", "Facts", "Memory",
@@ -56,3 +61,17 @@ __all__ = [
     "key_of", "listed", "load_alerts", "mark_muted", "mute_covers", "mute_is_over", "ordered", "parse_alerts",
     "pending_clock", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
 ]  # fmt: skip
+
+_SENDING = {
+    "alert_settings": ("SINKS", "SettingsError", "alert_rows", "parse_alerts"),
+    "alert_sinks": ("Aside", "Sink", "SinkError", "build_sink"),
+    "delivery": ("GATHER_S", "MARGIN_S", "Delivery", "failure_reason", "hears_findings"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import what sends alerts when it is asked for: the gate asks for facts alone, which needs no event loop."""
+    for module, names in _SENDING.items():
+        if name in names:
+            return getattr(import_module(f"rgt_tui.health.{module}"), name)
+    raise AttributeError(name)
