@@ -188,18 +188,18 @@ class TestOwner:
         source = publish(tmp_path / out, step)
         errands.do({"do": "copy", "path": str(source), "name": source.name, "last": 1, "hours": 0.0})
 
-    def bring(self, errands: Errands, local: int | None) -> str | None:
-        path: str | None = errands.do({"do": "bring", "attempt": 2, "local": local})["path"]
+    def download(self, errands: Errands, local: int | None) -> str | None:
+        path: str | None = errands.do({"do": "download", "attempt": 2, "local": local})["path"]
         return path
 
     def test_another_run_is_refused_and_changes_nothing(self, tmp_path: Path) -> None:
         first = self.errands(tmp_path, "a", "l1")
-        assert self.bring(first, None) is None
+        assert self.download(first, None) is None
         self.copy(first, tmp_path, "a", 5)
         publish(tmp_path / "b", 9)
         second = self.errands(tmp_path, "b", "l2")
         with pytest.raises(UsageError, match=r"belongs to another run \(\w+, last held by .*:.*/a\)"):
-            self.bring(second, 9)
+            self.download(second, 9)
         with pytest.raises(UsageError, match="belongs to another run"):
             self.copy(second, tmp_path, "b", 10)
         with pytest.raises(UsageError, match="belongs to another run"):
@@ -211,13 +211,13 @@ class TestOwner:
         first = self.errands(tmp_path, "a", "l1")
         self.copy(first, tmp_path, "a", 5)
         second = self.errands(tmp_path, "b", "l2")
-        assert self.bring(second, None) is not None
+        assert self.download(second, None) is not None
         assert (tmp_path / "b" / "run-id").read_text() == (tmp_path / "a" / "run-id").read_text()
         with pytest.raises(UsageError, match=r"another launch of this run took the mirror .* over: .*/b\."):
             self.copy(first, tmp_path, "a", 6)
         self.copy(second, tmp_path, "b", 7)
         again = self.errands(tmp_path, "a", "l3")  # the first box comes back, when the second is gone
-        assert self.bring(again, 6) == str(tmp_path / "a" / "checkpoints" / "step-00000007-a1")
+        assert self.download(again, 6) == str(tmp_path / "a" / "checkpoints" / "step-00000007-a1")
         restarted = self.errands(tmp_path, "a", "l3", held=True)
         self.copy(restarted, tmp_path, "a", 8)
 
@@ -225,7 +225,7 @@ class TestOwner:
         source = publish(tmp_path / "a", 5)
         mirror_worker.copy(Folder(str(tmp_path / "mirror")), str(source), source.name, Policy())
         first = self.errands(tmp_path, "a", "l1")
-        assert self.bring(first, 5) is None
+        assert self.download(first, 5) is None
         owner = json.loads((tmp_path / "mirror" / "owner.json").read_text())
         assert owner["run"] == (tmp_path / "a" / "run-id").read_text().strip()
         (tmp_path / "mirror" / "owner.json").write_text("{")
@@ -241,7 +241,7 @@ class TestOwner:
         with monkeypatch.context() as patch:
             patch.setattr(mirror_places, "replace_file", refuse)
             second = self.errands(tmp_path, "b", "l2")
-            assert self.bring(second, None) is not None
+            assert self.download(second, None) is not None
             assert not second.held
         self.copy(second, tmp_path, "b", 6)
         assert second.held
@@ -253,10 +253,10 @@ class TestOwner:
         mirror.mkdir()
         shutil.copytree(tmp_path / "b" / "best", mirror / "best-00000008-a1")
         errands = self.errands(tmp_path, "a", "l1")
-        assert self.bring(errands, 5) is None
+        assert self.download(errands, 5) is None
         assert manifest.verify(tmp_path / "a" / "best")["step"] == 2, "nothing newer there: this one is right"
         shutil.copytree(publish(tmp_path / "b", 9), mirror / "step-00000009-a1")
-        assert self.bring(errands, 5) is not None
+        assert self.download(errands, 5) is not None
         assert manifest.verify(tmp_path / "a" / "best")["step"] == 8
         assert not list((tmp_path / "a" / "checkpoints").glob(".*"))
 
