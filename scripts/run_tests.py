@@ -39,7 +39,7 @@ ONE_PASS = "--pass"
 """The first argument of the runner when it runs a single pass inside of a namespace."""
 
 PASSES: tuple[tuple[str, ...], ...] = (
-    ("-n", str(WORKERS), "--dist", "worksteal", "-m", "not serial"),
+    ("-n", str(WORKERS), "-m", "not serial"),
     ("-n", "0", "-m", "serial"),
 )
 
