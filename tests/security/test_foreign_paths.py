@@ -81,12 +81,12 @@ def test_a_log_that_is_swapped_for_a_link_is_not_read_on(
         before: set[str] = set()
         while "epoch 1 begins" not in before:
             before |= seen(channel, 1)[0]
-        for name in ("run.log", "metrics.csv"):
-            (home_of_nobody / name).unlink()
-        (home_of_nobody / "run.log").symlink_to(secrets / "run.log")
-        (home_of_nobody / "metrics.csv").symlink_to(secrets / "metrics.jsonl")
-        for name in ("run.log", "metrics.csv"):
-            os.chown(home_of_nobody / name, NOBODY, NOBODY, follow_symlinks=False)
+        for name, target in (("run.log", "run.log"), ("metrics.csv", "metrics.jsonl")):
+            # Theirs from the first moment that it stands there: a link of root's own is followed.
+            link = home_of_nobody / f"{name}.new"
+            link.symlink_to(secrets / target)
+            os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+            link.rename(home_of_nobody / name)
         lines, losses, _ = seen(channel, 40)
     assert "s3cret" not in lines
     assert 0.123 not in losses

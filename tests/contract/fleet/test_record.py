@@ -77,6 +77,7 @@ def kill_agent(state: BoxState) -> None:
     os.kill(state.hello.pid, signal.SIGKILL)
 
 
+@pytest.mark.serial  # the trainings of other tests would be found, and triaged at other moments live and replayed
 @pytest.mark.parametrize("name", ["box.jsonl", "box.jsonl.gz"])
 async def test_a_replay_ends_in_the_state_that_was_recorded(
     real_sshd: RealSshd, tmp_path: Path, name: str
