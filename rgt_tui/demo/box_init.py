@@ -1,6 +1,6 @@
 """The first process of a box: builds its file tree, enters it, reaps orphans, and ends with its keeper.
 
-Runs as a script, as pid 1 of new pid, mount and host-name namespaces. The one argument is JSON::
+Runs as a script, as pid 1 of new pid, mount and host-name namespaces. Its environment has ``RGT_DEMO_BOX``, JSON::
 
     {"root": dir, "ephemeral": {"size", "inodes"} | null, "binds": [[source, target, read_only]],
      "links": [[target, text]], "dirs": [dir], "hostname": str, "cgroups": [dir]}
@@ -92,7 +92,7 @@ def serve() -> None:
 
 def main() -> None:
     """Enter the cgroups, build the tree, say so, and serve."""
-    config = json.loads(sys.argv[1])
+    config = json.loads(os.environ.pop("RGT_DEMO_BOX"))
     for cgroup in config["cgroups"]:
         with open(os.path.join(cgroup, "cgroup.procs"), "w") as procs:
             procs.write("0")

@@ -16,6 +16,8 @@ from rgt_tui.demo.plan import DemoBox
 from rgt_tui.demo.workspace import MARKER_ENV, DemoError, Workspace
 
 HERE = Path(__file__).parent
+CONFIG_ENV = "RGT_DEMO_BOX"
+"""What `box_init.py` is told, as JSON."""
 TRY_SECONDS = 10
 MOUNTS = Path("/proc/self/mountinfo")
 
@@ -323,10 +325,12 @@ class Machine:
             "hostname": self.box.name,
             "cgroups": [str(self._cgroup)] if self._cgroup is not None else [],
         }
-        script = [sys.executable, "-I", "-S", str(HERE / "box_init.py"), json.dumps(config)]
+        script = [sys.executable, "-I", "-S", str(HERE / "box_init.py")]
         spaces = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child"]
         await self._keeper.start(
-            [*self._room.enter(), *spaces, *script], {**os.environ, MARKER_ENV: self._marker}
+            [*self._room.enter(), *spaces, *script],
+            # No argument: the agent would take a command line that names the trainer's directory for a training.
+            {**os.environ, MARKER_ENV: self._marker, CONFIG_ENV: json.dumps(config)},
         )
 
     def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
