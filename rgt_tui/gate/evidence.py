@@ -124,10 +124,6 @@ def _blind(state: BoxState, now: float) -> str | None:
         return f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
     if (why := unseen(state.sample)) is not None:
         return f"the box cannot be asked for its processes: {quoted(why)}"
-    if state.hello is not None:
-        lacking = [text for text in state.hello.limited if "process" in text.lower()]
-        if lacking:
-            return f"the box cannot be asked for its processes: {quoted(lacking[0])}"
     return None
 
 

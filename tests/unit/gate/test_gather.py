@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from rgt_box.sampling.gpu import FOREIGN, SILENT
 
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Verb
@@ -83,27 +84,20 @@ def test_a_live_runner_refuses() -> None:
         ({"link": Link.UNREACHABLE, "reason": "ssh"}, "unreachable (ssh)"),
         ({"sample_at": NOW - 10.5}, "10 s old"),
         ({"sample_at": NOW + 30}, "-30 s old"),
-        (
-            {
-                "hello": Hello(
-                    proto=1,
-                    agent="a",
-                    boot="b",
-                    host="h",
-                    python="-",
-                    pid=1,
-                    at=NOW,
-                    limited=("no processes",),
-                )
-            },
-            "no processes",
-        ),
+        ({"sample": Sample(boot="b", seq=2, at=NOW, unseen="no processes")}, "no processes"),
     ],
 )
 def test_a_box_that_cannot_be_seen_refuses(fields: dict[str, object], why: str) -> None:
     found = evidence(box(**fields))
     assert not held(found, "quiet")
     assert why in text(found, "quiet")
+
+
+@pytest.mark.parametrize("limited", [FOREIGN, SILENT])
+def test_what_else_an_agent_cannot_tell_keeps_no_meter_running(limited: str) -> None:
+    """Of a container's GPUs the driver seldom tells who uses them: the box's own processes are all seen."""
+    told = Hello(proto=1, agent="a", boot="b", host="h", python="-", pid=1, at=NOW, limited=(limited,))
+    assert held(evidence(box(hello=told)), "quiet")
 
 
 def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
