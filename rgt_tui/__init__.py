@@ -1,3 +1,23 @@
 """rgt: a terminal dashboard that babysits training on rented GPU boxes."""
 
+from collections.abc import Callable, Mapping
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+
+def imported_later(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
+    """Return the ``__getattr__`` of a package whose public names are imported when they are first asked for.
+
+    Args:
+        package: Its full name.
+        homes: Module of the package → the names that come from it, with blanks between them.
+    """
+
+    def load(name: str) -> object:
+        for module, names in homes.items():
+            if name in names.split():
+                return getattr(import_module(f"{package}.{module}"), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return load

@@ -5,9 +5,10 @@ What others may use is imported when it is first asked for: the name of the reco
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rgt_tui import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.demo.demo_fleet import DemoFleet
@@ -21,18 +22,13 @@ RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 
 __all__ = ["RECORDING", "Change", "DemoError", "DemoFleet", "Embedded", "Fault", "LocalPod", "LocalProvider"]
 
-_HOMES = {
-    "Change": "local_pods",
-    "DemoError": "workspace",
-    "DemoFleet": "demo_fleet",
-    "Embedded": "embedded",
-    "Fault": "local_provider",
-    "LocalPod": "local_pods",
-    "LocalProvider": "local_provider",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = imported_later(
+    __name__,
+    {
+        "demo_fleet": "DemoFleet",
+        "embedded": "Embedded",
+        "local_pods": "Change LocalPod",
+        "local_provider": "Fault LocalProvider",
+        "workspace": "DemoError",
+    },
+)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rgt_tui import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.fleet.alerting import Alerting
@@ -27,23 +28,15 @@ __all__ = [
     "push_trainer",
 ]
 
-_HOMES = {
-    "Alerting": "alerting",
-    "BaseFleet": "engine",
-    "Fleet": "engine",
-    "FleetSource": "fleet_source",
-    "GateClosed": "fleet_source",
-    "Memory": "history_keeper",
-    "Observer": "fleet_source",
-    "Playback": "fleet_source",
-    "Tap": "fleet_source",
-    "new_loop": "event_loop",
-    "push_trainer": "errands",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import what is asked for: a command that connects to nothing does not load the SSH library."""
-    if name not in _HOMES:
-        raise AttributeError(name)
-    return getattr(import_module(f"rgt_tui.fleet.{_HOMES[name]}"), name)
+# A command that connects to nothing does not load the SSH library.
+__getattr__ = imported_later(
+    __name__,
+    {
+        "alerting": "Alerting",
+        "engine": "BaseFleet Fleet",
+        "errands": "push_trainer",
+        "event_loop": "new_loop",
+        "fleet_source": "FleetSource GateClosed Observer Playback Tap",
+        "history_keeper": "Memory",
+    },
+)

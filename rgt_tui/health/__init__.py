@@ -3,9 +3,9 @@
 The thresholds, and what counts as training or unseen, are asked of `rgt_tui.health.facts`.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rgt_tui import imported_later
 from rgt_tui.health.alert_state import AlertState, Step, holding, listed, ordered, resumed, step_alerts
 from rgt_tui.health.assessment import (
     PHASES,
@@ -62,16 +62,12 @@ __all__ = [
     "pending_clock", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
 ]  # fmt: skip
 
-_SENDING = {
-    "alert_settings": ("SINKS", "SettingsError", "alert_rows", "parse_alerts"),
-    "alert_sinks": ("Aside", "Sink", "SinkError", "build_sink"),
-    "delivery": ("GATHER_S", "MARGIN_S", "Delivery", "failure_reason", "hears_findings"),
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import what sends alerts when it is asked for: the gate asks for facts alone, which needs no event loop."""
-    for module, names in _SENDING.items():
-        if name in names:
-            return getattr(import_module(f"rgt_tui.health.{module}"), name)
-    raise AttributeError(name)
+# What sends alerts: the gate asks for facts alone, which needs no event loop.
+__getattr__ = imported_later(
+    __name__,
+    {
+        "alert_settings": "SINKS SettingsError alert_rows parse_alerts",
+        "alert_sinks": "Aside Sink SinkError build_sink",
+        "delivery": "GATHER_S MARGIN_S Delivery failure_reason hears_findings",
+    },
+)

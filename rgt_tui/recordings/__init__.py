@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from rgt_tui import imported_later
 
 if TYPE_CHECKING:
     from rgt_tui.recordings.recording_lines import RecordingError
@@ -22,20 +23,13 @@ __all__ = [
     "Skipped",
 ]
 
-_HOMES = {
-    "RecordingError": "recording_lines",
-    "Skipped": "recording_reader",
-    "RecordingReader": "recording_reader",
-    "LineFile": "recording_writer",
-    "Recorder": "recording_writer",
-    "RecordFailed": "recording_writer",
-    "FULL": "replay_fleet",
-    "ReplayFleet": "replay_fleet",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Import what is asked for: the screen is up before a fleet, and with it the SSH library, is loaded."""
-    if name not in _HOMES:
-        raise AttributeError(name)
-    return getattr(import_module(f"rgt_tui.recordings.{_HOMES[name]}"), name)
+# The screen is up before a fleet, and with it the SSH library, is loaded.
+__getattr__ = imported_later(
+    __name__,
+    {
+        "recording_lines": "RecordingError",
+        "recording_reader": "RecordingReader Skipped",
+        "recording_writer": "LineFile RecordFailed Recorder",
+        "replay_fleet": "FULL ReplayFleet",
+    },
+)

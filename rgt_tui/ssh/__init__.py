@@ -5,9 +5,9 @@ What needs asyncssh is loaded when it is first used: the first frame of the dash
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from rgt_tui import imported_later
 from rgt_tui.ssh.ssh_config import NO_FILE, NO_SSH, expand, percent, scan, surroundings
 from rgt_tui.ssh.ssh_errors import (
     AuthFailed,
@@ -90,21 +90,17 @@ __all__ = [
     "where",
 ]
 
-_LATER = {
-    "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
-    "channel": "NO_FILES Channel Watching open_channel watch",
-    "connection": "Elsewhere connect hops where",
-    "deployment": "Deployed Pushed deploy push",
-    "host_keys": "Policy",
-    "person": "Answers Person",
-    "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
-    "remote_command": "NO_SFTP has_sftp record run",
-    "sh_probe": "Probe",
-}
-
-
-def __getattr__(name: str) -> object:
-    for module, names in _LATER.items():
-        if name in names.split():
-            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = imported_later(
+    __name__,
+    {
+        "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
+        "channel": "NO_FILES Channel Watching open_channel watch",
+        "connection": "Elsewhere connect hops where",
+        "deployment": "Deployed Pushed deploy push",
+        "host_keys": "Policy",
+        "person": "Answers Person",
+        "remote_cat": "CatFailed FileBegins FileListed Place cat listed",
+        "remote_command": "NO_SFTP has_sftp record run",
+        "sh_probe": "Probe",
+    },
+)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rgt_tui import imported_later
+
 if TYPE_CHECKING:
     from rgt_tui.ui.app import RgtApp
 
 __all__ = ["RgtApp"]
 
-
-def __getattr__(name: str) -> object:
-    """Load the app, and Textual with it, when it is asked for."""
-    if name != "RgtApp":
-        raise AttributeError(name)
-    from rgt_tui.ui.app import RgtApp
-
-    return RgtApp
+# Textual is loaded with the app.
+__getattr__ = imported_later(__name__, {"app": "RgtApp"})
