@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -31,33 +30,6 @@ def test_every_relative_link_leads_somewhere(document: Path) -> None:
     text = outside_code(document.read_text(encoding="utf-8"))
     links = [link.partition("#")[0] for link in LINK.findall(text) if not re.match(r"[a-z]+:", link)]
     assert [link for link in links if link and not (document.parent / link).exists()] == []
-
-
-HOME = "https://github.com/rgt-tui/rgt/"
-OURS = re.compile(
-    r"https://(?:github\.com|raw\.githubusercontent\.com)/rgt-tui/rgt/(?:blob/)?main/([^\s)#\"]+)"
-)
-
-
-@pytest.mark.parametrize("document", DOCUMENTS, ids=shown)
-def test_every_absolute_link_into_the_repository_leads_somewhere(document: Path) -> None:
-    """The README stands on the package index, too, where no relative link works."""
-    names = OURS.findall(document.read_text(encoding="utf-8"))
-    assert [name for name in names if not (ROOT / name).exists()] == []
-
-
-def test_the_readme_has_no_relative_link() -> None:
-    text = outside_code((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert [link for link in LINK.findall(text) if not link.startswith("https://")] == []
-
-
-def test_the_project_names_its_pages() -> None:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        urls: dict[str, str] = tomllib.load(file)["project"]["urls"]
-    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= set(urls)
-    assert all(url.startswith(HOME.rstrip("/")) for url in urls.values())
-    names = [name for url in urls.values() for name in OURS.findall(url)]
-    assert [name for name in names if not (ROOT / name).exists()] == []
 
 
 def test_the_index_leads_to_every_page() -> None:

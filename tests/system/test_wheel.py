@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import zipfile
+from email import message_from_string
+from email.message import Message
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,40 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     assert done.returncode == 0, done.stderr
     return next(folder.glob("*.whl"))
+
+
+def described(folder: Path, **environment: str) -> Message:
+    """Build the metadata alone and return it."""
+    code = "import sys; from hatchling.build import *; print(prepare_metadata_for_build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return message_from_string((folder / done.stdout.strip() / "METADATA").read_text(encoding="utf-8"))
+
+
+def test_with_an_address_the_package_s_page_has_links_that_lead_there(tmp_path: Path) -> None:
+    """The package index shows the README, and no relative link works there."""
+    home = "https://forge.example/team/rgt"
+    found = described(tmp_path, RGT_HOMEPAGE=home + "/")
+    urls = dict(url.split(", ") for url in found.get_all("Project-URL", []))
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} == set(urls)
+    assert all(url.startswith(home) for url in urls.values())
+    links = re.findall(r"\]\(([^)\s]+)\)", str(found.get_payload()))
+    ours = [re.sub(rf"^{re.escape(home)}/(blob|raw)/main/", "", link).partition("#")[0] for link in links]
+    assert len(ours) > 15
+    assert [name for name in ours if not (ROOT / name).exists()] == []
+    assert not [link for link in links if not link.startswith("https://")]
+
+
+def test_without_one_the_package_names_none(tmp_path: Path) -> None:
+    found = described(tmp_path, RGT_HOMEPAGE="")
+    assert found.get_all("Project-URL") is None
+    assert str(found.get_payload()).strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 
 def shipped() -> dict[str, str]:
