@@ -232,8 +232,7 @@ def keys_page() -> str:
         "# Keys",
         "",
         "This page is generated from the commands themselves (`python -m rgt_tui.ui.commands`). Every command",
-        "is also in the command palette (`ctrl+p` or `:`), and what the key line shows can be clicked. Keys",
-        "can be changed by the id of a command.",
+        "is also in the command palette (`ctrl+p` or `:`), and what the key line shows can be clicked.",
     ]
     for title, commands in commands_by_screen():
         out += ["", f"## {title}", "", "| key | command | what it does | id |", "|---|---|---|---|"]

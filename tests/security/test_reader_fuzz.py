@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from rgt_box.metrics.console_formats import FORMATS
 from rgt_box.metrics.formats import BY_KIND, DATABASES, identify, open_reader, open_source
-from rgt_box.metrics.merging import Offer, Store, in_order, merge
+from rgt_box.metrics.merging import Offer, Store, merge
 from rgt_box.streams.found_curves import FoundScalars
 from rgt_box.streams.log_follower import LogFollower
 from rgt_box.streams.own_curves import ScalarFollower
@@ -253,7 +253,7 @@ def read(kind: str, path: Path) -> None:
     else:
         raise AssertionError("it does not come to an end")
     curves = merge([Offer(str(path), kind, "", BY_KIND[kind].rank, store.series, "")])
-    for _, curve in in_order(curves):
+    for curve in curves.values():
         curve.points()
     identify(
         str(path),

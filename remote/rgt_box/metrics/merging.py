@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from rgt_box.metrics.metric_names import METRICS, choose
+from rgt_box.metrics.metric_names import choose
 from rgt_box.metrics.reader_base import POINTS
 
 TYPE_CHECKING = False
@@ -345,9 +345,3 @@ class News:
             keep += 1
         self.keep, self.points = keep, points[keep:]
         self.resumes = keep > 0 and bool(self.points) and self.points[0][0] in curve.breaks()
-
-
-def in_order(curves: Mapping[tuple[str, str], Curve]) -> list[tuple[str, Curve]]:
-    """Return (run, curve) pairs, by run and by the order of the canonical metrics."""
-    keys = sorted(curves, key=lambda key: (key[0], METRICS.index(key[1])))
-    return [(key[0], curves[key]) for key in keys]
