@@ -1,4 +1,4 @@
-"""What lies on a box that could be lost, what proves that a copy of it exists, and what a box holds still for a call."""
+"""What lies on a box that could be lost, what proves that it has a copy, and what a box holds still for a call."""
 
 from __future__ import annotations
 
@@ -78,4 +78,4 @@ class CopyProof(msgspec.Struct, frozen=True, kw_only=True):
     errors: tuple[tuple[str, str], ...] = ()
     """``(path, reason)`` of what the copy lacks or holds damaged; empty = it was verified whole."""
     checked: float | None = None
-    """When the copy itself was last looked at, seconds of a clock that counts sleep (`rgt_tui.model.evidence.steady`)."""
+    """When the copy itself was last looked at, by `rgt_tui.model.evidence.steady`."""

@@ -56,7 +56,6 @@ class RgtApp(Enduring, App[None]):
         title: Shown by terminals that show a title.
         hint: Said on the event line until something happens.
         farewell: One line printed after leaving; None says which boxes go on.
-        keymap: Keys by command id, see `rgt_tui.ui.commands`.
         notice: A line below the first one of every screen: what holds for the whole session, and what to do.
     """
 
@@ -78,7 +77,6 @@ class RgtApp(Enduring, App[None]):
         title: str = "rgt",
         hint: str | None = None,
         farewell: str | None = None,
-        keymap: dict[str, str] | None = None,
         notice: tuple[str, str] | None = None,
     ) -> None:
         super().__init__()
@@ -110,8 +108,6 @@ class RgtApp(Enduring, App[None]):
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = DEFAULT
-        if keymap:
-            self.set_keymap(keymap)
 
     async def on_event(self, event: events.Event) -> None:
         """Let a key or a paste through when all that was typed before it has done what it does."""

@@ -12,7 +12,6 @@ from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.fleet import FleetScreen
 from rgt_tui.ui.screens.help import ScreenCommands
 from rgt_tui.ui.widgets.fixed_lines import EventLine
-from rgt_tui.ui.widgets.fleet_table import FleetTable
 from tests.ui.fakes import NOW, FakeFleet, demo_state, running_box
 from tests.ui.snap import running, screen_text, settle
 
@@ -205,14 +204,3 @@ async def test_themes_can_be_changed() -> None:
         assert app.theme == "rgt-light"
         await pilot.press("ctrl+t", "ctrl+t")
         assert app.theme == "rgt-dark"
-
-
-async def test_a_keymap_changes_keys_by_the_id_of_a_command() -> None:
-    fleet = FakeFleet()
-    app = RgtApp(lambda: fleet, keymap={"fleet.sort": "z"})
-    async with app.run_test(size=(80, 24)) as pilot:
-        await settle(pilot)
-        await pilot.press("z")
-        await pilot.pause()
-        assert "sorted: name" in screen_text(app)
-        assert app.screen.query_one(FleetTable).names[0] == "autodl-demo"

@@ -68,7 +68,7 @@ def test_ids_are_unique_and_help_is_a_sentence() -> None:
             assert command.title, command.id
 
 
-def test_bindings_carry_the_ids_that_a_keymap_needs() -> None:
+def test_bindings_carry_the_ids_of_their_commands() -> None:
     made = bindings(APP)
     assert [getattr(binding, "id", None) for binding in made] == [command.id for command in APP]
 

@@ -203,10 +203,10 @@ def test_reaching_the_end_by_scrolling_follows_again() -> None:
 def test_another_file_is_followed_from_its_end() -> None:
     cursor = LogCursor()
     cursor.update(_log(100))
-    cursor.to_top()
+    cursor.scroll(-1, 10)
     cursor.update(_log(5, path="b.log"))
     assert cursor.following
-    cursor.to_top()
+    cursor.scroll(-1, 10)
     cursor.update(_log(2, path="b.log"))
     assert cursor.following, "the file was replaced"
 

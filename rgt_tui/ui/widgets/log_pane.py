@@ -115,10 +115,6 @@ class LogCursor:
         """Follow the end."""
         self.following, self.arrived, self.mark = True, 0, None
 
-    def to_top(self) -> None:
-        """Go to the oldest line that is kept."""
-        self._stop_at(0)
-
     def search(self, text: str) -> None:
         """Set what `next_match` looks for: plain text, upper and lower case alike."""
         self._searched = text
