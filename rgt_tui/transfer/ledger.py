@@ -1,0 +1,361 @@
+"""What was pulled from each box: one file of JSON lines per box, and the proofs that its copies still are what came.
+
+``$XDG_STATE_HOME/rgt/pulled/BOX.jsonl``. A row is written only when its file is on the disk under its name with the
+hash that the box told; the last row of a path counts. Damaged rows prove nothing: what they told is pulled again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+import msgspec
+
+from rgt_tui.files import fault, open_regular, state_directory
+from rgt_tui.model.evidence import steady
+from rgt_tui.model.results import CopyProof, ResultGroup
+
+BLOCK = 4 << 20
+CODED = "base64:"
+"""Begins the name of a file that is no UTF-8; every other name begins with a slash."""
+
+
+class LedgerError(Exception):
+    """The ledger of a box cannot be used; the message names its file and says why."""
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True):
+    """What changes whenever the content of a file may have."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Self:
+        """Return that of a file."""
+        return cls(found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino)
+
+
+class FileRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="file"):
+    """A file of the box whose copy was verified."""
+
+    path: str
+    """On the box, absolute."""
+    local: str
+    """Of the copy, absolute."""
+    sha256: str
+    there: Stamp
+    """Of the file on the box when it was read."""
+    here: Stamp
+    """Of the copy when it was verified."""
+    instance: str = ""
+    """What the provider calls the machine; empty where nobody knows."""
+    at: float = 0.0
+    """Client clock."""
+
+
+class GoneRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="gone"):
+    """A file that was pulled and is no longer on the box."""
+
+    path: str
+    at: float = 0.0
+
+
+class FolderRow(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="folder"):
+    """A directory of the box after all of it was pulled, or tried."""
+
+    path: str
+    """On the box, absolute."""
+    local: str
+    fingerprint: str
+    """As the box told it, the same before the pull and after."""
+    files: int
+    bytes: int
+    missing: tuple[tuple[str, str], ...] = ()
+    """``(path, reason)`` of what the copy lacks."""
+    instance: str = ""
+    at: float = 0.0
+
+
+Row = FileRow | GoneRow | FolderRow
+_decode = msgspec.json.Decoder(Row).decode
+MOST_MISSING = 1000
+"""Names that a row of a directory holds; the rest is counted."""
+
+
+def said(path: str) -> str:
+    """Return a path as JSON can hold it; one that is no UTF-8 by its bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return CODED + base64.b64encode(os.fsencode(path)).decode("ascii")
+    return path
+
+
+def unsaid(text: str) -> str:
+    """Return the path that `said` wrote.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not text.startswith(CODED):
+        return text
+    return os.fsdecode(base64.b64decode(text[len(CODED) :], validate=True))
+
+
+def ledger_path(box: str, env: Mapping[str, str] = os.environ) -> Path:
+    """Return where the ledger of a box is."""
+    return state_directory(env) / "pulled" / f"{quote(box, safe=' ')}.jsonl"
+
+
+class Ledger:
+    """The rows of one box.
+
+    Args:
+        path: Its file; it is made with the first row.
+
+    Attributes:
+        damaged: How many lines were no rows.
+
+    Raises:
+        LedgerError: it cannot be read, or others may write to it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.damaged = 0
+        self._files: dict[str, FileRow] = {}
+        self._local: dict[str, FileRow] = {}
+        self._folders: dict[str, FolderRow] = {}
+        self._handle: int | None = None
+        try:
+            with open_regular(path, follow=False) as file:
+                why = fault(path, os.fstat(file.fileno()), file.fileno())
+                if why is not None:
+                    raise LedgerError(f"{why.words}, so it proves nothing; {why.cure}")
+                for line in file:
+                    self._read(line)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise LedgerError(f"cannot read {path}: {error.strerror or error}") from error
+
+    def _read(self, line: bytes) -> None:
+        try:
+            row = _decode(line)
+            row = msgspec.structs.replace(row, path=unsaid(row.path))
+            if not isinstance(row, GoneRow):
+                row = msgspec.structs.replace(row, local=unsaid(row.local))
+        except (ValueError, RecursionError):
+            self.damaged += bool(line.strip())
+            return
+        self._take(row)
+
+    def _take(self, row: Row) -> None:
+        if isinstance(row, FileRow):
+            self._drop(row.path)
+            self._files[row.path] = row
+            self._local[row.local] = row
+        elif isinstance(row, GoneRow):
+            self._drop(row.path)
+        else:
+            self._folders[row.path] = row
+
+    def _drop(self, path: str) -> None:
+        self._files.pop(path, None)  # its copy stays verified, and so stays in `_local`
+
+    def file(self, path: str) -> FileRow | None:
+        """Return the row of a file of the box."""
+        return self._files.get(path)
+
+    def copy(self, local: str) -> FileRow | None:
+        """Return the row that last said what stands at a place of this machine."""
+        return self._local.get(local)
+
+    def folder(self, path: str) -> FolderRow | None:
+        """Return the row of a directory of the box."""
+        return self._folders.get(path)
+
+    def files(self) -> Iterable[FileRow]:
+        """Return the rows of all files that the box had when it was last pulled."""
+        return self._files.values()
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Write rows, and wait until they are on the disk.
+
+        Raises:
+            LedgerError: they cannot be written; a part of them may have been.
+        """
+        rows = tuple(rows)
+        if not rows:
+            return
+        data = b"".join(msgspec.json.encode(_written(row)) + b"\n" for row in rows)
+        try:
+            handle = self._open()
+            view = memoryview(data)
+            while view:
+                view = view[os.write(handle, view) :]
+            os.fsync(handle)
+        except OSError as error:
+            raise LedgerError(f"cannot write {self.path}: {error.strerror or error}") from error
+        for row in rows:
+            self._take(row)
+
+    def _open(self) -> int:
+        if self._handle is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._handle = os.open(self.path, flags, 0o600)
+            size = os.fstat(self._handle).st_size
+            if size and os.pread(self._handle, 1, size - 1) != b"\n":
+                os.write(self._handle, b"\n")  # a row that a crash has cut short must not spoil the next
+        return self._handle
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _written(row: Row) -> Row:
+    row = msgspec.structs.replace(row, path=said(row.path))
+    if isinstance(row, FolderRow):
+        missing = tuple((said(path), reason) for path, reason in row.missing[:MOST_MISSING])
+        return msgspec.structs.replace(row, local=said(row.local), missing=missing)
+    return msgspec.structs.replace(row, local=said(row.local)) if isinstance(row, FileRow) else row
+
+
+def sha256_of(path: Path, most: int | None = None) -> tuple[str, Stamp]:
+    """Return the hash of a regular file, or of its first `most` bytes, and the stamp that it had.
+
+    Raises:
+        OSError: it is none, cannot be read, is shorter, or changed while it was read.
+    """
+    with open_regular(path, follow=False) as file:
+        before = Stamp.of(os.fstat(file.fileno()))
+        found, left = hashlib.sha256(), before.size if most is None else most
+        while left and (data := file.read(min(left, BLOCK))):
+            found.update(data)
+            left -= len(data)
+        after = Stamp.of(os.fstat(file.fileno()))
+    if left:
+        raise OSError(0, "it is shorter than it was")
+    if before != after:
+        raise OSError(0, "it changed while it was read")
+    return found.hexdigest(), after
+
+
+def proofs(
+    box: str,
+    instance: str,
+    groups: Iterable[ResultGroup],
+    *,
+    env: Mapping[str, str] = os.environ,
+) -> tuple[CopyProof, ...]:
+    """Say what stands here of the directories of a box, looking at each copy again.
+
+    A copy whose stamp is as it was is not hashed again. It blocks, for as long as the others take to be read.
+
+    Args:
+        box: Its name in the fleet file.
+        instance: What the provider calls the machine now; a copy of another one's files proves nothing.
+        groups: The directories.
+        env: Where the state of rgt lies.
+
+    Returns:
+        A proof for each directory that was pulled from this very machine, with what is wrong about it; none for
+        the others. Whether its fingerprint is still the one of the box is for the reader to compare.
+
+    Raises:
+        LedgerError: the ledger cannot be used.
+    """
+    ledger = Ledger(ledger_path(box, env))
+    try:
+        wanted = {group.path: ledger.folder(group.path) for group in groups}
+        members: dict[str, list[FileRow]] = {path: [] for path in wanted}
+        for row in ledger.files():
+            owner = home(row.path, members)
+            if owner is not None:
+                members[owner].append(row)
+        fresh: list[FileRow] = []
+        found = tuple(
+            _proof(folder, members[path], instance, fresh)
+            for path, folder in wanted.items()
+            if folder is not None and folder.instance == instance
+        )
+        ledger.add(fresh)
+    finally:
+        ledger.close()
+    return found
+
+
+def home(path: str, folders: Mapping[str, object]) -> str | None:
+    """Return the deepest of the directories in which a file lies."""
+    above = path
+    while (at := above.rpartition("/")[0]) != above:
+        above = at
+        if (above or "/") in folders:
+            return above or "/"
+        if not above:
+            return None
+    return None
+
+
+def _proof(folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[FileRow]) -> CopyProof:
+    errors = list(folder.missing)
+    whole = [row for row in rows if row.instance == instance]
+    total = sum(row.there.size for row in whole)
+    if not errors and (len(whole), total) != (folder.files, folder.bytes):
+        errors.append(
+            (
+                folder.path,
+                f"{folder.files:,} files of {folder.bytes:,} bytes were pulled, and the ledger knows "
+                f"{len(whole):,} of {total:,}: pull it again",
+            )
+        )
+    for row in whole:
+        again = _look(row)
+        if isinstance(again, str):
+            errors.append((row.path, again))
+        elif again is not row:
+            fresh.append(again)
+    return CopyProof(
+        path=folder.path,
+        fingerprint=folder.fingerprint,
+        where=folder.local,
+        files=len(whole),
+        bytes=total,
+        errors=tuple(errors),
+        checked=steady(),
+    )
+
+
+def _look(row: FileRow) -> FileRow | str:
+    """Return the row of a copy that is as it was, with its present stamp; or what is wrong with it."""
+    path = Path(row.local)
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            return f"its copy {path} is no regular file any more"
+        if Stamp.of(found) == row.here:
+            return row
+        if found.st_size != row.here.size:
+            return f"its copy {path} has {found.st_size:,} bytes, not {row.here.size:,}"
+        digest, stamp = sha256_of(path)
+    except FileNotFoundError:
+        return f"its copy {path} is gone"
+    except OSError as error:
+        return f"its copy {path} cannot be read: {error.strerror or error}"
+    if digest != row.sha256:
+        return f"its copy {path} was changed: its SHA-256 is no longer the one that the box told"
+    return msgspec.structs.replace(row, here=stamp, at=time.time())

@@ -1,0 +1,186 @@
+"""The ledger of what was pulled, and the proofs that rest on it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.results import CopyProof, ResultGroup
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, Stamp, ledger_path, proofs
+from rgt_tui.transfer.ledger import GoneRow
+
+
+class World:
+    """A box's directory ``/w/run`` that was pulled, below a state directory of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = {"XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
+        self.copies = folder / "copies"
+        self.copies.mkdir()
+        self.path = ledger_path("lab", self.env)
+
+    def row(self, path: str, data: bytes = b"some bytes", instance: str = "pod-1") -> FileRow:
+        local = self.copies / path.replace("/", "_")
+        local.write_bytes(data)
+        return FileRow(
+            path=path,
+            local=str(local),
+            sha256=hashlib.sha256(data).hexdigest(),
+            there=Stamp(len(data), 1, 2, 3),
+            here=Stamp.of(local.stat()),
+            instance=instance,
+        )
+
+    def pulled(self, *rows: FileRow, path: str = "/w/run", **changes: object) -> None:
+        folder = FolderRow(
+            path=path,
+            local=str(self.copies),
+            fingerprint="f" * 64,
+            files=len(rows),
+            bytes=sum(row.there.size for row in rows),
+            instance="pod-1",
+        )
+        ledger = Ledger(self.path)
+        ledger.add([*rows, msgspec.structs.replace(folder, **changes)])
+        ledger.close()
+
+    def proofs(self, *paths: str, instance: str = "pod-1") -> tuple[CopyProof, ...]:
+        groups = [ResultGroup(path=path) for path in paths or ("/w/run",)]
+        return proofs("lab", instance, groups, env=self.env)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_a_whole_copy_is_proven_with_its_fingerprint(world: World) -> None:
+    world.pulled(world.row("/w/run/a.pt"), world.row("/w/run/deep/b.pt", b"more"))
+    (proof,) = world.proofs()
+    assert (proof.path, proof.fingerprint, proof.files, proof.bytes, proof.errors) == (
+        "/w/run", "f" * 64, 2, 14, (),
+    )  # fmt: skip
+    assert proof.checked is not None
+
+
+def test_a_flipped_byte_is_named_by_its_file(world: World) -> None:
+    row = world.row("/w/run/a.pt")
+    world.pulled(row, world.row("/w/run/b.pt"))
+    with open(row.local, "r+b") as file:
+        file.write(b"S")
+    (proof,) = world.proofs()
+    assert [path for path, _ in proof.errors] == ["/w/run/a.pt"]
+    assert "SHA-256" in proof.errors[0][1]
+
+
+def test_a_copy_that_is_gone_short_or_a_link_is_named(world: World) -> None:
+    rows = [world.row(f"/w/run/{name}") for name in "abc"]
+    world.pulled(*rows)
+    os.unlink(rows[0].local)
+    os.truncate(rows[1].local, 3)
+    os.rename(rows[2].local, rows[2].local + ".x")
+    os.symlink(rows[2].local + ".x", rows[2].local)
+    (proof,) = world.proofs()
+    reasons = dict(proof.errors)
+    assert "gone" in reasons["/w/run/a"]
+    assert "3 bytes, not 10" in reasons["/w/run/b"]
+    assert "no regular file" in reasons["/w/run/c"]
+
+
+def test_a_touched_copy_is_hashed_once_and_then_known(world: World) -> None:
+    row = world.row("/w/run/a.pt")
+    world.pulled(row)
+    os.utime(row.local, ns=(5, 5))
+    assert world.proofs()[0].errors == ()
+    known = Ledger(world.path).file("/w/run/a.pt")
+    assert known is not None
+    assert known.here == Stamp.of(os.stat(row.local))
+
+
+def test_a_copy_of_another_machine_of_that_name_proves_nothing(world: World) -> None:
+    world.pulled(world.row("/w/run/a.pt"))
+    assert world.proofs(instance="pod-2") == ()
+    world.pulled(world.row("/w/run/a.pt", instance="pod-2"))
+    (proof,) = world.proofs()
+    assert proof.errors, "the directory's row is of one machine and its file's of another"
+
+
+def test_a_directory_that_was_never_pulled_has_no_proof(world: World) -> None:
+    world.pulled(world.row("/w/run/a.pt"))
+    assert world.proofs("/w/other") == ()
+
+
+def test_files_belong_to_the_deepest_directory(world: World) -> None:
+    inner = world.row("/w/run/cell/a.pt")
+    world.pulled(inner, path="/w/run/cell")
+    world.pulled(world.row("/w/run/b.pt"))
+    assert [(proof.path, proof.files, proof.errors) for proof in world.proofs("/w/run", "/w/run/cell")] == [
+        ("/w/run", 1, ()), ("/w/run/cell", 1, ()),
+    ]  # fmt: skip
+    os.unlink(inner.local)
+    outer, cell = world.proofs("/w/run", "/w/run/cell")
+    assert outer.errors == ()
+    assert cell.errors
+
+
+def test_what_could_not_be_pulled_stays_an_error(world: World) -> None:
+    world.pulled(world.row("/w/run/a.pt"), missing=(("/w/run/x", "is a link"),))
+    assert world.proofs()[0].errors == (("/w/run/x", "is a link"),)
+
+
+@pytest.mark.parametrize(
+    "damage", [b'{"t":"fi', b"\x00\x00\x00\n", b'{"t":"file","path":7}\n', b"[" * 100_000]
+)
+def test_a_damaged_row_proves_nothing_and_spoils_no_other(world: World, damage: bytes) -> None:
+    world.pulled(world.row("/w/run/a.pt"))
+    with world.path.open("ab") as file:
+        file.write(damage)
+    world.pulled(world.row("/w/run/a.pt"), world.row("/w/run/b.pt"))
+    ledger = Ledger(world.path)
+    assert ledger.damaged == 1
+    assert world.proofs()[0].files == 2
+    lines = world.path.read_bytes().splitlines(keepends=True)
+    world.path.write_bytes(b"".join(line for line in lines if b"b.pt" not in line))
+    assert "pull it again" in world.proofs()[0].errors[0][1]
+
+
+def test_a_file_that_left_the_box_is_no_longer_asked_for(world: World) -> None:
+    row = world.row("/w/run/old.pt")
+    world.pulled(row, world.row("/w/run/a.pt"))
+    ledger = Ledger(world.path)
+    ledger.add([GoneRow(path=row.path)])
+    ledger.close()
+    world.pulled(world.row("/w/run/a.pt"))
+    os.unlink(row.local)
+    assert world.proofs()[0].errors == ()
+    assert Ledger(world.path).copy(row.local) == row
+
+
+def test_names_that_are_no_utf8_come_back_as_they_are(world: World) -> None:
+    name = os.fsdecode(b"/w/run/caf\xe9.pt")
+    row = world.row(name)
+    world.pulled(row)
+    assert Ledger(world.path).file(name) == row
+    assert world.proofs()[0].errors == ()
+
+
+def test_a_ledger_that_others_may_write_is_refused(world: World) -> None:
+    world.pulled(world.row("/w/run/a.pt"))
+    world.path.chmod(0o666)
+    with pytest.raises(LedgerError, match="chmod go-w"):
+        world.proofs()
+
+
+def test_a_name_of_a_box_leads_nowhere_else(world: World) -> None:
+    assert ledger_path("../../x", world.env).parent == world.path.parent
+
+
+def test_a_full_disk_under_the_ledger_is_named(world: World) -> None:
+    world.path.parent.mkdir(parents=True)
+    world.path.symlink_to("/dev/full")
+    with pytest.raises(LedgerError, match=r"lab\.jsonl"):
+        Ledger(world.path).add([GoneRow(path="/x")])
