@@ -1,7 +1,8 @@
 """The append-only record of billing actions: who did what to which box, what was shown, and what came of it.
 
 One JSON object a line, written by a single ``write`` on a descriptor opened for appending, then fsynced. It
-is written *before* the call goes out: an action that cannot be recorded is not sent.
+is written *before* the call goes out: an action that cannot be recorded is not sent. Each line carries the
+SHA-256 of the one before, so that a line that was changed, taken out or put in is found.
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import hashlib
 import os
 import pwd
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,12 @@ from rgt_tui.model.evidence import Verb
 
 ROOM = 64 * 1024
 """Bytes that must be free before an action: the provider's answer has to fit as well."""
+FIRST = "0" * 64
+"""What stands for the line before the first one."""
+LONGEST = 16 << 20
+"""Bytes of a line; a longer one was not written by rgt."""
+BLOCK = 64 * 1024
+UNREADABLE = "it cannot be read"
 
 
 class AuditFailed(Exception):
@@ -56,6 +64,34 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     typed: str = ""
     text: str = ""
     """The reasons of a refusal, the call about to be sent, or the provider's answer. Never a key."""
+    before: str = ""
+    """SHA-256 of the bytes of the line before; filled in by the log. Empty: written before there was a chain."""
+
+
+class AuditLine(msgspec.Struct, frozen=True):
+    """One line as it stands in the file."""
+
+    number: int
+    """From 1."""
+    hash: str
+    """SHA-256 of its bytes, without the line feed."""
+    entry: AuditEntry | None
+    """None where it cannot be read."""
+    ended: bool = True
+    """False for a last line without its line feed."""
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """What the hashes say of the whole file."""
+
+    lines: int = 0
+    begins: int | None = None
+    """The first line that carries a hash; what stands before it is older than the chain. None = no line does."""
+    broken: int | None = None
+    """The first line at which the file is not as it was written; None = it is whole."""
+    reason: str = ""
+    torn: tuple[int, ...] = ()
+    """Lines of which only a part was written, since rgt or the computer ended at that moment; no breach."""
 
 
 class AuditLog:
@@ -64,24 +100,42 @@ class AuditLog:
     def __init__(self, path: Path | None = None, *, env: Mapping[str, str] | None = None) -> None:
         self.path = path or default_path(os.environ if env is None else env)
 
-    def record(self, entry: AuditEntry) -> None:
-        """Append one line and wait until it is on the disk.
+    def record(self, entry: AuditEntry) -> str:
+        """Append one line and wait until it is on the disk; return its SHA-256.
 
         Raises:
             AuditFailed: it is not there; the file is as it was before.
         """
         if not entry.who:
             entry = msgspec.structs.replace(entry, who=who())
-        line = msgspec.json.encode(entry) + b"\n"
         try:
-            self._append(line, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
+            return self._append(entry, room=ROOM if entry.event is AuditEvent.REQUESTED else 0)
         except OSError as error:
             why = error.strerror or type(error).__name__
             raise AuditFailed(
                 f"the audit log {self.path} cannot be written ({why}); make room or correct its rights"
             ) from error
 
-    def _append(self, line: bytes, *, room: int) -> None:
+    def lines(self) -> Iterator[AuditLine]:
+        """Read the file from its beginning; a file that is not there has no lines.
+
+        Raises:
+            AuditFailed: it cannot be read.
+        """
+        try:
+            with contextlib.suppress(FileNotFoundError), files.open_regular(self.path, follow=False) as file:
+                number = 0
+                while line := file.readline(LONGEST):
+                    number += 1
+                    bare = line.removesuffix(b"\n")
+                    yield AuditLine(number, _hash(bare), _entry(bare), ended=bare != line)
+        except OSError as error:
+            why = error.strerror or type(error).__name__
+            raise AuditFailed(
+                f"the audit log {self.path} cannot be read ({why}); correct its rights"
+            ) from error
+
+    def _append(self, entry: AuditEntry, *, room: int) -> str:
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         # O_NOFOLLOW: a link put in its place must not make us write into another file.
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -94,8 +148,10 @@ class AuditLog:
             # A file system that reports no blocks at all (some FUSE ones) cannot be asked for its room.
             if stat.f_blocks and stat.f_bavail * stat.f_frsize < room:
                 raise OSError(errno.ENOSPC, f"only {stat.f_bavail * stat.f_frsize} bytes left, {room} wanted")
-            torn = end > 0 and os.pread(fd, 1, end - 1) != b"\n"
-            data = (b"\n" if torn else b"") + line
+            last, torn = _last_line(fd, end)
+            entry = msgspec.structs.replace(entry, before=FIRST if last is None else _hash(last))
+            line = msgspec.json.encode(entry)
+            data = (b"\n" if torn else b"") + line + b"\n"
             try:
                 written = os.write(fd, data)
                 if written != len(data):
@@ -109,6 +165,68 @@ class AuditLog:
                 raise
         finally:
             os.close(fd)
+        return _hash(line)
+
+
+def verify(lines: Iterator[AuditLine]) -> Chain:
+    """Follow the hashes through all lines, up to the first that is not as it was written.
+
+    It finds what was changed, taken out or put in between. It cannot find that the end was cut off, or that somebody
+    wrote the whole file anew with hashes that fit: the journal knows which lines must be there.
+    """
+    count, begins, before = 0, None, FIRST
+    torn: list[int] = []
+    unread: AuditLine | None = None
+    """The line before, where it cannot be read: perhaps the half of one, for which the next one vouches."""
+
+    def broken(line: int, why: str) -> Chain:
+        return Chain(count, begins, line, why, tuple(torn))
+
+    for line in lines:
+        count = line.number
+        if line.entry is not None and line.entry.before:
+            if line.entry.before != before and unread is not None:
+                return broken(unread.number, UNREADABLE)
+            if line.entry.before != before:
+                return broken(count, "it does not follow the line before it")
+            begins = begins or count
+        elif begins is not None and unread is not None:
+            return broken(unread.number, UNREADABLE)
+        elif begins is not None and line.entry is not None:
+            return broken(count, "it carries no hash, as the lines before it do")
+        if unread is not None:
+            torn.append(unread.number)
+        unread, before = (line if line.entry is None else None), line.hash
+    if unread is not None and unread.ended and begins is not None:
+        return broken(unread.number, UNREADABLE)
+    if unread is not None:
+        torn.append(unread.number)
+    return Chain(count, begins, torn=tuple(torn))
+
+
+def _hash(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()
+
+
+def _entry(line: bytes) -> AuditEntry | None:
+    try:
+        return msgspec.json.decode(line, type=AuditEntry)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _last_line(fd: int, end: int) -> tuple[bytes | None, bool]:
+    """Return the last line of a file of `end` bytes without its line feed, and whether it lacks one."""
+    if not end:
+        return None, False
+    torn = os.pread(fd, 1, end - 1) != b"\n"
+    stop = end if torn else end - 1
+    tail, start = b"", stop
+    while start and b"\n" not in tail and len(tail) < LONGEST:
+        size = min(BLOCK, start)
+        start -= size
+        tail = os.pread(fd, size, start) + tail
+    return tail.rpartition(b"\n")[2], torn
 
 
 def _keep_name(folder: Path) -> None:

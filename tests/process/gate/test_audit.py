@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import stat
@@ -16,8 +17,8 @@ from typing import Any
 import pytest
 
 from rgt_tui import files
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog
-from rgt_tui.gate.audit import ROOM, default_path, who
+from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, Chain, verify
+from rgt_tui.gate.audit import FIRST, ROOM, default_path, who
 from rgt_tui.model.evidence import Verb
 
 
@@ -180,3 +181,83 @@ def test_a_lock_that_nobody_lets_go_of_refuses_the_action(
         with pytest.raises(AuditFailed, match="another program has held its lock"):
             log.record(entry())
     log.record(entry())
+
+
+def chained(path: Path, lines: int = 4) -> AuditLog:
+    log = AuditLog(path)
+    for number in range(lines):
+        log.record(entry(text=f"call {number}"))
+    return log
+
+
+def test_each_line_carries_the_hash_of_the_one_before(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.jsonl")
+    hashes = [log.record(entry(text="x" * 100_000)), log.record(entry()), log.record(entry())]
+    lines = log.path.read_bytes().splitlines()
+    assert hashes == [hashlib.sha256(line).hexdigest() for line in lines]
+    assert [json.loads(line)["before"] for line in lines] == [FIRST, *hashes[:2]]
+    assert [line.hash for line in log.lines()] == hashes
+    assert verify(log.lines()) == Chain(lines=3, begins=1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "at", "why"),
+    [
+        (lambda lines: [lines[0], lines[1].replace(b"call 1", b"call 7"), *lines[2:]], 3, "does not follow"),
+        (lambda lines: [lines[0], *lines[2:]], 2, "does not follow"),
+        (lambda lines: lines[1:], 1, "does not follow"),
+        (lambda lines: [lines[0], lines[2], lines[1], lines[3]], 2, "does not follow"),
+        (lambda lines: [*lines[:2], lines[1], *lines[2:]], 3, "does not follow"),
+        (lambda lines: [*lines[:2], b'{"at":1}', *lines[2:]], 3, "cannot be read"),
+        (lambda lines: [*lines[:3], b"x" * 20], 4, "cannot be read"),
+        (lambda lines: [*lines, lines[0].partition(b',"before"')[0] + b"}"], 5, "carries no hash"),
+    ],
+)
+def test_what_was_changed_is_found_at_its_first_line(
+    tmp_path: Path, damage: Callable[[list[bytes]], list[bytes]], at: int, why: str
+) -> None:
+    log = chained(tmp_path / "audit.jsonl")
+    lines = damage(log.path.read_bytes().splitlines())
+    log.path.write_bytes(b"\n".join(lines) + b"\n")
+    chain = verify(log.lines())
+    assert chain.broken == at
+    assert why in chain.reason
+
+
+def test_every_flipped_byte_is_found(tmp_path: Path) -> None:
+    log = chained(tmp_path / "audit.jsonl", 3)
+    data = log.path.read_bytes()
+    first = data.index(b"\n") + 1  # a change of the last line is vouched for by nobody
+    for place in range(0, first, 7):
+        log.path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        assert verify(log.lines()).broken in (1, 2)
+
+
+def test_a_log_of_before_is_read_and_the_chain_begins_where_it_begins(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    old = b'{"at":1.0,"event":"refused","box":"a","verb":"park","instance":"i"}\n'
+    path.write_bytes(old + b'{"at": 1.0, "ev\n' + old)
+    chained(path, 2)
+    log = AuditLog(path)
+    assert verify(log.lines()) == Chain(lines=5, begins=4, torn=(2,))
+    path.write_bytes(path.read_bytes().replace(b'"instance":"i"}', b'"instance":"j"}'))
+    assert verify(log.lines()).broken == 4, (
+        "the last of the old lines is vouched for by the first of the new ones"
+    )
+
+
+@pytest.mark.parametrize("continued", [False, True])
+def test_half_a_line_is_no_breach(tmp_path: Path, continued: bool) -> None:
+    log = chained(tmp_path / "audit.jsonl", 2)
+    with log.path.open("ab") as file:
+        file.write(b'{"at":1.5,"ev')
+    if continued:
+        log.record(entry())
+    assert verify(log.lines()) == Chain(lines=4 if continued else 3, begins=1, torn=(3,))
+
+
+def test_no_log_has_no_lines_and_one_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    assert verify(AuditLog(tmp_path / "audit.jsonl").lines()) == Chain()
+    (tmp_path / "audit.jsonl").mkdir()
+    with pytest.raises(AuditFailed, match="cannot be read"):
+        list(AuditLog(tmp_path / "audit.jsonl").lines())

@@ -1,0 +1,254 @@
+"""How far an action came is on the disk before it goes further: a crash at any moment is understood by the next rgt."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rgt_tui.gate import ActionState, Held, Journal, JournalFailed, OpenAction, Target, boot
+from rgt_tui.gate.journal import FOLLOWS, SETTLED
+from rgt_tui.model.evidence import Verb
+
+POD = Target(kind="runpod", account="default@vendor", instance="k3v9")
+CALL = "DELETE /v2/pods/k3v9"
+COURSE = [ActionState.SENT, ActionState.ANSWERED, ActionState.CONFIRMED, ActionState.OFF]
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    return Journal(tmp_path / "rgt" / "journal")
+
+
+def the_file(journal: Journal) -> Path:
+    (path,) = journal.folder.glob("*.jsonl")
+    return path
+
+
+def states(journal: Journal) -> list[str]:
+    return [json.loads(line)["state"] for line in the_file(journal).read_text().splitlines()]
+
+
+def only_open(journal: Journal) -> OpenAction:
+    (action,), problems = journal.open_actions()
+    assert problems == ()
+    return action
+
+
+def test_a_whole_action_leaves_nothing_open(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.DESTROY) as action:
+        assert action.earlier is None
+        action.intend("review", evidence="e", seal="s", audit="a")
+        for state in COURSE:
+            action.put(state, "words")
+    assert states(journal) == ["intent", "sent", "answered", "confirmed", "off"]
+    assert journal.open_actions() == ((), ())
+    (record,) = journal.audited()
+    assert (record.evidence, record.seal, record.audit, record.target) == ("e", "s", "a", POD)
+    assert stat.S_IMODE(the_file(journal).stat().st_mode) == 0o600
+    assert stat.S_IMODE(journal.folder.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("last", [ActionState.INTENT, *COURSE], ids=str)
+def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionState) -> None:
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from rgt_tui.gate import Journal, Target, ActionState\n"
+        "from rgt_tui.model.evidence import Verb\n"
+        "pod = Target(kind='runpod', account='default@vendor', instance='k3v9')\n"
+        "with Journal(Path(sys.argv[1])).hold(pod, 'lab', Verb.DESTROY) as action:\n"
+        "    action.intend('x')\n"
+        "    for state in sys.argv[2:]: action.put(ActionState(state), 'x')\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = [state.value for state in COURSE[: COURSE.index(last) + 1]] if last in COURSE else []
+    died = subprocess.run([sys.executable, "-c", code, journal.folder, *done], check=False)
+    assert died.returncode == -signal.SIGKILL
+    if last is ActionState.OFF:
+        assert journal.open_actions() == ((), ())
+        return
+    assert only_open(journal).last.state is last
+    with journal.hold(POD, "lab", Verb.DESTROY) as action:  # the lock went with the process
+        if last is ActionState.INTENT:
+            assert action.earlier is None, "the lock is free and nothing was sent: that is certain"
+            action.intend("again")
+            assert states(journal) == ["intent", "refused", "intent"]
+            return
+        assert action.earlier is not None
+        with pytest.raises(JournalFailed, match="settled first"):
+            action.intend("again")
+        action.settle(ActionState.OFF, "404 and not in the list")
+        action.intend("a new one")
+    assert states(journal)[-2:] == ["off", "intent"]
+
+
+def test_nothing_leads_to_a_second_call(journal: Journal) -> None:
+    assert {state for state, later in FOLLOWS.items() if ActionState.SENT in later} == {ActionState.INTENT}
+    assert {ActionState.OFF, ActionState.REFUSED, ActionState.FAILED} == SETTLED
+    with journal.hold(POD, "lab", Verb.DESTROY) as action:
+        with pytest.raises(JournalFailed, match="begins with its intent"):
+            action.sent(CALL)
+        action.intend("x")
+        with pytest.raises(JournalFailed, match="begun already"):
+            action.intend("x")
+        action.sent(CALL)
+        for state in (ActionState.SENT, ActionState.INTENT):
+            with pytest.raises(JournalFailed, match="nothing is sent twice"):
+                action.put(state)
+        action.put(ActionState.UNKNOWN, "cut")
+        with pytest.raises(JournalFailed, match="nothing is sent twice"):
+            action.sent(CALL)
+    assert states(journal) == ["intent", "sent", "unknown"]
+
+
+def test_another_process_is_told_who_holds_the_instance(journal: Journal) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from rgt_tui.gate import Journal, Target\n"
+        "from rgt_tui.model.evidence import Verb\n"
+        "pod = Target(kind='runpod', account='default@vendor', instance='k3v9')\n"
+        "with Journal(Path(sys.argv[1])).hold(pod, 'lab', Verb.PARK):\n"
+        "    print('held', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code, journal.folder], **pipes) as other:
+        assert other.stdin is not None and other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(Held, match=f"process {other.pid} of .* k3v9 .*park of lab"):
+            journal.hold(POD, "lab", Verb.DESTROY).__enter__()
+        for one in (
+            Target(kind="vast", account="default@vendor", instance="k3v9"),
+            Target(kind="runpod", account="OTHER@vendor", instance="k3v9"),
+            Target(kind="runpod", account="default@vendor", instance="../k3v9"),
+        ):
+            with journal.hold(one, "lab", Verb.PARK):
+                pass
+        other.stdin.close()
+        other.wait(30)
+    with journal.hold(POD, "lab", Verb.DESTROY):
+        pass
+
+
+def test_the_same_process_cannot_act_twice_at_once_either(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.PARK), pytest.raises(Held):
+        journal.hold(POD, "lab", Verb.PARK).__enter__()
+
+
+def test_a_state_is_on_the_disk_before_it_is_said(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def watched(name: str, said: Callable[..., str]) -> None:
+        real = getattr(os, name)
+
+        def call(*args: Any) -> Any:
+            done.append(said(*args))
+            return real(*args)
+
+        monkeypatch.setattr(os, name, call)
+
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        watched("write", lambda fd, data: json.loads(data)["state"])
+        watched("fsync", lambda fd: "sync folder" if stat.S_ISDIR(os.fstat(fd).st_mode) else "sync file")
+        action.intend("x")
+        assert done == ["intent", "sync file", "sync folder", "sync folder"]
+        done.clear()
+        action.sent(CALL)
+        assert done == ["sent", "sync file"]
+
+
+def test_half_a_line_announces_nothing(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+    with the_file(journal).open("ab") as file:
+        file.write(b'{"action":"x","state":"se')
+    assert only_open(journal).last.state is ActionState.INTENT
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("y")
+        action.sent(CALL)
+    assert states(journal) == ["intent", "refused", "intent", "sent"]
+
+
+def test_a_damaged_journal_refuses_and_names_the_line(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+        action.sent(CALL)
+    path = the_file(journal)
+    path.write_bytes(path.read_bytes().replace(b'"sent"', b'"dent"'))
+    with pytest.raises(JournalFailed, match=r"line 2 of the journal .* look at the provider's console"):
+        journal.hold(POD, "lab", Verb.PARK).__enter__()
+    actions, (problem,) = journal.open_actions()
+    assert actions == () and str(path) in problem
+
+
+def test_a_disk_that_does_not_take_it_refuses(journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+        before = the_file(journal).read_bytes()
+
+        def fails(fd: int) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises(JournalFailed, match="Input/output error"):
+            action.sent(CALL)
+        assert the_file(journal).read_bytes() == before
+        assert action.state is ActionState.INTENT
+
+
+@pytest.fixture
+def full_disk(tmp_path: Path) -> Iterator[Path]:
+    if os.getuid() != 0:
+        pytest.skip("mounting a tmpfs needs root")
+    mount = tmp_path / "small"
+    mount.mkdir()
+    made = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", mount], check=False)
+    if made.returncode:
+        pytest.skip("no right to mount a tmpfs here")
+    yield mount
+    subprocess.run(["umount", "-l", mount], check=True)
+
+
+def test_without_room_for_the_answer_nothing_begins(full_disk: Path) -> None:
+    journal = Journal(full_disk / "journal")
+    (full_disk / "ballast").write_bytes(b"x" * 80 * 1024)
+    with journal.hold(POD, "lab", Verb.PARK) as action, pytest.raises(JournalFailed, match="No space left"):
+        action.intend("x")
+    assert journal.open_actions() == ((), ())
+
+
+@pytest.mark.parametrize("what", ["folder", "link"])
+def test_a_place_that_cannot_be_written_refuses(journal: Journal, tmp_path: Path, what: str) -> None:
+    if what == "folder":
+        journal.folder.parent.mkdir(parents=True)
+        journal.folder.write_text("a file")
+    else:
+        journal.folder.mkdir(parents=True)
+        (tmp_path / "victim").write_text("mine")
+        (journal.folder / f"{POD.file_name}.jsonl").symlink_to(tmp_path / "victim")
+    with pytest.raises(JournalFailed, match="cannot be"), journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+    if what == "link":
+        assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_the_age_of_what_is_open_is_by_a_clock_that_nobody_sets(journal: Journal) -> None:
+    with journal.hold(POD, "lab", Verb.PARK) as action:
+        action.intend("x")
+        action.sent(CALL)
+    one = only_open(journal)
+    assert one.last.boot == boot()
+    assert one.age(one.last.at - 9e9, one.last.steady + 5, boot()) == pytest.approx(5)
+    assert one.age(one.last.at + 7, 0.0, "another start") == pytest.approx(7)
+    assert one.age(one.last.at - 7, 0.0, "another start") == 0.0
