@@ -161,8 +161,8 @@ class Meters:
             return
         for session in self._sessions:
             ref = session.state.spec.provider
-            if ref is not None and ref.instance in meters:
-                self.put(session, meters[ref.instance])
+            if ref is not None and ref in meters:
+                self.put(session, meters[ref])
 
     async def close(self) -> None:
         """Close the connections to the providers."""

@@ -56,6 +56,12 @@ class ProviderRef(msgspec.Struct, frozen=True):
     key_env: str | None = None
     """Environment variable that holds the key; the key itself is never stored."""
 
+    @property
+    def account(self) -> str:
+        """Which account it is: the key and the server. Two accounts may have machines of the same id."""
+        server = self.base_url.rstrip("/") if self.base_url else "vendor"
+        return f"{self.key_env or 'default'}@{server}"
+
 
 class BoxSpec(msgspec.Struct, frozen=True):
     """A box as the fleet file (or the demo) describes it."""

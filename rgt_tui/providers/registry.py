@@ -52,8 +52,8 @@ class Providers:
         timeout_s: float = 10.0,
     ) -> None:
         self._context = Context(clock, os.environ if env is None else env, home or Path.home(), timeout_s)
-        self._gone: dict[tuple[str | None, str | None, str], Meter] = {}
-        self._accounts: dict[tuple[str, str | None, str | None], Account] = {}
+        self._gone: dict[ProviderRef, Meter] = {}
+        self._accounts: dict[tuple[str, str], Account] = {}
 
     def open(self, ref: ProviderRef) -> Provider:
         """Return the control plane for one box. Nothing is sent; a missing key shows in the first reading.
@@ -73,51 +73,51 @@ class Providers:
             raise UnknownProvider(
                 f"no adapter for the provider {ref.kind!r}; there is one for {', '.join(KINDS)}"
             )
-        key = (ref.kind, ref.base_url, ref.key_env)
+        key = (ref.kind, ref.account)
         if key not in self._accounts:
             self._accounts[key] = KINDS[ref.kind](ref, self._context)
         return self._accounts[key]
 
-    async def poll(self, refs: Iterable[ProviderRef]) -> dict[str, Meter]:
+    async def poll(self, refs: Iterable[ProviderRef]) -> dict[ProviderRef, Meter]:
         """Read many boxes with one list call per account, so that 200 boxes stay within a rate limit.
 
         Returns:
-            Instance id → meter; a box that the list lacks is read by itself, which tells gone from trouble.
+            Kind, account and id → meter; two accounts may have machines of one id. A box that the list lacks is read
+            by itself, which tells gone from trouble.
         """
         import asyncio
 
-        groups: dict[tuple[str, str | None, str | None], list[ProviderRef]] = {}
+        groups: dict[tuple[str, str], list[ProviderRef]] = {}
         for ref in refs:
-            groups.setdefault((ref.kind, ref.base_url, ref.key_env), []).append(ref)
+            groups.setdefault((ref.kind, ref.account), []).append(ref)
         # Side by side: an account that does not answer must not make the others late.
         parts = await asyncio.gather(*(self._poll_account(group) for group in groups.values()))
-        return {instance: meter for part in parts for instance, meter in part.items()}
+        return {ref: meter for part in parts for ref, meter in part.items()}
 
-    async def _poll_account(self, refs: list[ProviderRef]) -> dict[str, Meter]:
+    async def _poll_account(self, refs: list[ProviderRef]) -> dict[ProviderRef, Meter]:
         try:
             provider = self.open(refs[0])
             listed = {item.id: item.meter for item in await provider.list()}
         except (ProviderError, UnknownProvider) as error:
             trouble = Meter(at=self._context.clock(), source=refs[0].kind, error=str(error))
-            return {ref.instance: trouble for ref in refs}
+            return dict.fromkeys(refs, trouble)
         meters = {}
         for ref in refs:
             meter = listed.get(ref.instance)
-            meters[ref.instance] = meter if meter is not None else await self._missing(provider, ref)
+            meters[ref] = meter if meter is not None else await self._missing(provider, ref)
         return meters
 
     async def _missing(self, provider: Provider, ref: ProviderRef) -> Meter:
         """Read a box that a complete list lacks; once it is known to be gone, only every five minutes."""
         now = self._context.clock()
-        key = (ref.base_url, ref.key_env, ref.instance)
-        known = self._gone.get(key)
+        known = self._gone.get(ref)
         if known is not None and known.at is not None and now - known.at < GONE_AGE_S:
             return msgspec.structs.replace(known, at=now)
         meter = await provider.read(ref.instance)
         if meter.error is None and meter.lifecycle is Lifecycle.GONE:
-            self._gone[key] = meter
+            self._gone[ref] = meter
         else:
-            self._gone.pop(key, None)
+            self._gone.pop(ref, None)
         return meter
 
     async def close(self) -> None:

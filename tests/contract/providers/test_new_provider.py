@@ -209,7 +209,7 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
     providers = Providers(env={"SOME_KEY": "secret"})
     try:
         meters = await providers.poll([server.ref("m1"), server.ref("m2")])
-        assert {name: (meter.per_hour, meter.lifecycle) for name, meter in meters.items()} == {
+        assert {ref.instance: (meter.per_hour, meter.lifecycle) for ref, meter in meters.items()} == {
             "m1": (1.5, Lifecycle.RUNNING),
             "m2": (1.5, Lifecycle.RUNNING),
         }

@@ -7,11 +7,19 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault
+from rgt_tui.demo import Fault, LocalProvider
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers import AuthError, BadAnswer, ProviderError, RateLimited, Unreachable, keep_last_good
+from rgt_tui.providers import (
+    AuthError,
+    BadAnswer,
+    ProviderError,
+    Providers,
+    RateLimited,
+    Unreachable,
+    keep_last_good,
+)
 from tests.contract.providers.conftest import POD, START, World
 
 GET = f"GET /v2/pods/{POD}"
@@ -319,39 +327,67 @@ async def test_the_list_names_every_pod_with_its_meter(world: World) -> None:
     assert second.name.isprintable()
 
 
+async def polled(world: World, refs: list[ProviderRef]) -> dict[str, Meter]:
+    """Poll boxes whose ids differ; return their meters by id."""
+    return {ref.instance: meter for ref, meter in (await world.providers.poll(refs)).items()}
+
+
+async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
+    """Both servers know the pod, at another price; ids are unique at one account only."""
+    other = LocalProvider(clock=world.clock, sleep=world.clock.sleep)
+    await other.start()
+    other.add_pod(POD, "someone else's", cost=9.0)
+    providers = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key, "OTHER_KEY": other.key})
+    mine = ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")
+    theirs = ProviderRef("runpod", POD, other.base_url, "OTHER_KEY")
+    stolen = ProviderRef("runpod", POD, other.base_url, "DEMO_KEY")
+    try:
+        meters = await providers.poll([mine, theirs, stolen])
+        assert meters[mine].compute_per_hour == world.server.pods[POD].cost
+        assert meters[theirs].compute_per_hour == 9.0
+        assert "refused the key" in str(meters[stolen].error)
+        other.pods[POD].status = "TERMINATED"
+        meters = await providers.poll([mine, theirs])
+        assert (meters[mine].lifecycle, meters[theirs].lifecycle) == (Lifecycle.RUNNING, Lifecycle.GONE)
+    finally:
+        await providers.close()
+        await other.stop()
+
+
 async def test_a_fleet_is_polled_with_one_call(world: World) -> None:
     refs = [ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")]
     for number in range(50):
         world.server.add_pod(f"pod{number}", f"box-{number}")
         refs.append(ProviderRef("runpod", f"pod{number}", world.server.base_url, "DEMO_KEY"))
-    meters = await world.providers.poll(refs)
+    meters = await polled(world, refs)
     assert len(meters) == 51
     assert all(meter.lifecycle is Lifecycle.RUNNING for meter in meters.values())
     assert meters["pod7"].spent == pytest.approx(0.0)
     assert world.server.requests == [LIST, "GET /v2/billing/pods"]
     world.clock.now += 3600
-    meters = await world.providers.poll(refs)
+    meters = await polled(world, refs)
     assert meters["pod7"].spent == pytest.approx(1.38 + 14 / 730, abs=1e-4)
     assert "estimate" not in meters["pod7"].source
     world.server.pods["pod7"].status = "TERMINATED"
     for _ in range(3):
-        meters = await world.providers.poll(refs)
+        meters = await polled(world, refs)
         assert meters["pod7"].lifecycle is Lifecycle.GONE
     assert world.server.requests.count("GET /v2/pods/pod7") == 1, "a box that is gone eats the rate limit"
     world.server.inject(Fault(on=LIST, status=500))
-    meters = await world.providers.poll(refs)
+    meters = await polled(world, refs)
     assert all(meter.error for meter in meters.values())
 
 
 async def test_one_bad_account_does_not_spoil_the_others(world: World) -> None:
     good = ProviderRef("runpod", POD, world.server.base_url, "DEMO_KEY")
-    meters = await world.providers.poll(
+    meters = await polled(
+        world,
         [
             ProviderRef("nimbus", "x"),
             ProviderRef("runpod", "y", "http://127.0.0.1:1", "DEMO_KEY"),
             ProviderRef("runpod", "z", "http://[", "DEMO_KEY"),
             good,
-        ]
+        ],
     )
     assert meters[POD].error is None
     assert "no adapter" in str(meters["x"].error)
