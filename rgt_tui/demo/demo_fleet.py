@@ -85,13 +85,39 @@ class DemoFleet:
         """Answer a question."""
         self._running.answer(question, text)
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         """Gather what a person must see before a billing action."""
-        return await self._running.review(box, verb)
+        return await self._running.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
 
-    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        return self._running.execute(box, verb, typed)
+        return self._running.execute(
+            box,
+            verb,
+            typed,
+            forfeits=forfeits,
+            ignored=ignored,
+            unprotect=unprotect,
+            evidence_digest=evidence_digest,
+        )
 
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.

@@ -11,7 +11,7 @@ from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, changes, digest, evaluate, gather
 from rgt_tui.gate import review as make_review
-from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles.survival import action_for
 from rgt_tui.providers import Provider, carry_out
@@ -27,16 +27,27 @@ class Teardown:
         meters: Meters,
         audit: Path,
         clock: Callable[[], float],
+        *,
+        readonly: bool = False,
     ) -> None:
         self._sessions = sessions
         self._profiles = profiles
         self._meters = meters
         self._audit = AuditLog(audit)
         self._clock = clock
+        self._readonly = readonly
         self._shown: dict[tuple[str, Verb], Review] = {}
         """What a person saw last, by box and verb."""
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         """Say what the action would do, and what stands against it.
 
         Raises:
@@ -50,7 +61,17 @@ class Teardown:
         self._shown[box, verb] = review
         return review
 
-    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    async def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         """Carry the action out, if the gate allows it on evidence of this very moment.
 
         Raises:
@@ -61,7 +82,7 @@ class Teardown:
         fresh = self._review(box, verb, provider, evidence)
         seen = self._shown.get((box, verb))
         shown = digest(seen or fresh)
-        verdict = evaluate(evidence, self._clock())
+        verdict = evaluate(evidence, self._clock(), steady())
         reasons = changes(seen, fresh) if seen is not None else ()
         if isinstance(verdict, Refusal) or reasons:
             refused = verdict.reasons if isinstance(verdict, Refusal) else ()

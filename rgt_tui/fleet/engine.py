@@ -145,6 +145,7 @@ class Fleet(BaseFleet):
         asks: bool = False,
         policy: Policy = Policy.ASK,
         alerting: Alerting | None = None,
+        readonly: bool = False,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -160,6 +161,7 @@ class Fleet(BaseFleet):
             asks: Somebody answers `FleetState.questions`; otherwise each is refused at once, with the reason.
             policy: What becomes of host keys that nobody has seen before.
             alerting: Keeps the alerts, and tells the sinks; None = as built in, kept in memory, nobody is told.
+            readonly: Refuse every billing action.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -194,7 +196,9 @@ class Fleet(BaseFleet):
         self._meters = Meters(
             self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
         )
-        self._teardown = Teardown(self._sessions, self._profiles, self._meters, audit, clock)
+        self._teardown = Teardown(
+            self._sessions, self._profiles, self._meters, audit, clock, readonly=readonly
+        )
         self._publisher.fill(self._sessions)
         self._focus: str | None = None
         self._looking = True
@@ -246,13 +250,40 @@ class Fleet(BaseFleet):
         if box in self._sessions:
             self._alerting.mute(box, alert, seconds)
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         """Gather what a person must see before a billing action."""
-        return await self._teardown.review(box, verb)
+        return await self._teardown.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
 
-    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        return self._alerting.watching(box, verb, self._teardown.execute(box, verb, typed))
+        steps = self._teardown.execute(
+            box,
+            verb,
+            typed,
+            forfeits=forfeits,
+            ignored=ignored,
+            unprotect=unprotect,
+            evidence_digest=evidence_digest,
+        )
+        return self._alerting.watching(box, verb, steps)
 
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""

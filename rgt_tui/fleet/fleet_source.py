@@ -75,12 +75,49 @@ class FleetSource(Protocol):
         """Answer one of `FleetState.questions`; None refuses. An unknown or answered number does nothing."""
         ...
 
-    async def review(self, box: str, verb: Verb) -> Review:
-        """Gather what a person must see before a billing action; re-reads the provider."""
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
+        """Gather what a person must see before a billing action; re-reads the provider.
+
+        Args:
+            box: Its name.
+            verb: Park or destroy.
+            forfeits: Keys of evidence items (`EvidenceItem.key`) that the person gives up. One that needs no forfeit
+                counts for nothing.
+            ignored: Keys of items whose files, which nobody owns, the person says are no result.
+            unprotect: What was typed to lift ``protected``.
+        """
         ...
 
-    def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         """Gather the evidence anew, ask the gate, send the call, and report until the provider confirms.
+
+        Args:
+            box: Its name.
+            verb: Park or destroy.
+            typed: What the person typed: `Review.phrase`, exactly.
+            forfeits: As for the review.
+            ignored: As for the review.
+            unprotect: As for the review.
+            evidence_digest: `Review.digest` of the review that this is to be based on, where another process made it;
+                None = what this fleet showed last.
 
         Raises:
             GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.

@@ -6,7 +6,7 @@ functions of their arguments.
 """
 
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
-from rgt_tui.gate.decision import changes, digest, evaluate, review
+from rgt_tui.gate.decision import changes, digest, evaluate, phrase, review, unprotect_phrase
 from rgt_tui.gate.evidence import gather
 from rgt_tui.gate.journal import (
     SETTLED,
@@ -43,7 +43,9 @@ __all__ = [
     "digest",
     "evaluate",
     "gather",
+    "phrase",
     "review",
+    "unprotect_phrase",
     "verify",
     "words",
 ]

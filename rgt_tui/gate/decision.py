@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Permit, Refusal, Review, Verb
+from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Permit, Refusal, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
@@ -22,6 +22,7 @@ PERMIT_S = 60.0
 """Seconds a permit lives: time to send one call, not to walk away and come back."""
 
 NAME = "name"
+IDENTITY = "identity"
 REQUIRED = ("quiet", "queue", "durable", "provider", NAME)
 """Without one of these there is no permit. Further items may be there; each of them must hold as well."""
 
@@ -31,12 +32,13 @@ AHEAD_S = 1.0
 """Seconds by which a reading may seem to come from the future; more means that a clock was set back."""
 
 
-def evaluate(evidence: Evidence, now: float) -> Permit | Refusal:
+def evaluate(evidence: Evidence, now: float, steady_now: float) -> Permit | Refusal:
     """Return a permit for exactly this box, verb and instance, or every reason against it.
 
     Args:
         evidence: What `rgt_tui.gate.evidence` found.
         now: The client clock, epoch seconds.
+        steady_now: `rgt_tui.model.evidence.steady`.
     """
     reasons = tuple(text for _, text in objections(evidence, now))
     if reasons:
@@ -46,8 +48,24 @@ def evaluate(evidence: Evidence, now: float) -> Permit | Refusal:
         verb=evidence.verb,
         instance=evidence.instance,
         digest=digest(evidence),
-        expires=now + PERMIT_S,
+        expires=steady_now + PERMIT_S,
     )
+
+
+def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
+    """Return what must be typed: the box's name, longer where something is given up.
+
+    Where it is given up that anything proves which machine this is, the instance's id must be typed as well.
+    """
+    if not forfeits:
+        return box
+    words = f"forfeit {len(forfeits)} of {box}"
+    return f"{words} {instance}" if any(forfeit.key == IDENTITY for forfeit in forfeits) else words
+
+
+def unprotect_phrase(box: str) -> str:
+    """Return what must be typed, besides, to act on a box whose description says ``protected``."""
+    return f"unprotect {box}"
 
 
 def objections(evidence: Evidence, now: float) -> tuple[tuple[str, str], ...]:
@@ -138,6 +156,8 @@ def review(
         will_send=will_send,
         status=status,
         at=now,
+        steady_at=now,
+        phrase=evidence.box,
     )
 
 

@@ -101,6 +101,12 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """What an hour costs, where no provider can be asked."""
     currency: str = "USD"
     """Of `per_hour`."""
+    results: tuple[str, ...] = ()
+    """Absolute paths or globs on the box of what is a result, besides what cells and runs write."""
+    ignore: tuple[str, ...] = ()
+    """Absolute paths or globs on the box of directories that are no result, as long as no cell or run owns them."""
+    protected: bool = False
+    """No billing action without a separate act that lifts this."""
     untrusted: bool = False
     """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
     No key of the file."""
@@ -182,6 +188,14 @@ class LeftOut(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changes) if changes else self
 
 
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """When what a state holds was taken in, on the clock of `rgt_tui.model.evidence.steady`; None = not by this rgt."""
+
+    sample: float | None = None
+    queues: dict[str, float] = {}
+    """By the path of the queue."""
+
+
 class BoxState(msgspec.Struct, frozen=True):
     """Everything known of a box at one moment. Never mutated: a new frame makes a new state."""
 
@@ -227,3 +241,6 @@ class BoxState(msgspec.Struct, frozen=True):
     """The agent has read all that there is once, since it was connected last."""
     """Trainings that nobody named, found by their processes, the newest last; their curves are in `runs`."""
     left_out: LeftOut = LeftOut()
+    seen: Seen = Seen()
+    peer: tuple[str, int] | None = None
+    """Address and port that the connection of now really leads to; None = not connected, or by a way that hides it."""

@@ -91,14 +91,65 @@ class Verb(enum.StrEnum):
     DESTROY = "destroy"
 
 
+class Level(enum.StrEnum):
+    """How much an action can cost, and with it how much is asked of the person; the least first."""
+
+    LOCAL = "local"
+    """Nothing but rgt itself changes."""
+    RECOVERABLE = "recoverable"
+    """Something on a box ends that can be started again."""
+    METER = "meter"
+    """The meter stops, and the data stay."""
+    IRREVERSIBLE = "irreversible"
+    """Something is gone for ever."""
+
+
 class EvidenceItem(msgspec.Struct, frozen=True):
     """One line of what the gate needs to know."""
 
     key: str
-    """e.g. ``quiet``, ``queue``, ``durable``, ``provider``, ``name``."""
+    """What it is about: ``quiet``, or ``quiet:runner /root/job`` where one kind has several items. No two are equal."""
     ok: bool
     text: str
     at: float | None = None
+    """When this was read, on the clock of `steady`; None = nobody knows."""
+    fact: str = ""
+    """What a digest covers in the place of `text`, where that holds ages or numbers that move; empty = `text`."""
+    forfeitable: bool = False
+    """A person may give up what it protects, by name (`key`)."""
+    forfeited: bool = False
+    """Somebody did: it is not `ok`, and does not stand against the action any more."""
+    ignorable: bool = False
+    """These are files that nobody owns: a person may say by name that they are no result."""
+    path: str = ""
+    """Of the directory on the box that it is about."""
+    bytes: int | None = None
+    """What would be lost."""
+    newest: float | None = None
+    """Client clock of the newest file of it, epoch seconds."""
+
+    @property
+    def kind(self) -> str:
+        """The part of `key` before the colon."""
+        return self.key.partition(":")[0]
+
+    @property
+    def stands_against(self) -> bool:
+        """Whether it keeps the gate shut."""
+        return not self.ok and not self.forfeited
+
+
+class Forfeit(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a person gives up by name, although nothing shows that it could be spared."""
+
+    key: str
+    """Of the `EvidenceItem`."""
+    fact: str
+    """What exactly was given up; another one later was not."""
+    text: str
+    bytes: int | None = None
+    newest: float | None = None
+    """Client clock of the newest file of it."""
 
 
 class Evidence(msgspec.Struct, frozen=True):
@@ -110,6 +161,27 @@ class Evidence(msgspec.Struct, frozen=True):
     items: tuple[EvidenceItem, ...]
     typed: str = ""
     """What the person typed."""
+    kind: str = ""
+    """Of the provider, such as ``runpod``."""
+    account: str = ""
+    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    generation: str | None = None
+    """Of the `rgt_tui.model.results.Results` that it rests on; None = nobody could list them."""
+
+    @property
+    def forfeits(self) -> tuple[Forfeit, ...]:
+        """What is given up by this."""
+        return tuple(
+            Forfeit(
+                key=item.key,
+                fact=item.fact or item.text,
+                text=item.text,
+                bytes=item.bytes,
+                newest=item.newest,
+            )
+            for item in self.items
+            if item.forfeited
+        )
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -119,7 +191,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """The only value with which a provider's destructive call can be made. Built by `rgt_tui.gate` alone."""
+    """The only value with which a provider's destructive call can be made, once. Built by `rgt_tui.gate` alone."""
 
     box: str
     verb: Verb
@@ -127,7 +199,15 @@ class Permit(msgspec.Struct, frozen=True):
     digest: str
     """SHA-256 of the evidence it rests on."""
     expires: float
-    """Client clock; a provider refuses an expired permit."""
+    """On the clock of `steady`; a provider refuses an expired permit."""
+    kind: str = ""
+    """Of the provider."""
+    account: str = ""
+    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    seal: str = ""
+    """Nonce of the seal that the box is under; empty = none could be had, and that was forfeited."""
+    nonce: str = ""
+    """No other permit has it: whoever has seen it refuses it the second time."""
 
 
 class StopPhase(enum.StrEnum):
@@ -173,3 +253,26 @@ class Review(msgspec.Struct, frozen=True):
     status: str
     """The provider's present state of the machine, re-read for this review."""
     at: float
+    """Client clock, epoch seconds."""
+    steady_at: float = 0.0
+    """The same moment on the clock of `steady`, by which the items' ages are counted."""
+    level: Level = Level.IRREVERSIBLE
+    phrase: str = ""
+    """What must be typed, exactly; longer where something is forfeited."""
+    forfeits: tuple[Forfeit, ...] = ()
+    """What is given up by name; `phrase` counts them."""
+    unprotect: str = ""
+    """What must be typed besides, since the fleet file says ``protected``; empty = nothing, or it was."""
+    digest: str = ""
+    """Names this evidence for `rgt_tui.fleet.FleetSource.execute`, for 60 s as long as no fact changes."""
+
+    def age(self, item: EvidenceItem, now: float) -> float | None:
+        """Return how old an item is, in seconds; None where nobody knows.
+
+        Args:
+            item: One of `items`.
+            now: Client clock, epoch seconds.
+        """
+        if item.at is None:
+            return None
+        return max(0.0, self.steady_at - item.at) + max(0.0, now - self.at)

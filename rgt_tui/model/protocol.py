@@ -207,6 +207,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """What this agent cannot do here, in words."""
     zlib: bool = False
     """All that follows is one zlib stream."""
+    identity: dict[str, str] = {}
+    """What the box calls itself: names such as ``RUNPOD_POD_ID`` or ``SLURM_JOB_ID``, and their values."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample"):

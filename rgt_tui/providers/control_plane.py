@@ -179,7 +179,7 @@ def check_permit(permit: Permit, verb: Verb, instance: str, now: float) -> None:
         permit: What the gate gave out.
         verb: The action about to be sent.
         instance: The machine this provider was opened for.
-        now: The client clock, seconds since the epoch.
+        now: `rgt_tui.model.evidence.steady`.
 
     Raises:
         PermitRefused: with every reason at once.

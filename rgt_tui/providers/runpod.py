@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers.control_plane import (
     BadAnswer,
@@ -165,7 +165,7 @@ class RunPod:
         return await self._act(permit, Verb.DESTROY)
 
     async def _act(self, permit: Permit, verb: Verb) -> str:
-        check_permit(permit, verb, self._instance, self._clock())
+        check_permit(permit, verb, self._instance, steady())
         try:
             _check_id(self._instance)
         except BadAnswer as error:

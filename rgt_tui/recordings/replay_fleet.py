@@ -219,7 +219,15 @@ class ReplayFleet(BaseFleet):
     def mute(self, box: str, alert: str, seconds: float | None) -> None:
         """Nothing."""
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         """Refuse.
 
         Raises:
@@ -227,7 +235,17 @@ class ReplayFleet(BaseFleet):
         """
         raise GateClosed((NO_ACTION,))
 
-    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    async def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         """Refuse.
 
         Raises:

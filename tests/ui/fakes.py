@@ -149,7 +149,15 @@ class FakeFleet:
     def answer(self, question: int, text: str | None) -> None:
         self.told.append(("answer", question, text))
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         base = Review(
             box,
             verb,
@@ -174,10 +182,21 @@ class FakeFleet:
             "DELETE /instances/9918231/",
             "running",
             self._now,
+            self._now,
         )
         return msgspec.structs.replace(base, **self.review_changes)
 
-    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    async def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         review = await self.review(box, verb)
         if review.refusals or typed != box:
             raise GateClosed(review.refusals or ("the name typed is not the name of the box",))

@@ -42,13 +42,31 @@ class ParkFleet(FakeFleet):
             ),
         )
 
-    async def review(self, box: str, verb: Verb) -> Review:
+    async def review(
+        self,
+        box: str,
+        verb: Verb,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+    ) -> Review:
         self.reviews.append(verb)
         if self.fail_review is not None:
             raise self.fail_review
-        return await super().review(box, verb)
+        return await super().review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
 
-    async def execute(self, box: str, verb: Verb, typed: str) -> AsyncIterator[StopProgress]:
+    async def execute(
+        self,
+        box: str,
+        verb: Verb,
+        typed: str,
+        *,
+        forfeits: frozenset[str] = frozenset(),
+        ignored: frozenset[str] = frozenset(),
+        unprotect: str = "",
+        evidence_digest: str | None = None,
+    ) -> AsyncIterator[StopProgress]:
         count = 0
         async for step in super().execute(box, verb, typed):
             if count == self.break_after:

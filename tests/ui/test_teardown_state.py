@@ -24,7 +24,7 @@ def review(verb: Verb = Verb.DESTROY, /, **different: object) -> Review:
     base = Review(
         NAME, verb, "Destroy" if verb is Verb.DESTROY else "Stop", "9918231", verb is Verb.DESTROY, 0.42, 1.11, "USD",
         ("/workspace  38.2 GB",), (), (), (EvidenceItem("quiet", True, "no training process", NOW),), (),
-        "DELETE /instances/9918231/", "running", NOW,
+        "DELETE /instances/9918231/", "running", NOW, NOW,
     )  # fmt: skip
     return msgspec.structs.replace(base, **different)
 

@@ -352,6 +352,18 @@ def _currency(value: str) -> str | None:
     return None if re.fullmatch(r"[A-Z]{3}", value) else 'is no currency such as "USD" or "CNY"'
 
 
+def _globs(value: Sequence[str]) -> str | None:
+    for glob in value:
+        if not glob.startswith("/") or ".." in glob.split("/"):
+            return f"holds {glob!r}, which is no absolute path on the box (nor a glob that begins with '/')"
+    return None
+
+
+def _ignored(value: Sequence[str]) -> str | None:
+    whole = next((glob for glob in value if not glob.strip("/*?[]!")), None)
+    return f"holds {whole!r}, which would ignore every result" if whole is not None else _globs(value)
+
+
 def _pattern(value: str | None) -> str | None:
     try:
         re.compile(value or "")
@@ -391,6 +403,8 @@ BOX: dict[str, Check] = {
     "per_hour": _price,
     "currency": _currency,
     "pattern": _pattern,
+    "results": _globs,
+    "ignore": _ignored,
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -68,7 +68,7 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if review.kept:
         lines += _list("kept", review.kept, width)
     lines += _list("keeps billing", review.keeps_billing or ("nothing found",), width)
-    lines += [EMPTY, *_evidence(review.items, setting.now, width), EMPTY]
+    lines += [EMPTY, *_evidence(review, setting.now, width), EMPTY]
     lines += _list("will send", (review.will_send,), width)
     return lines
 
@@ -209,14 +209,14 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
     return found
 
 
-def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Line]:
+def _evidence(review: Review, now: float, width: int) -> list[Line]:
     """Return the evidence but the name (the field is for that), what fails first, in two columns if they fit."""
-    shown = [item for item in items if item.key != "name"]
+    shown = [item for item in review.items if item.key != "name"]
     half = (width - 3) // 2
     fits = all(cell_len(clean(item.text)) <= half - NAMES - AGE for item in shown)
     across = 2 if width >= TWO_COLUMNS and fits else 1
     room = half if across == 2 else width
-    cells = [_item(item, now, room) for item in sorted(shown, key=lambda item: item.ok)]
+    cells = [_item(item, review.age(item, now), room) for item in sorted(shown, key=lambda item: item.ok)]
     if across == 1:
         return cells
     count = (len(cells) + 1) // 2
@@ -227,10 +227,10 @@ def _evidence(items: Iterable[EvidenceItem], now: float, width: int) -> list[Lin
     return lines
 
 
-def _item(item: EvidenceItem, now: float, width: int) -> Line:
+def _item(item: EvidenceItem, seconds: float | None, width: int) -> Line:
     g = glyphs()
     mark = Span(f"{g.check} ", Tone.PROVED) if item.ok else Span(f"{g.trouble} ", Tone.TROUBLE)
-    age = f"{compact_time(max(0.0, now - item.at))} ago" if item.at is not None else ""
+    age = f"{compact_time(seconds)} ago" if seconds is not None else ""
     name = Span(fit(clean(item.key), NAMES - 3) + " ", Tone.TEXT if item.ok else Tone.STRONG)
     room = max(4, width - NAMES - AGE)
     body = Span(fit(clean(item.text), room), Tone.TEXT if item.ok else Tone.STRONG)

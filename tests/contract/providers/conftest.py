@@ -10,7 +10,7 @@ import pytest
 
 from rgt_tui.demo import Change, LocalProvider
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopProgress, Verb
+from rgt_tui.model.evidence import Permit, StopProgress, Verb, steady
 from rgt_tui.model.money import Meter
 from rgt_tui.providers import Provider, Providers, carry_out
 
@@ -56,7 +56,7 @@ class World:
         return await self.provider.read(POD)
 
     def permit(self, verb: Verb, instance: str = POD) -> Permit:
-        return Permit("train-a", verb, instance, "digest", self.clock() + 60)
+        return Permit("train-a", verb, instance, "digest", steady() + 60)
 
     async def carry_out(self, verb: Verb, timeout_s: float = 20.0) -> list[StopProgress]:
         """Carry an action out; each pause between two readings moves the clock."""

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, Verb
+from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import (
     KINDS,
@@ -105,7 +105,7 @@ class Acme:
         return await self._act(permit, Verb.DESTROY)
 
     async def _act(self, permit: Permit, verb: Verb) -> str:
-        check_permit(permit, verb, self._instance, self._account.clock())
+        check_permit(permit, verb, self._instance, steady())
         method, path = self._call(verb, self._instance)
         return f"Acme answered {(await self._account.http.send(method, path)).status}"
 
@@ -214,7 +214,7 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
             "m2": (1.5, Lifecycle.RUNNING),
         }
         assert server.calls == ["GET /machines"]
-        permit = Permit("box", verb, "m1", "digest", time.time() + 600)
+        permit = Permit("box", verb, "m1", "digest", steady() + 600)
         steps = carry_out(providers.open(server.ref("m1")), permit, clock=time.time, sleep=pause)
         assert [step.phase async for step in steps][-1] is StopPhase.METER_OFF
     finally:
@@ -231,7 +231,7 @@ async def test_no_provider_acts_without_a_permit_that_fits(kind: str, verb: Verb
     providers = Providers(env={"SOME_KEY": "secret"})
     provider = providers.open(msgspec.structs.replace(server.ref("m1"), kind=kind))
     other = next(one for one in Verb if one is not verb)
-    now = time.time()
+    now = steady()
     for permit in (
         Permit("box", other, "m1", "digest", now + 60),
         Permit("box", verb, "m2", "digest", now + 60),

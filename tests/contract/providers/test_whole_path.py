@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from rgt_tui.gate import changes, evaluate, gather, review
-from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, Verb
+from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, Verb, steady
 from rgt_tui.model.money import Meter
 from rgt_tui.providers import carry_out
 from tests.contract.providers.conftest import POD, START, World
@@ -55,7 +55,7 @@ async def test_a_quiet_finished_box_is_parked_and_then_destroyed(world: World) -
     for verb, label in ((Verb.PARK, "Stop"), (Verb.DESTROY, "Terminate")):
         seen = await shown(world, verb)
         assert (seen.refusals, seen.native_label) == ((), label)
-        permit = evaluate((await look(world, verb))[0], world.clock())
+        permit = evaluate((await look(world, verb))[0], world.clock(), steady())
         assert isinstance(permit, Permit), permit
         steps = carry_out(world.provider, permit, clock=world.clock, sleep=world.clock.advance)
         assert [step.phase async for step in steps] == [
@@ -72,15 +72,15 @@ async def test_a_state_that_changed_after_the_review_refuses(world: World) -> No
     assert (
         changes(before, await shown(world, Verb.PARK))[0] == "the provider said RUNNING, and says EXITED now"
     )
-    refusal = evaluate((await look(world, Verb.PARK))[0], world.clock())
+    refusal = evaluate((await look(world, Verb.PARK))[0], world.clock(), steady())
     assert isinstance(refusal, Refusal)
     assert "does not accept stop now" in refusal.reasons[0]
 
 
 async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> None:
-    permit = evaluate((await look(world, Verb.DESTROY))[0], world.clock())
+    permit = evaluate((await look(world, Verb.DESTROY))[0], world.clock(), steady())
     assert isinstance(permit, Permit)
-    world.clock.now += 61
+    permit = msgspec.structs.replace(permit, expires=steady() - 1)
     asked = len(world.server.requests)
     steps = carry_out(world.provider, permit, clock=world.clock, sleep=world.clock.advance)
     (only,) = [step async for step in steps]
@@ -91,6 +91,6 @@ async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> No
 
 async def test_a_provider_that_cannot_be_read_refuses(world: World) -> None:
     await world.server.stop()
-    refusal = evaluate((await look(world, Verb.DESTROY))[0], world.clock())
+    refusal = evaluate((await look(world, Verb.DESTROY))[0], world.clock(), steady())
     assert isinstance(refusal, Refusal)
     assert any("could not be read" in reason for reason in refusal.reasons)

@@ -39,6 +39,9 @@ interval = 0.1
 pattern = "x"
 per_hour = 1.5
 currency = "CNY"
+results = ["/r"]
+ignore = ["/i"]
+protected = true
 [boxes.lab.provider]
 kind = "runpod"
 instance = "pod"

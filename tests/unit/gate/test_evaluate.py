@@ -20,7 +20,7 @@ replace = msgspec.structs.replace
 
 
 def refusal(found: Evidence, now: float = NOW) -> str:
-    result = evaluate(found, now)
+    result = evaluate(found, now, now)
     assert isinstance(result, Refusal), result
     return " | ".join(result.reasons)
 
@@ -28,7 +28,7 @@ def refusal(found: Evidence, now: float = NOW) -> str:
 @pytest.mark.parametrize("verb", list(Verb))
 def test_complete_evidence_gives_a_permit_for_exactly_this(verb: Verb) -> None:
     found = evidence(verb=verb)
-    permit = evaluate(found, NOW)
+    permit = evaluate(found, NOW, NOW)
     assert permit == Permit("autodl-demo", verb, "k3v9", digest(found), NOW + PERMIT_S)
 
 
@@ -82,7 +82,7 @@ def test_no_instance_no_permit() -> None:
 
 @given(st.text(max_size=20))
 def test_only_the_exact_name_opens(typed: str) -> None:
-    assert isinstance(evaluate(evidence(typed=typed), NOW), Permit) == (typed == "autodl-demo")
+    assert isinstance(evaluate(evidence(typed=typed), NOW, NOW), Permit) == (typed == "autodl-demo")
 
 
 def test_the_digest_depends_on_every_word_and_not_on_the_run() -> None:
