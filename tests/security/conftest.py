@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -66,7 +67,7 @@ def training(
     name = f"train_{uuid.uuid4().hex[:8]}.py"
     (folder / name).write_text(TRAIN.replace("CODE", code))
     env = {"PATH": os.environ["PATH"], "TMUX": f"{tmux},1,0", "TMUX_PANE": "%7"}
-    script = f"{sys.executable} {name} {real} {effective} & echo $!; wait"
+    script = f"{shlex.quote(sys.executable)} {name} {real} {effective} & echo $!; wait"
     reader, terminal = os.openpty()
     parent = subprocess.Popen(
         ["tmux: server", "-c", script], executable="/bin/sh", stdout=terminal,

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import select
+import shlex
 import socket
 import struct
 import subprocess
@@ -293,7 +294,7 @@ def test_the_dashboard_says_it_in_a_line_of_its_own(repository: Repository, ear:
 def test_a_shell_that_completes_runs_nothing(repository: Repository, ear: Ear) -> None:
     line = "rgt status "
     done = subprocess.run(
-        ["/bin/bash", "-c", f"exec {repository.command()[0]} 8>&1 9>&2"],
+        ["/bin/bash", "-c", f"exec {shlex.quote(repository.command()[0])} 8>&1 9>&2"],
         cwd=repository.folder, capture_output=True, text=True, timeout=PATIENCE, check=False,
         env=repository.environment(_ARGCOMPLETE="1", COMP_LINE=line, COMP_POINT=str(len(line)), IFS="\013"),
     )  # fmt: skip

@@ -8,6 +8,7 @@ import pty
 import random
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -229,10 +230,11 @@ async def test_a_found_run_is_called_as_status_calls_it(rgt: Rgt, own_box: RealS
     (folder / "train.py").write_text("import time\nprint('step 1 loss 2.5', flush=True)\ntime.sleep(600)\n")
     spec = replace(own_box.spec, name="lab", pattern=f"{folder}/train.py")
     rgt.describe([spec])
+    python = shlex.quote(sys.executable)
     async with connected(spec) as connection:
         await run(
             connection,
-            f"cd {folder}; nohup {sys.executable} {folder}/train.py > out.txt 2>&1 & echo $! > {folder}/pid",
+            f"cd {folder}; nohup {python} {folder}/train.py > out.txt 2>&1 & echo $! > {folder}/pid",
         )
         try:
             (name,) = [one["name"] for one in msgspec.json.decode(rgt.on("status", "--json").stdout)["runs"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import threading
 import time
@@ -142,7 +143,8 @@ def test_a_training_that_has_ended_is_called_for_once_and_not_for_a_day(rgt: Rgt
     folder.mkdir()
     (folder / "train_mine.py").write_text(TRAINING)
     rgt.describe([lab])
-    start = f"cd {folder} && (setsid nohup {lab.python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
+    python = shlex.quote(str(lab.python))
+    start = f"cd {folder} && (setsid nohup {python} train_mine.py > out.log 2>&1 < /dev/null & echo $!)"
 
     def patrol() -> tuple[int, str]:
         """The first patrol that has the end in it: one that is early knows nothing of it yet."""

@@ -14,7 +14,7 @@ from tests.contract.ssh.servers import spec_of, sshd
 
 DAMAGING = """
 import os, sys
-left = 30000
+left = 2000
 while True:
     data = os.read(0, 65536)
     if not data:

@@ -135,7 +135,11 @@ async def test_a_training_on_a_box_without_python_is_seen_by_its_command_line(tm
     options, wrapper = without_python(tmp_path)
     script = tmp_path / "train_here.py"
     script.write_text("import time\nprint('up', flush=True)\ntime.sleep(3600)\n")
-    words = [sys.executable, str(script), "--wandb-key", "S3CRET", "x\nRGT g 0, forged", r"x\nRGT u 7"]
+    python = (
+        tmp_path / "python"
+    )  # the probe shows a command up to its second blank, and this tree may stand at one
+    python.symlink_to(sys.executable)
+    words = [str(python), str(script), "--wandb-key", "S3CRET", "x\nRGT g 0, forged", r"x\nRGT u 7"]
     config = WatchConfig(interval=1.0, pattern="train_here")
     training = await asyncio.create_subprocess_exec(*words, stdout=subprocess.PIPE)
     try:
@@ -148,7 +152,7 @@ async def test_a_training_on_a_box_without_python_is_seen_by_its_command_line(tm
         training.kill()
         await training.wait()
     (proc,) = first.procs
-    assert (proc.pid, proc.cmd) == (training.pid, f"{sys.executable} {script} …")
+    assert (proc.pid, proc.cmd) == (training.pid, f"{python} {script} …")
     assert abs(proc.started - time.time()) < SECONDS and (proc.rss or 0) > 1 << 20
     assert "cannot see" in (first.unseen or "")
     assert first.session.uptime_s != 7 and "forged" not in str(first.gpus)
