@@ -17,7 +17,8 @@ from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, money, pct
+from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct
 
 
 class Verdict(enum.StrEnum):

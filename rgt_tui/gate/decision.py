@@ -15,6 +15,7 @@ from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Permit, Refu
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
+from rgt_tui.profiles.keeps_billing import keeps_billing as bills_by_profile
 from rgt_tui.profiles.readings import quoted, size
 from rgt_tui.profiles.survival import action_for, survives
 
@@ -135,7 +136,7 @@ def review(
     action = action_for(profile, verb) if profile else None
     lost, kept = _fates(state, profile, action, verb, known_tiers or {})
     if keeps_billing is None:
-        keeps_billing = _bills_by_profile(profile, verb)
+        keeps_billing = bills_by_profile(profile, verb)
     status = quoted(meter.native_status or meter.lifecycle.value)
     if meter.error is not None:
         status = f"unknown: {meter.error}"
@@ -148,6 +149,10 @@ def review(
         per_hour=meter.per_hour,
         spent=meter.spent,
         currency=meter.currency,
+        at_least=meter.at_least,
+        spent_at_least=meter.spent_at_least,
+        note=action.note if action is not None else None,
+        how=action.how if action is not None else (),
         lost=lost,
         kept=kept,
         keeps_billing=keeps_billing + _money(meter, verb),
@@ -225,25 +230,12 @@ def _where(tier: Tier, disks: Mapping[str, Disk], known: Mapping[str, str]) -> s
     return " ".join(parts) or "(if there is one)"
 
 
-def _bills_by_profile(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
-    if profile is None:
-        return ("unknown: the platform has no profile",)
-    lines = []
-    for tier in profile.tiers:
-        price = f": {tier.price}" if tier.price else ""
-        if verb is Verb.PARK and tier.bills_while_stopped is True:
-            lines.append(f"{tier.name}{price}")
-        elif verb is Verb.PARK and tier.bills_while_stopped is None:
-            lines.append(f"{tier.name}, perhaps: the profile does not say{price}")
-        elif verb is Verb.DESTROY and tier.survives_destroy is not False:
-            lines.append(f"{tier.name}, if there is one: it outlives the box{price}")
-    return tuple(lines)
-
-
 def _money(meter: Meter, verb: Verb) -> tuple[str, ...]:
     """Return a line where the meter itself does not know enough to promise anything."""
     if meter.kind is MeterKind.UNKNOWN:
         return ("the provider does not say what is billed now: check its console afterwards",)
+    if meter.unpriced:
+        return (f"at a price that nobody said: {', '.join(meter.unpriced)}",)
     if verb is Verb.PARK and meter.storage_per_hour is None and meter.kind is not MeterKind.NONE:
         return ("storage, at a price that the provider did not say",)
     return ()

@@ -13,7 +13,8 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.model.profile import DangerClock, Profile
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import age, money
+from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
 
 CLOCK = tuple(

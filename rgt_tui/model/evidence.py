@@ -265,6 +265,14 @@ class Review(msgspec.Struct, frozen=True):
     """What must be typed besides, since the fleet file says ``protected``; empty = nothing, or it was."""
     digest: str = ""
     """Names this evidence for `rgt_tui.fleet.FleetSource.execute`, for 60 s as long as no fact changes."""
+    at_least: bool = False
+    """`per_hour` is a lower bound."""
+    spent_at_least: bool = False
+    """`spent` is a lower bound."""
+    note: str | None = None
+    """What the platform's profile says of the verb, e.g. that the GPU may be gone at the next start."""
+    how: tuple[str, ...] = ()
+    """How a person does the same without rgt: the console's word, the platform's own command or call."""
 
     def age(self, item: EvidenceItem, now: float) -> float | None:
         """Return how old an item is, in seconds; None where nobody knows.

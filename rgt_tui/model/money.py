@@ -27,6 +27,15 @@ class Lifecycle(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
+class Amount(msgspec.Struct, frozen=True):
+    """A sum of money, or a price of an hour, in one currency. Amounts of two currencies are never added."""
+
+    value: float
+    currency: str = "USD"
+    at_least: bool = False
+    """A lower bound: a part of it has a price that nobody said."""
+
+
 class Meter(msgspec.Struct, frozen=True):
     """The meter of one box, with the source that says so."""
 
@@ -55,3 +64,18 @@ class Meter(msgspec.Struct, frozen=True):
     """What is left on the account that pays for the box, where the provider says so."""
     burn_per_hour: float | None = None
     """What the whole account costs an hour, its other machines included."""
+    at_least: bool = False
+    """`per_hour` and `storage_per_hour` are lower bounds: what `unpriced` names is billed as well."""
+    unpriced: tuple[str, ...] = ()
+    """What is billed, or may be, at a price that nobody said, e.g. ``volume disk``."""
+    spent_at_least: bool = False
+    """`spent` is a lower bound: of a part nobody said, or saw, what it cost."""
+    doubt: str | None = None
+    """What the provider leaves open about the figures above, in words; they are then the higher reading."""
+    booked: float | None = None
+    """What the provider's own books say was spent, as they were last read at `booked_at`; `spent` may have run on."""
+    booked_at: float | None = None
+    books_differ: float | None = None
+    """The books less rgt's own count (price × time) since `books_differ_since`; None = they agree, or none was made."""
+    books_differ_since: float | None = None
+    """Client clock from which on the two were compared."""

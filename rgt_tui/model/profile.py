@@ -15,6 +15,25 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a platform charges for storage, as it said in the month of `verified`. Not a bill: prices change."""
+
+    amount: float
+    currency: str
+    """Three letters, such as CNY."""
+    per: str
+    """``GB-month`` or ``GB-day``; a GB is 10^9 bytes unless the platform says otherwise."""
+    verified: str
+    """Month of the last check, ``YYYY-MM``."""
+    url: str
+    when: str = "always"
+    """running, stopped or always: in which state of the box it is charged."""
+    above_gb: float = 0.0
+    """It is charged for what lies above so many GB, up to where the next price begins; below the first it is free."""
+    grade: str | None = None
+    """The platform's own word for the kind of storage, where one tier has several; None = the usual one."""
+
+
 class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of storage of a platform. Tri-states: True, False, or None = the source does not say."""
 
@@ -25,7 +44,8 @@ class Tier(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bills_while_stopped: bool | None = None
     scope: str | None = None
     inode_cap: int | None = None
-    price: str | None = None
+    prices: tuple[Price, ...] = ()
+    """Empty = no figure is published, which is not the same as free."""
     note: str | None = None
     role: str | None = None
     """system, data or durable, where the platform has one for it."""

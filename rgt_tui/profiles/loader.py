@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import math
 import re
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.profile import BillingAction, DangerClock, Profile, Source, Tier
+from rgt_tui.model.profile import BillingAction, DangerClock, Price, Profile, Source, Tier
+from rgt_tui.profiles.prices import HOURS, STATES
 
 __all__ = ["ProfileError", "all_profiles", "load_profile", "read_profile"]
 
@@ -30,11 +32,26 @@ def nearest(word: str, known: Iterable[str]) -> str:
 KINDS = ("park", "destroy", "other")
 STARTS = ("stopped", "running", "event")
 ROLES = ("system", "data", "durable")
+CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
 
 
 def _none_of(word: str, known: tuple[str, ...]) -> str:
     return f"'{word}' is none of {', '.join(known)}{nearest(word, known)}"
+
+
+def _price_faults(price: Price) -> Iterator[str]:
+    for key, amount in (("amount", price.amount), ("above_gb", price.above_gb)):
+        if not (math.isfinite(amount) and amount >= 0):
+            yield f"{key}: {amount:g} is no amount"
+    if not CURRENCY.fullmatch(price.currency):
+        yield f"currency: '{price.currency}' is not three capital letters, such as USD or CNY"
+    if price.per not in HOURS:
+        yield f"per: {_none_of(price.per, tuple(HOURS))}"
+    if price.when not in STATES:
+        yield f"when: {_none_of(price.when, STATES)}"
+    if not MONTH.fullmatch(price.verified):
+        yield f"verified: '{price.verified}' is not a month like 2026-06"
 
 
 def faults(profile: Profile, stem: str) -> Iterator[str]:
@@ -50,6 +67,8 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
         for mount in tier.mounts:
             if not mount.startswith("/"):
                 yield f"tiers[{i}].mounts: '{mount}' is not absolute"
+        for j, price in enumerate(tier.prices):
+            yield from (f"tiers[{i}].prices[{j}].{fault}" for fault in _price_faults(price))
     for i, action in enumerate(profile.billing):
         if action.kind not in KINDS:
             yield f"billing[{i}].kind: {_none_of(action.kind, KINDS)}"
@@ -72,6 +91,7 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FIELDS = {
     "tiers": Tier.__struct_fields__,
+    "prices": Price.__struct_fields__,
     "billing": BillingAction.__struct_fields__,
     "clocks": DangerClock.__struct_fields__,
     "sources": Source.__struct_fields__,
@@ -126,8 +146,8 @@ def _explain(message: str, raw: dict[str, Any]) -> str:
     key = where.group(1) if where else ""
     text = message[: where.start()] if where else message
     if field := re.search(r"unknown field `(.+?)`", text):
-        table = re.match(r"(\w+)", key)
-        known = _FIELDS.get(table.group(1), ()) if table else Profile.__struct_fields__
+        tables = re.findall(r"(\w+)\[", key)
+        known = _FIELDS.get(tables[-1], ()) if tables else Profile.__struct_fields__
         return f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), known)}"
     if missing := re.search(r"missing required field `(.+?)`", text):
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"

@@ -102,12 +102,6 @@ def pct(value: float | None) -> str:
     return "?" if value is None else f"{math.floor(value + 1e-9)} %"
 
 
-def money(amount: float | None, currency: str) -> str:
-    """Return an amount with its currency, e.g. ``$0.42`` or ``¥1.98``; ``?`` when unknown."""
-    sign = {"USD": "$", "CNY": "¥", "EUR": "€"}.get(currency, f"{currency} ")
-    return f"{sign}{'?' if amount is None else f'{amount:.2f}'}"
-
-
 STALL_MIN_S = 30.0
 STALL_STEPS = 10.0
 

@@ -17,7 +17,10 @@ import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
-from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.keeps_billing import until_clock
+from rgt_tui.profiles.prices import HOURS
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
@@ -29,7 +32,7 @@ from rgt_tui.providers.control_plane import (
     printable,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
-from rgt_tui.providers.runpod_pod import VOLUME_STOPPED, Pod, network_per_hour, number, parse_pod
+from rgt_tui.providers.runpod_pod import Parts, Pod, known_sum, network_per_hour, number, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"
@@ -200,12 +203,7 @@ class RunPod:
         if verb is Verb.PARK and pod.volume_gb is None:
             lines.append("the volume disk, if it has one (RunPod did not say)")
         elif verb is Verb.PARK and pod.volume_gb:
-            rate = pod.storage_per_hour(running=False) or 0.0
-            lines.append(
-                f"volume disk {pod.volume_path}, {pod.volume_gb:g} GB: ${rate:.4f}/h "
-                f"(${pod.volume_gb * VOLUME_STOPPED:.2f} a month, twice its "
-                "running rate) until the pod is terminated"
-            )
+            lines.append(_volume_line(pod))
         for mount in pod.networks or ():
             price = self._account.volume_price(mount.volume)
             cost = "price unknown" if price is None else f"${price:.4f}/h"
@@ -226,6 +224,22 @@ class RunPod:
         return tiers
 
 
+def _volume_line(pod: Pod) -> str:
+    """Say what the volume disk of a pod costs while it is stopped, and how that compares."""
+    size = pod.volume_gb or 0.0
+    stopped, running = (price_of("volume-disk", size, running=on) for on in (False, True))
+    what = f"volume disk {pod.volume_path}, {size:g} GB"
+    if stopped is None:
+        return f"{what}, at a price that is not known"
+    against = f", {stopped / running:.2g} times its running rate" if running else ""
+    month = stopped * HOURS["GB-month"]
+    until = until_clock(load_profile("runpod"), Amount(stopped))
+    return (
+        f"{what}: ${stopped:.4f}/h (${month:.2f} a month{against}) until the pod is terminated"
+        f"{f'; {until}' if until else ''}"
+    )
+
+
 def _call(verb: Verb, instance: str) -> tuple[str, str, dict[str, str] | None]:
     if verb is Verb.PARK:
         return "POST", f"/v2/pods/{instance}/action", {"action": "stop"}
@@ -238,6 +252,13 @@ def _check_id(instance: str) -> None:
             f"{printable(instance, 80)!r} is not a RunPod id; correct the instance in the fleet file",
             console=CONSOLE,
         )
+
+
+DISKS_IN_PRICE = (
+    "RunPod does not say whether a pod's price includes its disks; they are counted on top of it, "
+    "so it may be less by what they cost"
+)
+"""https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, and leaves storage out while stopped."""
 
 
 class Spend(msgspec.Struct, frozen=True):
@@ -266,7 +287,7 @@ class RunPodAccount:
         self._seen: dict[str, Pod] = {}
         self._spend: dict[str, Spend] = {}
         self._spend_due = 0.0
-        self._volumes: dict[str, float] = {}
+        self._volumes: dict[str, float | None] = {}
         self._volumes_at: float | None = None
 
     def box(self, instance: str) -> RunPod:
@@ -384,42 +405,53 @@ class RunPodAccount:
         """Return what a network volume costs an hour, if that is known."""
         return self._volumes.get(volume)
 
-    def storage(self, pod: Pod, *, running: bool) -> float | None:
-        """Return the pod's storage $ per hour with its network volumes; None where a part is unknown.
+    def storage(self, pod: Pod, *, running: bool) -> Parts:
+        """Return what of a pod's storage bills: its own disks, and its network volumes.
 
         A volume that several pods mount counts on each of them: too much rather than too little.
         """
-        own = pod.storage_per_hour(running=running)
-        rates = [own, *(self.volume_price(mount.volume) for mount in pod.networks or ())]
-        return None if None in rates else sum(rate for rate in rates if rate is not None)
+        return (*pod.disks(running=running), *self._networks(pod))
+
+    def _networks(self, pod: Pod) -> Parts:
+        if pod.networks is None:
+            return (("network volume, if there is one", None),)
+        return tuple((f"network volume {one.volume}", self.volume_price(one.volume)) for one in pod.networks)
 
     def meter(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod as just read."""
         now = self._clock()
         life = pod.lifecycle
         on = life in (Lifecycle.STARTING, Lifecycle.RUNNING) or (life is Lifecycle.ERROR and bool(pod.cost))
-        compute = pod.cost
+        compute, doubt = pod.cost, None
+        unpriced: tuple[str, ...] = ()
+        storage: float | None = None
+        per_hour: float | None = None
+        kind = MeterKind.UNKNOWN
         if on:
             # A price of 0 is documented for stopped pods alone; on a running one it is not believed.
             compute = pod.cost or None
             kind = MeterKind.COMPUTE_AND_STORAGE
-            storage = self.storage(pod, running=True)
+            storage, unpriced = known_sum(self.storage(pod, running=True))
             per_hour = None if compute is None else compute + (storage or 0.0)
+            doubt = DISKS_IN_PRICE if per_hour is not None and storage else None
         elif life is Lifecycle.STOPPED:
             # ``cost`` is 0.0 here, and the volume disk bills at twice its running rate all the same.
-            compute, storage = 0.0, self.storage(pod, running=False)
+            compute = 0.0
+            storage, unpriced = known_sum(self.storage(pod, running=False))
             kind, per_hour = self._resting(pod, storage), storage
         elif life is Lifecycle.GONE:
             return self.gone(pod, spent)
         else:
-            kind, storage, per_hour, compute = MeterKind.UNKNOWN, None, None, pod.cost or None
+            compute = pod.cost or None
         source, since = f"RunPod REST v2 at {self.http.host}", pod.created
         booked = self._spend.get(pod.id)
-        if spent is not None and booked is not None and on and per_hour is not None:
+        ran_on = spent is not None and booked is not None and on and per_hour is not None
+        if spent is not None and booked is not None and ran_on:
             # The books are read once a minute; between two readings the meter runs on.
-            spent += max(0.0, now - booked.at) / 3600.0 * per_hour
-        if spent is None and on and pod.started is not None and per_hour is not None:
-            spent = max(0.0, now - pod.started) / 3600.0 * per_hour
+            spent += max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0)
+        estimated = spent is None and on and pod.started is not None and per_hour is not None
+        if estimated:
+            spent = max(0.0, now - (pod.started or now)) / 3600.0 * (per_hour or 0.0)
             source, since = f"{source}; spent is an estimate: cost × uptime", pod.started
         return Meter(
             kind=kind,
@@ -437,17 +469,25 @@ class RunPodAccount:
             burn_per_hour=self._balance.per_hour if self._balance is not None else None,
             ssh_host=pod.host if on else None,
             ssh_port=pod.port if on else None,
+            at_least=per_hour is not None and bool(unpriced),
+            unpriced=unpriced,
+            spent_at_least=bool(unpriced) and (ran_on or estimated),
+            doubt=doubt,
+            booked=booked.amount if booked is not None else None,
+            booked_at=booked.at if booked is not None and booked.amount is not None else None,
         )
 
     def gone(self, pod: Pod, spent: float | None) -> Meter:
         """Return the meter of a pod that was there and is no more. A network volume outlives it and bills."""
-        rates = [self.volume_price(mount.volume) for mount in pod.networks or ()]
-        storage = None if None in rates else sum(rate for rate in rates if rate is not None)
+        storage, unpriced = known_sum(self._networks(pod))
         source = f"RunPod REST v2 at {self.http.host}"
-        if rates:
+        kind = MeterKind.NONE if pod.networks == () else MeterKind.STORAGE_ONLY
+        if pod.networks is None:
+            kind, source = MeterKind.UNKNOWN, f"{source}; whether it had a network volume was never said"
+        elif pod.networks:
             source += "; its network volume bills until it is deleted"
         return Meter(
-            kind=MeterKind.STORAGE_ONLY if rates else MeterKind.NONE,
+            kind=kind,
             lifecycle=Lifecycle.GONE,
             per_hour=storage,
             compute_per_hour=0.0,
@@ -457,6 +497,8 @@ class RunPodAccount:
             at=self._clock(),
             source=source,
             native_status=pod.status if pod.lifecycle is Lifecycle.GONE else "404 and not in the list",
+            at_least=storage is not None and bool(unpriced),
+            unpriced=unpriced,
         )
 
     @staticmethod

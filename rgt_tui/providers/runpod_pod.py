@@ -1,7 +1,7 @@
 """RunPod's pod object, and what it costs: the documented fields, read so that no odd value breaks a screen.
 
 Fields and states: https://docs.runpod.io/api-reference-v2/overview (OpenAPI of REST v2).
-Prices: https://docs.runpod.io/pods/pricing
+Prices are those of the profile, each with its source and its month.
 """
 
 from __future__ import annotations
@@ -12,16 +12,9 @@ from datetime import UTC, datetime
 import msgspec
 
 from rgt_tui.model.money import Lifecycle
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.prices import storage_per_hour
 from rgt_tui.providers.control_plane import BadAnswer, printable
-
-HOURS_PER_MONTH = 730.0
-"""Storage is priced by the month; a month is taken as 365 days / 12."""
-DISK_RUNNING = 0.10
-"""$ per GB and month while running: volume disk and container disk."""
-VOLUME_STOPPED = 0.20
-"""$ per GB and month of a volume disk while stopped; the container disk is erased then and costs nothing."""
-NETWORK_FIRST, NETWORK_REST, NETWORK_FAST = 0.07, 0.05, 0.14
-"""$ per GB and month of a network volume: up to 1,000 GB, what is above, and the high-performance kind."""
 
 LIFECYCLES = {
     "PROVISIONING": Lifecycle.STARTING,
@@ -31,6 +24,10 @@ LIFECYCLES = {
     "ERROR": Lifecycle.ERROR,
     "TERMINATED": Lifecycle.GONE,
 }
+
+
+Parts = tuple[tuple[str, float | None], ...]
+"""What is billed: its name, and $ per hour; None = at a price that nobody said."""
 
 
 class NetworkMount(msgspec.Struct, frozen=True):
@@ -65,15 +62,17 @@ class Pod(msgspec.Struct, frozen=True):
         """The state in our words; one that we do not know is ``unknown``, never an error."""
         return LIFECYCLES.get(self.status, Lifecycle.UNKNOWN)
 
-    def storage_per_hour(self, *, running: bool) -> float | None:
-        """Return what the pod's own disks cost an hour, network volumes apart; None: a size is unknown."""
-        if self.volume_gb is None:
-            return None
-        if not running:
-            return self.volume_gb * VOLUME_STOPPED / HOURS_PER_MONTH
-        if self.container_gb is None:
-            return None
-        return (self.volume_gb + self.container_gb) * DISK_RUNNING / HOURS_PER_MONTH
+    def disks(self, *, running: bool) -> Parts:
+        """Return what the pod's own disks cost an hour by the profile, network volumes apart.
+
+        A disk that costs nothing in that state is left out; one whose size was not said has no price.
+        """
+        sizes = {"volume-disk": self.volume_gb, "container-disk": self.container_gb if running else 0.0}
+        return tuple(
+            (tier.replace("-", " "), None if size is None else price_of(tier, size, running=running))
+            for tier, size in sizes.items()
+            if size != 0
+        )
 
 
 def parse_pod(raw: object, console: str = "") -> Pod:
@@ -126,12 +125,23 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
     return size, path, networks
 
 
-def network_per_hour(size_gb: float, kind: str) -> float:
+def price_of(tier: str, size_gb: float, *, running: bool, kind: str | None = None) -> float | None:
+    """Return the $ an hour of a storage tier by RunPod's profile; None = the profile has no price for it."""
+    found = storage_per_hour(load_profile("runpod"), tier, size_gb, running=running, grade=kind)
+    return None if found is None else found.value
+
+
+def network_per_hour(size_gb: float, kind: str) -> float | None:
     """Return what a network volume costs an hour; it bills until it is deleted, with or without a pod."""
-    if kind == "HIGH_PERFORMANCE":
-        return size_gb * NETWORK_FAST / HOURS_PER_MONTH
-    first = min(size_gb, 1000.0)
-    return (first * NETWORK_FIRST + (size_gb - first) * NETWORK_REST) / HOURS_PER_MONTH
+    grade = None if kind == "STANDARD" else kind
+    return price_of("network-volume", size_gb, running=True, kind=grade)
+
+
+def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
+    """Return what the parts cost as far as it is known, and those of unknown price; None: not one is known."""
+    rates = [rate for _, rate in parts if rate is not None]
+    unpriced = tuple(name for name, rate in parts if rate is None)
+    return (None if unpriced and not sum(rates) else sum(rates)), unpriced
 
 
 def number(value: object) -> float | None:

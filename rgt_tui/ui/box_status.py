@@ -7,11 +7,14 @@ from collections.abc import Iterable, Sequence
 
 from rgt_tui.health import Assessment, assess
 from rgt_tui.model.box import BoxState, Health
-from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.fleet import FleetState, Spend
+from rgt_tui.model.money import Amount
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles import prices
+from rgt_tui.profiles.prices import written
 from rgt_tui.ui.enduring import words
-from rgt_tui.ui.notation import clean, compact_time, glyphs, money, money_sum
+from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.spans import Span, Tone, dim, line
 
@@ -111,7 +114,7 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
     for health, count in found:
         glyph, tone = mark(health)
         parts.append((1, line(Span(f"{glyph} {count}", tone))))
-    rate = money_sum((box.meter.per_hour, box.meter.currency) for box in state.boxes)
+    rate = written(prices.fleet_rate(box.meter for box in state.boxes), none=NONE)
     parts.append((2, line("  ", Span(rate), dim(" /h"))))
     parts += spend_parts(state)
     unknown = sum(1 for box in state.boxes if box.meter.per_hour is None)
@@ -127,21 +130,21 @@ def spend_parts(state: FleetState) -> Parts:
     """
     spend = state.spend
     if spend is None:
-        spent = money_sum((box.meter.spent, box.meter.currency) for box in state.boxes)
+        spent = written(prices.fleet_spent(box.meter for box in state.boxes), none=NONE)
         return [(4, line(dim("spent "), Span(spent)))]
-    least = dict.fromkeys(spend.at_least, "at least ")
-    parts: Parts = [(4, line(dim("today "), Span(least.get("today", "") + _sum(spend.today))))]
+    parts: Parts = [(4, line(dim("today "), Span(_sum(spend, "today", spend.today))))]
     if any(amount > 0 for _, amount in spend.idle_today):
-        parts.append((5, line(dim("idle "), Span(_sum(spend.idle_today)))))
+        parts.append((5, line(dim("idle "), Span(_sum(spend, "today", spend.idle_today)))))
     if any(amount > 0 for _, amount in spend.yesterday):
-        parts.append((6, line(dim("yesterday "), Span(least.get("yesterday", "") + _sum(spend.yesterday)))))
+        parts.append((6, line(dim("yesterday "), Span(_sum(spend, "yesterday", spend.yesterday)))))
     if spend.month and spend.month != spend.today:
-        parts.append((7, line(dim("month "), Span(least.get("month", "") + _sum(spend.month)))))
+        parts.append((7, line(dim("month "), Span(_sum(spend, "month", spend.month)))))
     return parts
 
 
-def _sum(amounts: Sequence[tuple[str, float]]) -> str:
-    return money_sum((amount, currency) for currency, amount in amounts)
+def _sum(spend: Spend, span: str, amounts: Sequence[tuple[str, float]]) -> str:
+    least = span in spend.at_least
+    return written((Amount(amount, currency, least) for currency, amount in amounts), none=NONE)
 
 
 def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | None) -> Parts:
@@ -160,9 +163,9 @@ def box_parts(box: BoxState, verdict: Assessment, platform: str, clock: Span | N
     if meter.per_hour is None:
         parts.append((2, line(dim("meter unknown"))))
     else:
-        parts.append((2, line(money(meter.per_hour, meter.currency), dim("/h"))))
+        parts.append((2, line(known(prices.rate(meter)), dim("/h"))))
     if meter.spent is not None:
-        parts.append((3, line(dim("spent "), money(meter.spent, meter.currency))))
+        parts.append((3, line(dim("spent "), known(prices.spent(meter)))))
     if clock is not None:
         parts.append((4 if clock.tone is not Tone.DIM else 7, line(clock)))
     return parts

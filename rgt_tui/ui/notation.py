@@ -5,16 +5,16 @@ from __future__ import annotations
 import locale
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from rgt_tui.model.money import Amount
 from rgt_tui.model.plain import clean as clean
+from rgt_tui.profiles import prices
 
 NONE = "–"
 """Stands for a value that nobody reported. Never zero."""
-
-SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -103,26 +103,14 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}f}"
 
 
-def money(value: float | None, currency: str = "USD") -> str:
-    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``."""
-    if value is None or not math.isfinite(value):
-        return NONE
-    amount = f"{value:,.2f}" if abs(value) < 1000 else f"{value:,.0f}"
-    less = ""
-    if 0 < value < 0.005:
-        # A little is not nothing, and must not look as if it were free.
-        less, amount = "<", "0.01"
-    symbol = SYMBOLS.get(currency)
-    return f"{less}{symbol}{amount}" if symbol else f"{less}{amount} {clean(currency)[:3]}"
+def money(value: float | None, currency: str = "USD", at_least: bool = False) -> str:
+    """Return an amount with its currency: ``$1.11``, ``¥5.12``, ``7.00 PLN``, ``<$0.01``, ``≥ $0.50``."""
+    return prices.money(value, currency, at_least, none=NONE)
 
 
-def money_sum(amounts: Iterable[tuple[float | None, str]]) -> str:
-    """Add amounts per currency: ``$1.11 + ¥1.98``. Nothing known gives a dash, never zero."""
-    sums: dict[str, float] = {}
-    for value, currency in amounts:
-        if value is not None:
-            sums[currency] = sums.get(currency, 0.0) + value
-    return " + ".join(money(value, currency) for currency, value in sums.items()) or NONE
+def known(amount: Amount | None) -> str:
+    """Return an amount with its currency and its bound; a dash where nobody knows it, never zero."""
+    return NONE if amount is None else money(amount.value, amount.currency, amount.at_least)
 
 
 @dataclass(frozen=True)

@@ -387,8 +387,26 @@ async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
     async with running() as (app, _, __):
         head = screen_text(app).splitlines()[0]
         assert "4 boxes  ✖ 1  ▲ 1  ◌ 1  ● 1" in head
-        assert "¥1.98 + $1.11 /h" in head
+        assert "≥ ¥1.98 + ≥ $1.11 /h" in head, "one box has no price: what the others cost is a lower bound"
         assert "1 without a meter" in head
+    priced = tuple(box for box in demo_state().boxes if box.meter.per_hour is not None)
+    async with running(FleetState(priced, (), NOW)) as (app, _, __):
+        head = screen_text(app).splitlines()[0]
+        assert "¥1.98 + $1.11 /h" in head
+        assert "≥" not in head
+
+
+async def test_a_lower_bound_looks_like_one_in_its_row_and_on_its_page() -> None:
+    meter = msgspec.structs.replace(running_box().meter, per_hour=0.5055, at_least=True, spent_at_least=True)
+    box = msgspec.structs.replace(running_box(), meter=meter)
+    async with running(FleetState((box,), (), NOW), size=(130, 34)) as (app, pilot, _):
+        row = next(line for line in screen_text(app).splitlines()[2:] if box.spec.name in line)
+        assert "≥¥0.50 ≥¥5.12" in row
+        await pilot.press("enter")
+        await pilot.pause()
+        head = screen_text(app).splitlines()[0]
+        assert "≥ ¥0.50/h" in head
+        assert "spent ≥ ¥5.12" in head
 
 
 async def test_the_sim_badge_is_there_only_for_simulated_gpus() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rgt_tui.model.money import Amount
 from rgt_tui.ui import notation as f
 from rgt_tui.ui.notation import ASCII, UNICODE, choose
 
@@ -65,8 +66,9 @@ def test_money_has_its_currency_and_unknown_is_not_free() -> None:
     assert f.money(None) == "–"
     assert f.money(0.004) == "<$0.01"
     assert f.money(0.0) == "$0.00"
-    assert f.money_sum([(1.0, "USD"), (None, "USD"), (2.0, "CNY"), (0.5, "USD")]) == "$1.50 + ¥2.00"
-    assert f.money_sum([(None, "USD")]) == "–"
+    assert f.money(0.5055, "USD", True) == "≥ $0.50"
+    assert f.known(None) == "–"
+    assert f.known(Amount(0.5, at_least=True)) == "≥ $0.50"
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,6 @@ def test_sums_that_lack_lost_hours_are_lower_bounds() -> None:
     parts = spend_parts(msgspec.structs.replace(demo_state(), spend=spend))
     assert [text_of(made) for _, made in parts] == [
         "today $2.98",
-        "yesterday at least $12.40",
-        "month at least $61.20",
+        "yesterday ≥ $12.40",
+        "month ≥ $61.20",
     ]

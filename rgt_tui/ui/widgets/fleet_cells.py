@@ -10,9 +10,22 @@ from typing import NamedTuple
 from rgt_tui.health import ClockReading
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
+from rgt_tui.model.money import Amount
+from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.ui.box_status import Assessment, cells_of, current_cell, current_run, level_tone, mark
-from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, money, number, percent, ratio, thousands
+from rgt_tui.ui.notation import (
+    NONE,
+    clean,
+    compact_time,
+    glyphs,
+    known,
+    number,
+    percent,
+    plain,
+    ratio,
+    thousands,
+)
 from rgt_tui.ui.widgets.bars import curve_spark, spark, thin_bar
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, merged
 
@@ -153,17 +166,27 @@ def loss_cell(row: Row, width: int) -> Line:
     return line(Span(text, tone), dim(" " + curve_spark(run.series.get("loss"), room)) if room > 2 else "")
 
 
+def narrow(amount: Amount | None, width: int) -> str:
+    """Return an amount for a column: without blanks, and without its cents where they do not fit."""
+    text = plain(known(amount).replace(" ", ""))
+    if amount is not None and len(text) > width:
+        whole = math.floor(amount.value) if amount.at_least else round(amount.value)
+        short = known(Amount(float(whole), amount.currency, amount.at_least))
+        text = plain(short.replace(" ", "").replace(".00", ""))
+    return text
+
+
 def rate_cell(row: Row, width: int) -> Line:
     """What an hour costs now."""
     meter = row.box.meter
-    text = money(meter.per_hour, meter.currency)
+    text = narrow(prices.rate(meter), width)
     return (Span(fit(text, width, right=True), Tone.DIM if meter.per_hour is None else Tone.TEXT),)
 
 
 def spent_cell(row: Row, width: int) -> Line:
     """What the box has cost."""
     meter = row.box.meter
-    text = money(meter.spent, meter.currency)
+    text = narrow(prices.spent(meter), width)
     return (Span(fit(text, width, right=True), Tone.DIM if meter.spent is None else Tone.TEXT),)
 
 

@@ -50,6 +50,54 @@ async def test_a_running_pod_bills_compute_volume_and_container_disk(world: Worl
     assert "127.0.0.1" in meter.source
 
 
+async def test_an_unknown_volume_is_no_zero_and_does_not_drop_the_known_disk(world: World) -> None:
+    """The container disk is known, the volume's size is not: a lower bound that names what is missing."""
+    world.server.inject(
+        Fault(on=GET, change=edited(mounts={"persistent": {"path": "/workspace"}, "network": []}), times=-1)
+    )
+    meter = await world.read()
+    assert meter.per_hour == pytest.approx(1.38 + 4 / 730)
+    assert meter.storage_per_hour == pytest.approx(4 / 730)
+    assert (meter.at_least, meter.unpriced) == (True, ("volume disk",))
+    assert (await world.provider.list())[0].meter.at_least is False, "the list says the size"
+
+
+async def test_a_pod_known_in_full_is_no_lower_bound_and_its_doubt_is_said(world: World) -> None:
+    meter = await world.read()
+    assert (meter.at_least, meter.unpriced, meter.spent_at_least) == (False, (), False)
+    assert meter.doubt is not None
+    assert "whether a pod's price includes its disks" in meter.doubt
+    world.server.pods[POD].status = "EXITED"
+    assert (await world.read()).doubt is None
+
+
+async def test_a_network_volume_of_unknown_price_beside_known_disks_is_a_lower_bound(world: World) -> None:
+    world.server.add_pod("netpod", "n", networks=(("other", "/net"),))
+    meter = await world.provider.read("netpod")
+    assert meter.per_hour == pytest.approx(1.38 + 14 / 730)
+    assert (meter.at_least, meter.unpriced) == (True, ("network volume other",))
+    world.server.pods["netpod"].status = "EXITED"
+    meter = await world.provider.read("netpod")
+    assert meter.at_least
+    assert meter.per_hour == pytest.approx(20 / 730)
+
+
+async def test_without_the_books_what_an_unknown_price_adds_up_to_is_a_lower_bound(world: World) -> None:
+    world.server.inject(Fault(on=BILLING, status=403, times=-1))
+    world.server.inject(Fault(on=GET, change=edited(mounts=None), times=-1))
+    meter = await world.read()
+    assert (meter.spent_at_least, meter.at_least) == (True, True)
+    assert meter.unpriced == ("volume disk", "network volume, if there is one")
+
+
+async def test_a_pod_that_never_said_its_mounts_is_not_free_once_it_is_gone(world: World) -> None:
+    world.server.inject(Fault(on=GET, change=edited(mounts=None)))
+    await world.read()
+    world.server.pods[POD].status = "TERMINATED"
+    meter = await world.read()
+    assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.UNKNOWN, None)
+
+
 async def test_a_stopped_pod_is_not_free_although_its_cost_is_zero(world: World) -> None:
     world.server.pods[POD].status = "EXITED"
     meter = await world.read()

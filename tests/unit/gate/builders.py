@@ -8,7 +8,7 @@ from rgt_tui.gate import gather
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.evidence import Evidence, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import BillingAction, Profile, Tier
+from rgt_tui.model.profile import BillingAction, Price, Profile, Tier
 from rgt_tui.model.protocol import Cell, Disk, QueueState, Sample
 
 NOW = 1_790_000_000.0
@@ -30,7 +30,7 @@ PROFILE = Profile(
             survives_stop=True,
             survives_destroy=False,
             bills_while_stopped=True,
-            price="$0.20/GB/month stopped",
+            prices=(Price(0.20, "USD", "GB-month", "2026-08", "https://runpod.example", when="stopped"),),
         ),
         Tier(
             "network-volume", ("/net",), survives_stop=True, survives_destroy=True, bills_while_stopped=True

@@ -43,7 +43,7 @@ def test_a_destroy_names_what_is_lost_kept_and_billed() -> None:
     assert "container-disk (/)" in seen.lost
     assert "odd (/odd): the profile does not say, so count it as lost" in seen.lost
     assert seen.kept == ("network-volume (/net)",)
-    assert seen.keeps_billing[0] == "network-volume, if there is one: it outlives the box"
+    assert seen.keeps_billing[0] == "network-volume, if there is one: it outlives the box; price not known"
     assert seen.irreversible
     assert (seen.per_hour, seen.spent, seen.status) == (1.40, 3.0, "RUNNING")
     assert seen.will_send == "DELETE https://x/v2/pods/k3v9"
@@ -53,7 +53,7 @@ def test_a_park_keeps_the_volume_and_says_its_price() -> None:
     seen = made(Verb.PARK)
     assert not seen.irreversible
     assert any(line.startswith("volume-disk (/workspace") for line in seen.kept)
-    assert "volume-disk: $0.20/GB/month stopped" in seen.keeps_billing
+    assert "volume-disk: $0.20 per GB and month (2026-08)" in seen.keeps_billing
 
 
 def test_the_providers_own_prices_take_precedence() -> None:

@@ -46,7 +46,7 @@ def test_the_verbs_carry_the_platforms_own_words(id_: str, park: str, destroy: s
     [
         ("autodl", "system", True, False, None),
         ("autodl", "data", True, False, True),
-        ("autodl", "shared-fs", True, True, None),
+        ("autodl", "shared-fs", True, True, True),
         ("runpod", "container-disk", False, False, False),
         ("runpod", "volume-disk", True, False, True),
         ("runpod", "network-volume", True, True, True),

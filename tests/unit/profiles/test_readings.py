@@ -15,7 +15,6 @@ from rgt_tui.profiles.readings import (
     disk_of,
     inode_pct,
     memory_pct,
-    money,
     pct,
     percent,
     size,
@@ -98,9 +97,6 @@ def test_nothing_reads_as_full_that_is_not(value: float) -> None:
 
 def test_unknown_in_words() -> None:
     assert pct(None) == "?"
-    assert money(None, "USD") == "$?"
-    assert money(1.98, "CNY") == "¥1.98"
-    assert money(2, "GBP") == "GBP 2.00"
 
 
 def test_stale_after_three_intervals() -> None:

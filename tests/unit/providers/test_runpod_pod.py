@@ -37,8 +37,7 @@ def test_any_object_is_a_pod_or_a_bad_answer(raw: dict[str, Any]) -> None:
     for value in (pod.cost, pod.container_gb, pod.volume_gb):
         assert value is None or (math.isfinite(value) and value >= 0)
     for running in (True, False):
-        storage = pod.storage_per_hour(running=running)
-        assert storage is None or storage >= 0
+        assert all(rate is None or rate >= 0 for _, rate in pod.disks(running=running))
     for text in (pod.name, pod.status, *pod.actions, pod.volume_path, pod.host or "", pod.user or ""):
         assert text.isprintable()
     assert pod.lifecycle is not None

@@ -1,0 +1,55 @@
+"""What a billing verb leaves on the bill by the platform's own profile, and how a person carries it out by hand."""
+
+from __future__ import annotations
+
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Amount
+from rgt_tui.model.profile import DangerClock, Profile
+from rgt_tui.profiles.prices import money, price_words, projected
+from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.survival import action_for
+
+
+def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
+    """Return what goes on costing money after the verb, a line each, with the platform's prices and their month.
+
+    What the profile leaves open is there as well: unknown is never free.
+    """
+    if profile is None:
+        return ("unknown: the platform has no profile",)
+    lines = []
+    for tier in profile.tiers:
+        price = price_words(tier, running=False)
+        if verb is Verb.PARK and tier.bills_while_stopped is True:
+            lines.append(f"{tier.name}: {price}")
+        elif verb is Verb.PARK and tier.bills_while_stopped is None:
+            lines.append(f"{tier.name}, perhaps: the profile does not say; {price}")
+        elif verb is Verb.DESTROY and tier.survives_destroy is not False:
+            lines.append(f"{tier.name}, if there is one: it outlives the box; {price}")
+    return tuple(lines)
+
+
+def stop_clock(profile: Profile) -> DangerClock | None:
+    """Return the first clock with an end that a stop of a box would start, or None."""
+    timed = [clock for clock in profile.clocks if clock.starts == "stopped" and clock.after_s]
+    return min(timed, key=lambda clock: clock.after_s or 0.0, default=None)
+
+
+def until_clock(profile: Profile, per_hour: Amount) -> str:
+    """Return what a price adds up to until the clock that a stop starts has run down; empty where there is none."""
+    clock = stop_clock(profile)
+    if clock is None or not clock.after_s:
+        return ""
+    sum_ = projected(per_hour, clock.after_s)
+    about = "about " if clock.approx else ""
+    length = f"{about}{age(clock.after_s)}"
+    return f"{money(sum_.value, sum_.currency, sum_.at_least)} until {clock.what} ({length})"
+
+
+def by_hand(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
+    """Return how a person stops the meter without rgt, a line each: the ways, and what the platform adds to them."""
+    action = action_for(profile, verb) if profile is not None else None
+    if profile is None or action is None:
+        return ()
+    ways = action.how or (f"{profile.name}'s own console: {action.native_label}",)
+    return (*ways, *((action.note,) if action.note else ()))

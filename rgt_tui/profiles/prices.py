@@ -1,0 +1,154 @@
+"""Money as it is known: a price or a sum with its currency and its bound, added up, projected, and put into words.
+
+What is not known in full is a lower bound and is written as one (``≥ $0.50``). Currencies are never added together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rgt_tui.model.money import Amount, Meter, MeterKind
+from rgt_tui.model.plain import clean
+from rgt_tui.model.profile import Price, Profile, Tier
+
+HOURS = {"GB-month": 730.0, "GB-day": 24.0}
+"""Hours in what a price is said for; a month is taken as 365 days / 12."""
+UNITS = {"GB-month": "GB and month", "GB-day": "GB and day"}
+STATES = ("running", "stopped", "always")
+SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
+LEAST = "≥ "
+
+
+def rate(meter: Meter) -> Amount | None:
+    """Return what an hour costs now, as far as it is known; None = nobody can say."""
+    return _amount(meter.per_hour, meter.currency, meter.at_least)
+
+
+def spent(meter: Meter) -> Amount | None:
+    """Return what the box has cost, as far as it is known; None = nobody can say."""
+    return _amount(meter.spent, meter.currency, meter.spent_at_least)
+
+
+def _amount(value: float | None, currency: str, at_least: bool) -> Amount | None:
+    return None if value is None or not math.isfinite(value) else Amount(value, currency, at_least)
+
+
+def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
+    """Add amounts up, one sum a currency, in the order in which the currencies come.
+
+    A sum with a lower bound in it is one. An unknown amount (None) may be of any currency: it makes all of them lower
+    bounds. Nothing known gives no sum at all, never zero.
+    """
+    given = list(amounts)
+    unknown = any(each is None for each in given)
+    sums: dict[str, Amount] = {}
+    for each in given:
+        if each is not None:
+            before = sums.get(each.currency, Amount(0.0, each.currency))
+            at_least = before.at_least or each.at_least or unknown
+            sums[each.currency] = Amount(before.value + each.value, each.currency, at_least)
+    return tuple(sums.values())
+
+
+def fleet_rate(meters: Iterable[Meter]) -> tuple[Amount, ...]:
+    """Return what an hour of all boxes costs; a box that is known to bill nothing takes no part in the doubt."""
+    return total(rate(meter) for meter in meters if not (meter.per_hour is None and _is_off(meter)))
+
+
+def fleet_spent(meters: Iterable[Meter]) -> tuple[Amount, ...]:
+    """Return what all boxes have cost."""
+    return total(spent(meter) for meter in meters)
+
+
+def _is_off(meter: Meter) -> bool:
+    return meter.kind is MeterKind.NONE and meter.error is None
+
+
+def projected(per_hour: Amount, seconds: float) -> Amount:
+    """Return what so many seconds cost at a price; a lower bound stays one."""
+    return Amount(per_hour.value * max(0.0, seconds) / 3600.0, per_hour.currency, per_hour.at_least)
+
+
+def storage_per_hour(
+    profile: Profile, tier: str, gigabytes: float, *, running: bool, grade: str | None = None
+) -> Amount | None:
+    """Return what an hour of a tier of that size costs by the profile; None = it has no price for it.
+
+    Args:
+        profile: The platform.
+        tier: Name of its tier.
+        gigabytes: Its size as it is billed.
+        running: The state of the box: some platforms charge more while it is stopped.
+        grade: The platform's word for the kind of storage; one that the profile does not know has no price.
+    """
+    found = next((one for one in profile.tiers if one.name == tier), None)
+    bands = _bands(found, running, grade) if found is not None else []
+    if not bands or not math.isfinite(gigabytes):
+        return None
+    ends = [band.above_gb for band in bands[1:]] + [math.inf]
+    value = sum(
+        max(0.0, min(gigabytes, end) - band.above_gb) * band.amount / HOURS[band.per]
+        for band, end in zip(bands, ends, strict=True)
+    )
+    return Amount(value, bands[0].currency)
+
+
+def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
+    state = "running" if running else "stopped"
+    fitting = [price for price in tier.prices if price.when in (state, "always") and price.grade == grade]
+    return sorted(fitting, key=lambda price: price.above_gb)
+
+
+def price_words(tier: Tier, *, running: bool) -> str:
+    """Return a tier's prices, e.g. ``$0.20 per GB and month (2026-08)``; without any: that none is known."""
+    grades = dict.fromkeys(price.grade for price in tier.prices)
+    said = [
+        (f"{grade} " if grade else "") + _bands_in_words(bands)
+        for grade in grades
+        if (bands := _bands(tier, running, grade))
+    ]
+    if not said:
+        return "price not known"
+    oldest = min(price.verified for price in tier.prices)
+    return f"{', '.join(said)} ({oldest})"
+
+
+def _bands_in_words(bands: Sequence[Price]) -> str:
+    first, *more = bands
+    unit = f"per {UNITS[first.per]}"
+    head = f"{figure(first.amount, first.currency)} {unit}"
+    if first.above_gb:
+        head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
+    rest = [f"above {band.above_gb:,.0f} GB {figure(band.amount, band.currency)}" for band in more]
+    return ", ".join((head, *rest))
+
+
+def money(amount: float | None, currency: str, at_least: bool = False, *, none: str = "?") -> str:
+    """Return an amount with its currency: ``$0.42``, ``¥1.98``, ``7.00 PLN``, ``≥ $0.50``; `none` when unknown.
+
+    A little is written ``<$0.01``, for it is not free; a lower bound is rounded down, for it must hold.
+    """
+    if amount is None or not math.isfinite(amount):
+        return none
+    if not at_least:
+        return f"<{_with('0.01', currency)}" if 0 < amount < 0.005 else figure(amount, currency)
+    if 0 < amount < 0.01:
+        return f"> {_with('0.00', currency)}"
+    unit = 100.0 if abs(amount) < 1000 else 1.0
+    return LEAST + figure(math.floor(amount * unit + 1e-9) / unit, currency)
+
+
+def figure(amount: float, currency: str) -> str:
+    """Return an amount with two decimals, none from a thousand on."""
+    return _with(f"{amount:,.2f}" if abs(amount) < 1000 else f"{amount:,.0f}", currency)
+
+
+def _with(digits: str, currency: str) -> str:
+    symbol = SYMBOLS.get(currency)
+    return f"{symbol}{digits}" if symbol else f"{digits} {clean(currency)[:3]}"
+
+
+def written(amounts: Iterable[Amount], none: str = "?") -> str:
+    """Return sums side by side, never added: ``$1.11 + ≥ ¥1.98``; `none` where there is not one."""
+    return " + ".join(money(each.value, each.currency, each.at_least) for each in amounts) or none

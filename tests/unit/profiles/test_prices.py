@@ -1,0 +1,153 @@
+"""What is not known in full is a lower bound, in sums too; prices come from the profiles, in their own currency."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.model.money import Amount, Meter, MeterKind
+from rgt_tui.model.profile import Price, Tier
+from rgt_tui.profiles import all_profiles, load_profile
+from rgt_tui.profiles.prices import (
+    HOURS,
+    fleet_rate,
+    fleet_spent,
+    money,
+    price_words,
+    projected,
+    rate,
+    spent,
+    storage_per_hour,
+    total,
+    written,
+)
+
+AMOUNTS = st.lists(
+    st.none()
+    | st.builds(
+        Amount,
+        st.floats(0, 1e6),
+        st.sampled_from(["USD", "CNY", "EUR"]),
+        st.booleans(),
+    )
+)
+
+
+@given(AMOUNTS)
+def test_a_sum_is_per_currency_and_exact_only_if_all_of_it_is(amounts: list[Amount | None]) -> None:
+    sums = {each.currency: each for each in total(amounts)}
+    for currency in ("USD", "CNY", "EUR"):
+        of_it = [each for each in amounts if each is not None and each.currency == currency]
+        if not of_it:
+            assert currency not in sums
+            continue
+        assert sums[currency].value == pytest.approx(sum(each.value for each in of_it))
+        assert sums[currency].at_least == (any(each.at_least for each in of_it) or None in amounts)
+
+
+def test_nothing_known_is_no_sum_rather_than_zero() -> None:
+    assert total([]) == total([None, None]) == ()
+    assert written(total([None])) == "?"
+    assert written((Amount(1.11), Amount(1.98, "CNY", True))) == "$1.11 + ≥ ¥1.98"
+
+
+def test_a_box_without_a_price_makes_the_fleet_s_rate_a_lower_bound_unless_it_is_off() -> None:
+    known = Meter(MeterKind.COMPUTE_AND_STORAGE, per_hour=1.0, spent=2.0)
+    off = Meter(MeterKind.NONE, at=1.0)
+    assert fleet_rate([known, off]) == (Amount(1.0),)
+    assert fleet_rate([known, Meter()]) == (Amount(1.0, at_least=True),)
+    assert fleet_rate([known, Meter(MeterKind.NONE, at=1.0, error="503")]) == (Amount(1.0, at_least=True),)
+    assert fleet_spent([known, Meter()]) == (Amount(2.0, at_least=True),)
+    assert fleet_rate([known, Meter(per_hour=2.0, currency="CNY", at_least=True)]) == (
+        Amount(1.0),
+        Amount(2.0, "CNY", True),
+    )
+
+
+def test_what_a_meter_knows() -> None:
+    meter = Meter(per_hour=0.5, at_least=True, spent=3.0, currency="CNY")
+    assert (rate(meter), spent(meter)) == (Amount(0.5, "CNY", True), Amount(3.0, "CNY"))
+    assert rate(Meter()) is spent(Meter(spent=math.nan)) is None
+
+
+def test_a_projection_keeps_currency_and_bound() -> None:
+    assert projected(Amount(0.5, "CNY", True), 7200) == Amount(1.0, "CNY", True)
+    assert projected(Amount(0.5), -5) == Amount(0.0)
+
+
+@pytest.mark.parametrize(
+    ("amount", "currency", "at_least", "text"),
+    [
+        (1.98, "CNY", False, "¥1.98"),
+        (2, "GBP", False, "£2.00"),
+        (7, "PLN", False, "7.00 PLN"),
+        (0.004, "USD", False, "<$0.01"),
+        (0.0, "USD", False, "$0.00"),
+        (None, "USD", True, "?"),
+        (math.inf, "USD", False, "?"),
+        (0.5, "USD", True, "≥ $0.50"),
+        (0.509, "USD", True, "≥ $0.50"),
+        (0.29, "USD", True, "≥ $0.29"),
+        (0.0055, "USD", True, "> $0.00"),
+        (1999.9, "USD", True, "≥ $1,999"),
+        (1, "\x1b[31mX", False, "1.00 X"),
+    ],
+)
+def test_money_in_words(amount: float | None, currency: str, at_least: bool, text: str) -> None:
+    assert money(amount, currency, at_least) == text
+
+
+@given(st.floats(0, 1e5))
+def test_a_written_lower_bound_holds(value: float) -> None:
+    text = money(value, "USD", True)
+    assert float(text.lstrip("≥> $").replace(",", "")) <= value + 1e-9
+
+
+def hourly(platform: str, tier: str, size: float, *, running: bool, grade: str | None = None) -> float:
+    found = storage_per_hour(load_profile(platform), tier, size, running=running, grade=grade)
+    assert found is not None
+    return found.value
+
+
+def test_storage_is_priced_by_the_profile() -> None:
+    assert hourly("runpod", "volume-disk", 100, running=True) == pytest.approx(10 / 730)
+    assert hourly("runpod", "volume-disk", 100, running=False) == pytest.approx(20 / 730)
+    for size, month in ((1000, 70), (3000, 170)):
+        assert hourly("runpod", "network-volume", size, running=False) == pytest.approx(month / 730)
+    fast = hourly("runpod", "network-volume", 3000, running=True, grade="HIGH_PERFORMANCE")
+    assert fast == pytest.approx(420 / 730)
+    free, above = (hourly("autodl", "shared-fs", size, running=False) for size in (20, 120))
+    assert free == 0.0
+    assert above == pytest.approx(1 / 24)
+    shared = storage_per_hour(load_profile("autodl"), "shared-fs", 120, running=False)
+    assert shared is not None
+    assert shared.currency == "CNY"
+
+
+def test_what_has_no_price_is_unknown_not_free() -> None:
+    profile = load_profile("runpod")
+    assert storage_per_hour(profile, "container-disk", 10, running=False) is None
+    assert storage_per_hour(profile, "network-volume", 10, running=True, grade="NEW") is None
+    assert storage_per_hour(profile, "nothing", 10, running=True) is None
+    assert storage_per_hour(profile, "volume-disk", math.nan, running=True) is None
+    assert price_words(Tier("x"), running=True) == "price not known"
+
+
+def test_prices_in_words_have_their_month() -> None:
+    tiers = {tier.name: tier for tier in load_profile("runpod").tiers}
+    assert price_words(tiers["volume-disk"], running=False) == "$0.20 per GB and month (2026-08)"
+    assert "above 1,000 GB $0.05" in price_words(tiers["network-volume"], running=False)
+    shared = next(tier for tier in load_profile("autodl").tiers if tier.name == "shared-fs")
+    assert price_words(shared, running=False) == "up to 20 GB free, above it ¥0.01 per GB and day (2026-08)"
+    old = Price(1.0, "EUR", "GB-day", "2025-01", "https://x.example", above_gb=5)
+    new = Price(2.0, "EUR", "GB-day", "2026-01", "https://x.example")
+    assert price_words(Tier("x", prices=(old, new)), running=True).endswith("(2025-01)")
+
+
+def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
+    prices = [price for profile in all_profiles().values() for tier in profile.tiers for price in tier.prices]
+    assert len(prices) >= 6
+    assert all(price.url.startswith("https://") and price.per in HOURS for price in prices)
