@@ -19,21 +19,34 @@ from rgt_tui.model.money import Meter
 class ProviderError(Exception):
     """A control plane did not do or say what was asked. The message says what to do next; it holds no key."""
 
-    def __init__(self, message: str, *, console: str = "") -> None:
+    def __init__(
+        self, message: str, *, console: str = "", status: int | None = None, sent: bool = True
+    ) -> None:
         super().__init__(f"{message} ({console})" if console else message)
         self.console = console
         """Web page on which a person can look and act, independently of this program."""
+        self.status = status
+        """Of the HTTP answer; None = there was none. What it proves says `rgt_tui.providers.answers`."""
+        self.sent = sent
+        """False only where it is certain that the request never left: then nothing can have been done."""
 
 
 class AuthError(ProviderError):
-    """The key is missing, wrong, or may not do this (401, 403). Nothing was done."""
+    """The key is missing, wrong, or may not do this (401, 403)."""
 
 
 class RateLimited(ProviderError):
-    """Too many requests (429). Nothing was done."""
+    """Too many requests (429)."""
 
-    def __init__(self, message: str, *, retry_after: float | None = None, console: str = "") -> None:
-        super().__init__(message, console=console)
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        console: str = "",
+        status: int | None = None,
+    ) -> None:
+        super().__init__(message, console=console, status=status)
         self.retry_after = retry_after
         """Seconds to wait, where the provider says so."""
 
@@ -45,19 +58,16 @@ class NotFound(ProviderError):
 class Conflict(ProviderError):
     """The machine's present state does not allow the action (409)."""
 
-    def __init__(self, message: str, *, detail: str = "", console: str = "") -> None:
-        super().__init__(message, console=console)
+    def __init__(
+        self, message: str, *, detail: str = "", console: str = "", status: int | None = None
+    ) -> None:
+        super().__init__(message, console=console, status=status)
         self.detail = detail
         """The provider's own words, printable characters only."""
 
 
 class Unreachable(ProviderError):
     """No usable answer: no connection, a timeout, or a server error. The state of the machine is unknown."""
-
-    def __init__(self, message: str, *, sent: bool = True, console: str = "") -> None:
-        super().__init__(message, console=console)
-        self.sent = sent
-        """False only where it is certain that the request never left: then nothing can have been done."""
 
 
 class BadAnswer(ProviderError):
@@ -82,6 +92,11 @@ class Instance(msgspec.Struct, frozen=True):
 
 class Provider(Protocol):
     """One box's control plane. It acts on the instance it was opened for, and reads any of the account."""
+
+    @property
+    def kind(self) -> str:
+        """Its name in the fleet file, and in the tables."""
+        ...
 
     @property
     def instance(self) -> str:

@@ -91,7 +91,12 @@ class AccountHttp:
             ProviderError: one of its kinds, by what went wrong.
         """
         # Asked for at each use: it also checks, before anything is sent, that this server may have it.
-        headers = {"Authorization": f"Bearer {self._key().reveal()}", "Accept": "application/json"}
+        try:
+            key = self._key().reveal()
+        except AuthError as error:
+            error.sent = False
+            raise
+        headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
@@ -139,24 +144,29 @@ class AccountHttp:
             raise AuthError(
                 f"{self.host} refused the key ({status} {detail}); check that it is valid and may do this",
                 console=self.console,
+                status=status,
             )
         if status == 404:
-            raise NotFound(f"{self.host} does not know it: {what}", console=self.console)
+            raise NotFound(f"{self.host} does not know it: {what}", console=self.console, status=status)
         if status == 409:
-            raise Conflict(f"{self.host} refused: {detail}", detail=detail, console=self.console)
+            raise Conflict(
+                f"{self.host} refused: {detail}", detail=detail, console=self.console, status=status
+            )
         if status == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             self._quiet_until = max(
                 self._quiet_until, self._clock() + (BACK_OFF if wait is None else min(wait, 3600.0))
             )
-            raise self._limited(wait)
+            raise self._limited(wait, status)
         if status >= 500:
             raise Unreachable(
                 f"{self.host} failed with {status} {detail} on {what}; state unknown, see the console",
                 console=self.console,
+                status=status,
             )
+        why = ", a redirect, which is not followed" if 300 <= status < 400 else ""
         raise BadAnswer(
-            f"{self.host} answered {status} {detail} to {what}; nothing was done", console=self.console
+            f"{self.host} answered {status} {detail} to {what}{why}", console=self.console, status=status
         )
 
     def _json(self, raw: bytes, what: str) -> object:
@@ -181,12 +191,13 @@ class AccountHttp:
             if left and until and int(left[1]) == 0:
                 self._quiet_until = max(self._quiet_until, self._clock() + min(int(until[1]), 3600))
 
-    def _limited(self, wait: float | None) -> RateLimited:
+    def _limited(self, wait: float | None, status: int | None = None) -> RateLimited:
         when = "later" if wait is None else f"in {wait:.0f} s"
         return RateLimited(
             f"{self.host} allows no more requests now; try again {when}",
             retry_after=wait,
             console=self.console,
+            status=status,
         )
 
     async def close(self) -> None:

@@ -97,6 +97,11 @@ class RunPod:
         self._clock = clock
 
     @property
+    def kind(self) -> str:
+        """As the fleet file names it."""
+        return "runpod"
+
+    @property
     def instance(self) -> str:
         """The pod that this object may stop or terminate."""
         return self._instance

@@ -5,19 +5,12 @@ A 2xx is *requested*, never *stopped*: control planes accept a stop and stay run
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers.control_plane import (
-    Conflict,
-    NotFound,
-    PermitRefused,
-    Provider,
-    ProviderError,
-    Unreachable,
-)
+from rgt_tui.providers.answers import Proof, proof
+from rgt_tui.providers.control_plane import PermitRefused, Provider, ProviderError
 
 TIMEOUT_S = 180.0
 """Seconds for the provider to confirm; a stop normally takes a few."""
@@ -34,6 +27,7 @@ async def carry_out(
     sleep: Callable[[float], Awaitable[None]],
     timeout_s: float = TIMEOUT_S,
     poll_s: float = POLL_S,
+    ticks: Callable[[], float] = steady,
 ) -> AsyncIterator[StopProgress]:
     """Send the call that the permit allows, once, and poll until the provider confirms.
 
@@ -43,10 +37,11 @@ async def carry_out(
     Args:
         provider: The control plane of the very instance that the permit names.
         permit: What the gate gave out; its verb says which call is sent.
-        clock: Epoch seconds.
+        clock: Epoch seconds, for the steps' times alone: it may be set.
         sleep: Waits that many seconds.
         timeout_s: How long to wait for the confirmation, seconds.
         poll_s: Pause between two readings, seconds.
+        ticks: Seconds of a clock that nobody sets and that counts sleep: the time-out is by it.
     """
     verb = permit.verb
 
@@ -59,36 +54,36 @@ async def carry_out(
         said = await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
         yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
     except (PermitRefused, ProviderError) as error:
-        said = str(error)
-        if isinstance(error, Conflict | NotFound):
+        said, proves = str(error), proof(provider.kind, verb, error)
+        if proves is Proof.NOTHING:
+            yield step(StopPhase.FAILED, f"nothing was done: {said}")
+            return
+        if proves is Proof.ASK:
             # "Already stopped" and "no such machine" count only after a reading agrees.
             polls = CONFLICT_POLLS
             yield step(StopPhase.REQUESTED, f"{said}: asking the provider for the present state")
-        elif isinstance(error, Unreachable) and error.sent:
+        else:
             yield step(
                 StopPhase.REQUESTED, f"sent, but not acknowledged ({said}): asking whether it was done"
             )
-        else:
-            yield step(StopPhase.FAILED, f"nothing was done: {said}")
-            return
 
     confirmed = False
-    meter = Meter()
-    # Whichever goes furthest: a clock may be set or stand still, and a computer that sleeps stops the other.
-    started, begun, waited = clock(), time.monotonic(), 0.0
+    meter, shown = Meter(), Meter()
+    # The pauses count as well: a clock that stands still must not poll for ever.
+    begun, waited = ticks(), 0.0
     while True:
         meter = await provider.read(permit.instance)
-        if meter.error is None:
-            if verb is Verb.PARK and meter.lifecycle is Lifecycle.GONE:
-                yield step(StopPhase.FAILED, "the machine is gone, not parked: its disks went with it")
-                return
-            wanted = Lifecycle.STOPPED if verb is Verb.PARK else Lifecycle.GONE
-            if meter.lifecycle is wanted and not confirmed:
-                confirmed = True
-                yield step(StopPhase.CONFIRMED, f"{meter.source}: {meter.native_status or wanted.value}")
-            if confirmed and meter.kind in (MeterKind.NONE, MeterKind.STORAGE_ONLY):
-                yield step(StopPhase.METER_OFF, _meter_off(provider, verb, permit.instance, meter))
-                return
+        shown = meter if meter.error is None else shown
+        phase = came_of(verb, meter)
+        if phase is StopPhase.FAILED:
+            yield step(phase, "the machine is gone, not parked: its disks went with it")
+            return
+        if phase is not None and not confirmed:
+            confirmed = True
+            yield step(StopPhase.CONFIRMED, f"{meter.source}: {meter.native_status or meter.lifecycle}")
+        if phase is StopPhase.METER_OFF:
+            yield step(phase, what_is_off(provider, verb, permit.instance, meter))
+            return
         if polls is not None and not confirmed and meter.error is None:
             polls -= 1
             if polls <= 0:
@@ -96,22 +91,42 @@ async def carry_out(
                     StopPhase.FAILED, f"{said}; the provider says {meter.native_status or 'nothing of it'}"
                 )
                 return
-        if max(waited, clock() - started, time.monotonic() - begun) >= timeout_s:
-            yield step(StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, confirmed, timeout_s))
+        if max(waited, ticks() - begun) >= timeout_s:
+            yield step(StopPhase.UNCONFIRMED, _unconfirmed(provider, meter, shown, confirmed, timeout_s))
             return
         await sleep(poll_s)
         waited += poll_s
 
 
-def _meter_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
+def came_of(verb: Verb, meter: Meter) -> StopPhase | None:
+    """Return what one reading proves of a verb that was sent; None = nothing yet.
+
+    ``failed``: a machine that was to be parked is gone. ``confirmed``: stopped or gone, and what bills is not known.
+    """
+    if meter.error is not None:
+        return None
+    if verb is Verb.PARK and meter.lifecycle is Lifecycle.GONE:
+        return StopPhase.FAILED
+    if meter.lifecycle is not (Lifecycle.STOPPED if verb is Verb.PARK else Lifecycle.GONE):
+        return None
+    off = meter.kind in (MeterKind.NONE, MeterKind.STORAGE_ONLY)
+    return StopPhase.METER_OFF if off else StopPhase.CONFIRMED
+
+
+def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> str:
+    """Say what the meter's end leaves billing."""
     if meter.kind is MeterKind.NONE:
         return "compute off, nothing found that keeps billing"
     rest = "; ".join(provider.keeps_billing(verb, instance)) or "storage"
     return f"compute off; keeps billing: {rest}"
 
 
-def _unconfirmed(provider: Provider, meter: Meter, confirmed: bool, timeout_s: float) -> str:
-    last = meter.error or meter.native_status or "no reading"
+def _unconfirmed(provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float) -> str:
+    """Say what the provider showed last, and since when it says nothing more."""
+    last = f"last shown: {shown.native_status or shown.lifecycle}" if shown.at is not None else "never shown"
+    trouble = f"; now: {meter.error}" if meter.error is not None else ""
     what = "stopped, but not what still bills" if confirmed else "not confirmed"
-    where = provider.console_url
-    return f"state unknown after {timeout_s:.0f} s ({what}; last: {last}), check the console: {where}"
+    return (
+        f"state unknown after {timeout_s:.0f} s ({what}; {last}{trouble}), check the console: "
+        f"{provider.console_url}"
+    )

@@ -79,6 +79,10 @@ class Acme:
         self._account, self._instance = account, instance
 
     @property
+    def kind(self) -> str:
+        return "acme"
+
+    @property
     def instance(self) -> str:
         return self._instance
 

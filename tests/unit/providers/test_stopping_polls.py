@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import pytest
 
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
 from rgt_tui.providers.stopping import CONFLICT_POLLS, POLL_S, TIMEOUT_S
@@ -21,7 +20,7 @@ PERMIT = Permit(box="a", verb=Verb.PARK, instance="i", digest="", expires=1e18)
 class Answers:
     """A control plane that answers a stop with an error or a word, and then tells one reading after another."""
 
-    instance, console_url = "i", "https://console"
+    kind, instance, console_url = "runpod", "i", "https://console"
 
     def __init__(self, readings: list[Meter], error: Exception | None = None) -> None:
         self.readings, self.error, self.asked = readings, error, 0
@@ -58,8 +57,9 @@ class Answers:
 
 async def phases(
     provider: Answers,
-    clock: Callable[[], float] = lambda: 0.0,
+    ticks: Callable[[], float] = lambda: 0.0,
     slept: list[float] | None = None,
+    clock: Callable[[], float] = lambda: 0.0,
     **options: float,
 ) -> list[StopPhase]:
     async def sleep(seconds: float) -> None:
@@ -67,7 +67,7 @@ async def phases(
             slept.append(seconds)
 
     steps: list[StopProgress] = [
-        step async for step in carry_out(provider, PERMIT, clock=clock, sleep=sleep, **options)
+        step async for step in carry_out(provider, PERMIT, clock=clock, ticks=ticks, sleep=sleep, **options)
     ]
     return [step.phase for step in steps]
 
@@ -76,7 +76,7 @@ REQUESTED, CONFIRMED, OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.
 FAILED, UNCONFIRMED = StopPhase.FAILED, StopPhase.UNCONFIRMED
 
 
-@pytest.mark.parametrize("error", [Conflict("409"), NotFound("404")])
+@pytest.mark.parametrize("error", [Conflict("409", status=409), NotFound("404", status=404)])
 async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: Exception) -> None:
     late = Answers([*[RUNNING] * (CONFLICT_POLLS - 1), STOPPED], error)
     assert await phases(late) == [REQUESTED, CONFIRMED, OFF]
@@ -86,7 +86,9 @@ async def test_after_a_conflict_a_state_that_lags_behind_may_still_come(error: E
 
 
 async def test_a_reading_that_failed_is_none_of_those_after_a_conflict() -> None:
-    provider = Answers([UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED], Conflict("409"))
+    provider = Answers(
+        [UNREAD] * 3 + [RUNNING] * (CONFLICT_POLLS - 1) + [STOPPED], Conflict("409", status=409)
+    )
     assert await phases(provider) == [REQUESTED, CONFIRMED, OFF]
 
 
@@ -99,7 +101,11 @@ async def test_a_reading_that_failed_confirms_nothing_whatever_else_it_says() ->
 
 async def test_after_a_conflict_what_is_confirmed_is_followed_to_the_end() -> None:
     billing = Meter(MeterKind.UNKNOWN, Lifecycle.STOPPED, source="p", native_status="EXITED")
-    assert await phases(Answers([*[billing] * 9, STOPPED], Conflict("409"))) == [REQUESTED, CONFIRMED, OFF]
+    assert await phases(Answers([*[billing] * 9, STOPPED], Conflict("409", status=409))) == [
+        REQUESTED,
+        CONFIRMED,
+        OFF,
+    ]
 
 
 async def test_a_clock_that_stands_still_does_not_poll_for_ever() -> None:
@@ -110,15 +116,32 @@ async def test_a_clock_that_stands_still_does_not_poll_for_ever() -> None:
     assert provider.asked == len(slept) + 1
 
 
-async def test_a_clock_that_is_set_back_neither() -> None:
-    times = iter(range(10_000, 0, -1))
-    assert await phases(Answers([RUNNING]), lambda: float(next(times))) == [REQUESTED, UNCONFIRMED]
+@pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
+async def test_a_wall_clock_that_is_set_changes_nothing(step: float) -> None:
+    """It only dates the steps: forwards it must not give up at once, backwards it must not poll for ever."""
+    times = iter(1.7e9 + number * step for number in range(1000))
+    slept: list[float] = []
+    provider = Answers([RUNNING])
+    assert await phases(provider, slept=slept, clock=lambda: next(times)) == [REQUESTED, UNCONFIRMED]
+    assert slept == [POLL_S] * int(TIMEOUT_S / POLL_S)
+
+
+async def test_after_a_night_asleep_it_looks_once_more_and_says_what_it_saw() -> None:
+    now = [0.0]
+
+    class Sleeper(Answers):
+        async def read(self, instance: str) -> Meter:
+            now[0] += 8 * 3600.0 if self.asked == 1 else 0.0
+            return await super().read(instance)
+
+    woke = Sleeper([RUNNING, STOPPED])
+    assert await phases(woke, lambda: now[0]) == [REQUESTED, CONFIRMED, OFF]
 
 
 async def test_without_pauses_it_is_the_time_that_counts() -> None:
-    begun = time.monotonic()
-    assert await phases(Answers([RUNNING]), timeout_s=0.2, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
-    assert 0.2 <= time.monotonic() - begun < 30
+    begun = steady()
+    assert await phases(Answers([RUNNING]), steady, timeout_s=0.2, poll_s=0.0) == [REQUESTED, UNCONFIRMED]
+    assert 0.2 <= steady() - begun < 30
 
 
 async def test_a_provider_that_takes_its_time_is_waited_for_no_longer() -> None:
