@@ -195,6 +195,14 @@ COMMANDS: dict[str, Command] = {
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
+    "audit": Command(
+        "auditing", "Money", "print who stopped what and when, and verify the record",
+        (
+            (OK, "printed; with --verify: the record is whole"),
+            (FAILED, "with --verify: it is broken, and its first such line is named"),
+            (USAGE, "wrong command line, or the record or the journal cannot be read"),
+        ),
+    ),
     "push": Command(
         "box_files", "Trainer", "put the resumable trainer on a box",
         (

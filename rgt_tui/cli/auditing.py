@@ -1,0 +1,123 @@
+"""``rgt audit``: who did what to which box and when, what is still open, and whether the record is whole."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+
+import msgspec
+
+from rgt_tui import files
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.gate import (
+    AuditEntry,
+    AuditFailed,
+    AuditLine,
+    AuditLog,
+    Chain,
+    Journal,
+    JournalFailed,
+    OpenAction,
+    verify,
+    words,
+)
+from rgt_tui.gate.audit import default_path
+from rgt_tui.model.plain import clean
+
+
+def run_audit(arguments: argparse.Namespace) -> int:
+    """Print or verify the record; return the exit code."""
+    log = AuditLog(default_path(os.environ))
+    journal = Journal(files.state_directory(os.environ) / "journal")
+    try:
+        lines = list(log.lines())
+        if arguments.verify:
+            return _verify(log, journal, lines, as_json=arguments.json)
+    except (AuditFailed, JournalFailed) as error:
+        complain(error)
+        return USAGE
+    open_now, problems = journal.open_actions()
+    for line in lines:
+        if arguments.box is None or (line.entry is not None and line.entry.box == arguments.box):
+            _print(line, as_json=arguments.json)
+    for action in open_now:
+        if arguments.box in (None, action.first.box):
+            _print_open(action, as_json=arguments.json)
+    for problem in problems:
+        complain(problem)
+    return USAGE if problems else OK
+
+
+def _print(line: AuditLine, *, as_json: bool) -> None:
+    if as_json:
+        known = msgspec.to_builtins(line.entry) if line.entry is not None else {}
+        sys.stdout.write(json_line({"line": line.number, **known}).decode())
+        return
+    sys.stdout.write(
+        _row(line.entry) if line.entry is not None else f"line {line.number}: it cannot be read\n"
+    )
+
+
+def _row(entry: AuditEntry) -> str:
+    what = (entry.who, entry.box, entry.verb, entry.instance, entry.event, entry.text)
+    return "  ".join((_moment(entry.at), *(clean(part) for part in what if part))) + "\n"
+
+
+def _print_open(action: OpenAction, *, as_json: bool) -> None:
+    if as_json:
+        first, last = action.first, action.last
+        body = {
+            "event": "open", "at": last.at, "state": last.state, "box": first.box, "verb": first.verb,
+            "kind": first.target.kind, "account": first.target.account, "instance": first.target.instance,
+            "who": first.who, "pid": first.pid, "text": last.text,
+        }  # fmt: skip
+        sys.stdout.write(json_line(body).decode())
+        return
+    sys.stdout.write(
+        clean(f"OPEN: {words(action)}; rgt asks the provider while it runs, and sends nothing again") + "\n"
+    )
+
+
+def _moment(at: float) -> str:
+    try:
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
+    except (ValueError, OverflowError, OSError):
+        return f"{at:g}"
+
+
+def _verify(log: AuditLog, journal: Journal, lines: list[AuditLine], *, as_json: bool) -> int:
+    chain = verify(iter(lines))
+    if chain.broken is None:
+        there = {line.hash for line in lines}
+        gone = next((record for record in journal.audited() if record.audit not in there), None)
+        if gone is not None:
+            why = f"the line of {gone.verb} of {gone.box} at {_moment(gone.at)}, which the journal names, is not there"
+            chain = msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
+    if as_json:
+        body = {
+            "ok": chain.broken is None, "path": str(log.path), "lines": chain.lines, "begins": chain.begins,
+            "broken": chain.broken, "reason": chain.reason, "torn": chain.torn,
+        }  # fmt: skip
+        sys.stdout.write(json_line(body).decode())
+    else:
+        sys.stdout.write(clean(f"{log.path}: {_sentence(chain)}") + "\n")
+    return OK if chain.broken is None else FAILED
+
+
+def _sentence(chain: Chain) -> str:
+    if chain.broken is not None:
+        return f"BROKEN at line {chain.broken}: {chain.reason}"
+    if not chain.lines:
+        return "no line yet"
+    said = f"whole, {chain.lines} line{'s' if chain.lines > 1 else ''}"
+    if chain.begins is None:
+        said = f"{said}, none of which carries a hash: an older rgt wrote them"
+    elif chain.begins > 1:
+        said = f"{said}; the chain begins at line {chain.begins}, nothing vouches for what an older rgt wrote before"
+    if chain.torn:
+        torn = ", ".join(map(str, chain.torn))
+        said = f"{said}; torn when rgt or the computer ended: line {torn}"
+    return said
