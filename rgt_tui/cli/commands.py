@@ -18,6 +18,7 @@ FAILED = 1
 USAGE = 2
 UNKNOWN = 2
 UNREACHABLE = 3
+UNCONFIRMED = 4
 INTERRUPTED = 130
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -42,7 +43,7 @@ GROUPS = {
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
     "Queue": "set_up_parsers",
-    "Money": "set_up_parsers",
+    "Money": "money_parsers",
     "Trainer": "set_up_parsers",
 }
 """Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
@@ -194,6 +195,17 @@ COMMANDS: dict[str, Command] = {
     "scalars": Command(
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    ),
+    "down": Command(
+        "down", "Money", "stop the meter of a box, on evidence",
+        (
+            (OK, "the provider confirms; what goes on billing is named; with --dry-run: it would pass"),
+            (FAILED, "refused, and why: nothing was sent"),
+            _TRUSTED,
+            (UNREACHABLE, "the box or its provider could not be reached, and nothing was sent"),
+            (UNCONFIRMED, "sent, and not confirmed: look at the console, and at rgt audit"),
+        ),
+        untold=UNCONFIRMED,
     ),
     "audit": Command(
         "auditing", "Money", "print who stopped what and when, and verify the record",

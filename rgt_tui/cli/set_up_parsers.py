@@ -6,7 +6,6 @@ import argparse
 
 from rgt_tui.cli.arguments import (
     box_argument,
-    box_names,
     boxes_argument,
     command,
     fleet_option,
@@ -244,28 +243,6 @@ def add_agent(subparsers: Subparsers) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     build.add_argument("--out", metavar="FILE", required=True, help="where to write it")
-
-
-def add_audit(subparsers: Subparsers) -> None:
-    """Declare ``rgt audit``."""
-    parser = command(
-        subparsers,
-        "audit",
-        about="Print the audit log of billing actions, oldest first, and then what is still open: what was sent\n"
-        "and of which nobody knows yet whether it was done. Nothing is asked or sent.",
-        examples=("rgt audit", "rgt audit --box lab --json | jq -r .text", "rgt audit --verify"),
-    )
-    box = parser.add_argument("--box", metavar="NAME", help="only what was done to this box")
-    box.completer = box_names  # type: ignore[attr-defined]
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="only follow the hashes from line to line, and say whether it is whole",
-    )
-    json_option(
-        parser, "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
-    )
-    fleet_option(parser)
 
 
 def add_push(subparsers: Subparsers) -> None:

@@ -1,0 +1,237 @@
+"""``rgt down``: stop the meter of one box by the same evidence, gate and journal as the dialog does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TypedDict
+
+import msgspec
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.gathering import make_fleet, settle, stop
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import columns, complain, json_line, waiting
+from rgt_tui.fleet import Fleet, GateClosed
+from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import age, size
+
+
+class Given(TypedDict):
+    """What a person gives up, sets aside or unlocks by name, for review and call alike."""
+
+    forfeits: frozenset[str]
+    ignored: frozenset[str]
+    unprotect: str
+
+
+def run_down(arguments: argparse.Namespace) -> int:
+    """Review, ask, send, follow; return the exit status."""
+    problem = _contradiction(arguments)
+    if problem:
+        complain(problem)
+        return USAGE
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    if arguments.verb is None:
+        complain(f"say what is to become of {spec.name}: --park keeps its disks, --destroy ends it for good")
+        return USAGE
+    return running.run_on_box(spec.name, _down(arguments, spec, Verb(arguments.verb)))
+
+
+def _contradiction(arguments: argparse.Namespace) -> str:
+    """Return why the options make no sense together; empty where they do."""
+    if (arguments.confirm is None) != (arguments.evidence is None):
+        return "--confirm and --evidence belong together: run it with --dry-run --json first, which prints the digest"
+    if arguments.dry_run and arguments.confirm is not None:
+        return "--dry-run sends nothing, so there is nothing to confirm"
+    if (
+        arguments.confirm is None
+        and not arguments.dry_run
+        and not (sys.stdin.isatty() and sys.stderr.isatty())
+    ):
+        return (
+            "cannot prompt here: in a script, run it with --dry-run --json, read what it says, and confirm that "
+            "with --confirm NAME --evidence DIGEST"
+        )
+    return ""
+
+
+async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int:
+    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key)
+    await fleet.start()
+    try:
+        with waiting(f"asking {spec.name} and its provider …"):
+            await settle(fleet, arguments.timeout)
+        return await _decide(arguments, fleet, spec, verb)
+    finally:
+        await stop(fleet)
+
+
+async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, verb: Verb) -> int:
+    given = Given(
+        forfeits=frozenset(arguments.forfeit),
+        ignored=frozenset(arguments.ignore),
+        unprotect=arguments.unprotect,
+    )
+    try:
+        review = await fleet.review(spec.name, verb, **given)
+    except GateClosed as closed:
+        return _refused(arguments, spec, verb, closed.reasons, None, FAILED)
+    unknown = sorted((given["forfeits"] | given["ignored"]) - {item.key for item in review.items})
+    if unknown:
+        known = ", ".join(item.key for item in review.items if item.stands_against or item.forfeited)
+        complain(f"{spec.name}: no item of the evidence is called {', '.join(unknown)}; these stand: {known}")
+        return USAGE
+    if review.refusals:
+        away = _away(fleet, spec)
+        return _refused(arguments, spec, verb, review.refusals, review, UNREACHABLE if away else FAILED)
+    if arguments.dry_run:
+        _show(arguments, review)
+        return OK
+    typed = arguments.confirm
+    if typed is None:
+        _show(arguments, review)
+        typed = _ask(review)
+        if typed is None:
+            complain("nothing was sent")
+            return FAILED
+    return await _send(arguments, fleet, review, typed, given)
+
+
+def _away(fleet: Fleet, spec: BoxSpec) -> bool:
+    """Tell whether the box or its provider could not be asked at all: what is refused is then not known to be wrong."""
+    box = fleet.state.box(spec.name)
+    return box is None or box.link is not Link.LIVE or box.meter.error is not None
+
+
+async def _send(arguments: argparse.Namespace, fleet: Fleet, review: Review, typed: str, given: Given) -> int:
+    steps: list[StopProgress] = []
+    call = fleet.execute(review.box, review.verb, typed, evidence_digest=arguments.evidence, **given)
+    try:
+        async for step in call:
+            steps.append(step)
+            if not arguments.json:
+                sys.stdout.write(f"{step.phase:<12} {clean(step.text)}\n")
+                sys.stdout.flush()
+    except GateClosed as closed:
+        return _refused(arguments, None, review.verb, closed.reasons, review, FAILED)
+    code = status_of(steps)
+    if arguments.json:
+        body = {**_body(review, code == OK, ()), "exit": code, "steps": steps}
+        sys.stdout.write(json_line(body).decode())
+    if code == UNCONFIRMED:
+        complain(f"{review.box}: sent, and not confirmed; rgt audit --box {review.box} shows how it stands")
+    return code
+
+
+def status_of(steps: Sequence[StopProgress]) -> int:
+    """Return the exit status of an action by its steps: what was sent and is not confirmed is never a plain failure."""
+    phases = [step.phase for step in steps]
+    if StopPhase.METER_OFF in phases:
+        return OK
+    return UNCONFIRMED if set(phases) - {StopPhase.FAILED} else FAILED
+
+
+def _ask(review: Review) -> str | None:
+    """Have the phrase typed; None where it is another, or nobody answers."""
+    sys.stderr.write(f'type "{clean(review.phrase)}" to send it, anything else to leave it: ')
+    sys.stderr.flush()
+    try:
+        typed = sys.stdin.readline().rstrip("\n")
+    except (KeyboardInterrupt, OSError):
+        typed = ""
+    return typed if typed and typed == review.phrase else None
+
+
+def _refused(
+    arguments: argparse.Namespace,
+    spec: BoxSpec | None,
+    verb: Verb,
+    reasons: tuple[str, ...],
+    review: Review | None,
+    code: int,
+) -> int:
+    if arguments.json:
+        name = spec.name if spec is not None else review.box if review is not None else ""
+        body = (
+            {"ok": False, "reasons": reasons, "digest": "", "request": "", "box": name, "verb": verb}
+            if review is None
+            else _body(review, False, reasons)
+        )
+        sys.stdout.write(json_line({**body, "exit": code}).decode())
+        return code
+    if review is not None:
+        _show(arguments, review)
+    for reason in reasons:
+        complain(reason)
+    if review is not None and any(item.stands_against and item.forfeitable for item in review.items):
+        complain(
+            "what is marked `give up` can be given up by name: --forfeit KEY; files of nobody: --ignore KEY"
+        )
+    complain("nothing was sent")
+    return code
+
+
+def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, object]:
+    """Return what scripts read; `digest` covers facts, not ages, so that it is good while nothing changes."""
+    return {
+        "ok": ok,
+        "reasons": reasons,
+        "digest": review.digest,
+        "request": review.will_send,
+        "box": review.box,
+        "verb": review.verb,
+        "instance": review.instance,
+        "level": review.level,
+        "phrase": review.phrase,
+        "unprotect": review.unprotect,
+        "lost": review.lost,
+        "kept": review.kept,
+        "keeps_billing": review.keeps_billing,
+        "items": [
+            {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)} for item in review.items
+        ],
+    }
+
+
+def _show(arguments: argparse.Namespace, review: Review) -> None:
+    """Print the review: for a person a line each, for a script one object."""
+    if arguments.json:
+        sys.stdout.write(json_line({**_body(review, True, ()), "exit": OK}).decode())
+        return
+    name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
+    sys.stdout.write(f"{clean(name)}: the provider says {clean(review.status)}\n\n")
+    for title, texts in (
+        ("lost", review.lost),
+        ("kept", review.kept),
+        ("keeps billing", review.keeps_billing),
+    ):
+        for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
+            sys.stdout.write(columns([(title, 13, "dim")], clean(text)))
+            title = ""
+    sys.stdout.write("\n")
+    for item in sorted(review.items, key=lambda item: not item.stands_against):
+        if item.kind != "name":
+            sys.stdout.write(_row(review, item))
+    sys.stdout.write("\n" + columns([("will send", 13, "dim")], clean(review.will_send)))
+
+
+def _row(review: Review, item: EvidenceItem) -> str:
+    """Return one line of evidence: its state, its name, its age, what it says and what it would cost."""
+    state = "given up" if item.forfeited else "ok" if item.ok else "give up" if item.forfeitable else "stands"
+    if item.ignorable and item.stands_against:
+        state = "nobody's"
+    lost = f" ({size(item.bytes)})" if item.bytes and not item.ok else ""
+    cells = [
+        (state, 8, "bold" if item.stands_against else "dim"),
+        (age(review.age(item, review.at)), 8, "dim"),
+        (clean(item.key), 24, ""),
+    ]
+    return columns(cells, clean(item.text) + lost)

@@ -1,0 +1,95 @@
+"""What the commands about money take: their options, their help, their examples."""
+
+from __future__ import annotations
+
+from rgt_tui.cli.arguments import (
+    box_argument,
+    box_names,
+    command,
+    fleet_option,
+    host_key_option,
+    json_option,
+    timeout_option,
+)
+from rgt_tui.cli.commands import Subparsers
+
+
+def add_down(subparsers: Subparsers) -> None:
+    """Declare ``rgt down``."""
+    parser = command(
+        subparsers,
+        "down",
+        about="Stop the meter of one box. The box and its provider are asked anew; every reason against it is printed\n"
+        "at once; nothing is sent before the phrase that it asks for was typed. In a script, read what --dry-run\n"
+        "--json prints and confirm exactly that: the digest holds for 60 s, as long as no fact changes.",
+        examples=(
+            "rgt down lab --park",
+            "rgt down lab --destroy --dry-run --json",
+            "rgt down lab --destroy --confirm lab --evidence 3f9a…",
+            "rgt down lab --destroy --forfeit 'results:/root/scratch'",
+        ),
+    )
+    box_argument(parser)
+    verbs = parser.add_mutually_exclusive_group()
+    verbs.add_argument(
+        "--park",
+        dest="verb",
+        action="store_const",
+        const="park",
+        help="stop it so that it can be started again; its disks stay, and may go on billing",
+    )
+    verbs.add_argument(
+        "--destroy",
+        dest="verb",
+        action="store_const",
+        const="destroy",
+        help="end it for good, with its disks",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="gather the evidence and print it; send nothing"
+    )
+    parser.add_argument("--confirm", metavar="PHRASE", help="what a person would type, for a script")
+    parser.add_argument("--evidence", metavar="DIGEST", help="the digest of the dry run that is confirmed")
+    parser.add_argument(
+        "--forfeit",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="give up by name what an item of the evidence protects (repeatable; the phrase becomes longer)",
+    )
+    parser.add_argument(
+        "--ignore",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="say by name that files that nobody owns are no result (repeatable)",
+    )
+    parser.add_argument(
+        "--unprotect", default="", metavar="PHRASE", help="for a box that the fleet file calls protected"
+    )
+    fleet_option(parser)
+    host_key_option(parser)
+    timeout_option(parser, 60.0)
+    json_option(parser, "print one JSON object")
+
+
+def add_audit(subparsers: Subparsers) -> None:
+    """Declare ``rgt audit``."""
+    parser = command(
+        subparsers,
+        "audit",
+        about="Print the audit log of billing actions, oldest first, and then what is still open: what was sent\n"
+        "and of which nobody knows yet whether it was done. Nothing is asked or sent.",
+        examples=("rgt audit", "rgt audit --box lab --json | jq -r .text", "rgt audit --verify"),
+    )
+    box = parser.add_argument("--box", metavar="NAME", help="only what was done to this box")
+    box.completer = box_names  # type: ignore[attr-defined]
+    parser.add_argument(
+        "--verify",
+        action="store_true",
+        help="only follow the hashes from line to line, and say whether it is whole",
+    )
+    json_option(
+        parser, "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
+    )
+    fleet_option(parser)

@@ -1,0 +1,188 @@
+"""``rgt down`` as a person and a script use it: a real box, a control plane on the loopback, the real command."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
+from rgt_tui.cli.down import status_of
+from rgt_tui.demo import LocalProvider
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.evidence import StopPhase, StopProgress
+from tests.contract.cli.conftest import PATIENCE, Rgt
+from tests.contract.ssh.conftest import RealSshd
+
+KEY = "RGT_TEST_KEY"
+POD = "pod1"
+
+
+@dataclass
+class Down:
+    """A fleet of one quiet box with a pod behind it."""
+
+    rgt: Rgt
+    server: LocalProvider
+    spec: BoxSpec
+
+    async def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return await asyncio.to_thread(self.rgt.on, "down", *words)
+
+    async def json(self, *words: str) -> tuple[int, dict[str, Any]]:
+        done = await self("lab", *words, "--json")
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout.splitlines()[-1])
+
+    def sent(self) -> list[str]:
+        return [what for what in self.server.requests if not what.startswith("GET ")]
+
+    def describe(self, **changes: object) -> None:
+        self.rgt.describe([msgspec.structs.replace(self.spec, **changes)])
+
+
+@pytest.fixture
+async def down(rgt: Rgt, real_sshd: RealSshd) -> AsyncIterator[Down]:
+    server = LocalProvider(settle_s=0.0)
+    await server.start()
+    server.add_pod(POD, "lab", cost=0.5, mount="/workspace", persistent=10.0)
+    rgt.env[KEY] = server.key
+    spec = msgspec.structs.replace(
+        real_sshd.spec,
+        name="lab",
+        profile="runpod",
+        pattern="^no such training$",
+        provider=ProviderRef("runpod", POD, base_url=server.base_url, key_env=KEY),
+    )
+    made = Down(rgt, server, spec)
+    made.describe()
+    yield made
+    await server.stop()
+
+
+def every_forfeit(body: dict[str, Any]) -> list[str]:
+    """Give up whatever stands and may be given up; what this box holds is the test's own."""
+    stand = [item for item in body["items"] if not item["ok"] and item["forfeitable"]]
+    return [word for item in stand for word in ("--forfeit", item["key"])]
+
+
+async def test_a_script_confirms_exactly_what_the_dry_run_showed(down: Down) -> None:
+    code, body = await down.json("--park", "--dry-run")
+    given = every_forfeit(body)
+    if given:
+        code, body = await down.json("--park", "--dry-run", *given)
+    assert (code, body["ok"], body["reasons"], down.sent()) == (OK, True, [], [])
+    assert body["request"].startswith("POST ") and len(body["digest"]) == 64
+    confirm = ("--park", *given, "--confirm", body["phrase"], "--evidence")
+    code, refused = await down.json(*confirm, "0" * 64)
+    assert (code, refused["ok"], down.sent()) == (FAILED, False, [])
+    assert refused["reasons"]
+    code, done = await down.json(*confirm, body["digest"])
+    assert (code, done["ok"], done["steps"][-1]["phase"]) == (OK, True, "meter-off"), done
+    assert "keeps billing" in done["steps"][-1]["text"]
+    assert down.sent() == [f"POST /v2/pods/{POD}/action"]
+
+
+async def test_what_stands_against_it_is_printed_and_nothing_is_sent(down: Down) -> None:
+    done = await down("lab", "--destroy", "--confirm", "lab", "--evidence", "0" * 64)
+    assert done.returncode == FAILED
+    assert "no queue is known" in done.stdout + done.stderr
+    assert done.stderr.endswith("rgt: nothing was sent\n")
+    assert down.sent() == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("lab",), "cannot prompt here"),
+        (("lab", "--dry-run"), "--park keeps its disks"),
+        (("lab", "--park", "--confirm", "lab"), "belong together"),
+        (("lab", "--park", "--dry-run", "--confirm", "lab", "--evidence", "x"), "nothing to confirm"),
+        (("nobody", "--park", "--dry-run"), "no box 'nobody'"),
+        (("lab", "--park", "--destroy"), "not allowed with"),
+        (
+            ("lab", "--park", "--dry-run", "--forfeit", "everything"),
+            "no item of the evidence is called everything",
+        ),
+    ],
+)
+async def test_a_command_line_that_makes_no_sense_sends_nothing(
+    down: Down, words: Sequence[str], says: str
+) -> None:
+    done = await down(*words)
+    assert (done.returncode, down.sent()) == (USAGE, [])
+    assert says in done.stderr
+
+
+async def test_a_box_that_cannot_be_reached_is_no_refusal(down: Down) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        down.describe(host="127.0.0.1", port=closed.getsockname()[1])
+        code, body = await down.json("--destroy", "--dry-run")
+    assert (code, body["ok"], down.sent()) == (UNREACHABLE, False, [])
+
+
+async def test_a_box_without_a_control_plane_is_refused_with_what_to_do(down: Down) -> None:
+    down.describe(provider=None)
+    code, body = await down.json("--park", "--dry-run")
+    assert (code, body["ok"]) == (FAILED, False)
+    assert "console" in body["reasons"][0]
+
+
+def on_a_terminal(rgt: Rgt, typed: str, *words: str) -> tuple[int, str]:
+    """Answer the prompt of a command that has a terminal; return its exit status and all that it showed."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        rgt.command("down", "--fleet", str(rgt.fleet), *words),
+        cwd=rgt.folder, env=rgt.environment() | {"TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    answered = False
+    while True:
+        try:
+            data = os.read(ours, 4096)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+        if not answered and b"anything else to leave it" in shown:
+            answered = True
+            os.write(ours, typed.encode() + b"\n")
+    os.close(ours)
+    return process.wait(timeout=PATIENCE), shown.decode(errors="replace")
+
+
+async def test_a_person_types_the_phrase_or_nothing_is_sent(down: Down) -> None:
+    _, body = await down.json("--park", "--dry-run")
+    given = every_forfeit(body)
+    _, body = await down.json("--park", "--dry-run", *given)
+    for wrong in ("", "Lab", "lab "):
+        code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, wrong, "lab", "--park", *given)
+        assert (code, down.sent()) == (FAILED, []), shown
+        assert "nothing was sent" in shown
+    code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, body["phrase"], "lab", "--park", *given)
+    assert (code, down.sent()) == (OK, [f"POST /v2/pods/{POD}/action"]), shown
+    assert "will send" in shown and "meter-off" in shown
+
+
+def test_what_went_out_and_is_not_confirmed_is_never_a_plain_failure() -> None:
+    def steps(*phases: StopPhase) -> list[StopProgress]:
+        return [StopProgress(phase=phase, at=0.0, text="") for phase in phases]
+
+    sent, off = StopPhase.REQUESTED, StopPhase.METER_OFF
+    assert status_of(steps(sent, StopPhase.CONFIRMED, off)) == OK
+    assert status_of(steps(StopPhase.FAILED)) == FAILED
+    assert status_of(steps(sent, StopPhase.FAILED)) == UNCONFIRMED
+    assert status_of(steps(sent, StopPhase.UNCONFIRMED)) == UNCONFIRMED
+    assert status_of(steps(sent)) == UNCONFIRMED
