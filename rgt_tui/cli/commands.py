@@ -215,6 +215,10 @@ COMMANDS: dict[str, Command] = {
             (USAGE, "wrong command line, or the record or the journal cannot be read"),
         ),
     ),
+    "profiles": Command(
+        "platforms", "Money", "list the platforms, and what happens there by itself",
+        ((OK, "printed"), (USAGE, "wrong command line, or no such platform")),
+    ),
     "push": Command(
         "box_files", "Trainer", "put the resumable trainer on a box",
         (

@@ -102,7 +102,7 @@ def make_kept_fleet(
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
         policy=_policy(accept_new_host_keys),
-        alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock),
+        alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
     )
 
 

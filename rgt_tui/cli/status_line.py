@@ -10,13 +10,22 @@ from typing import Any
 import msgspec
 
 from rgt_tui.fleet.attention import words
-from rgt_tui.health import Assessment, calls, calls_once
+from rgt_tui.health import (
+    Assessment,
+    ClockReading,
+    WorstCase,
+    calls,
+    calls_once,
+    clock_readings,
+    worst_case,
+)
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct
 
@@ -91,6 +100,40 @@ class AlertLine(msgspec.Struct, frozen=True):
     muted: bool
 
 
+class ClockLine(msgspec.Struct, frozen=True):
+    """A danger clock that counts now."""
+
+    what: str
+    mode: str
+    """countdown or charge."""
+    seconds_left: float | None
+    """The least that may be left; None = a charge, or nobody saw when it began."""
+    most_left_s: float | None
+    """The most that may be left; None = nobody can say."""
+    bound: str
+    """exact, at least, at most, or none."""
+    sure: bool
+    """False = it counts only if the machine has stopped, which nobody can see."""
+    level: str
+    text: str
+    consequence: str
+    source: str
+
+
+class WorstLine(msgspec.Struct, frozen=True):
+    """What the box can cost until the next clock ends it."""
+
+    amount: float | None
+    """None = no end, or an unknown rate: never nothing."""
+    at_least: bool
+    """More is possible than `amount`."""
+    currency: str
+    per_hour: float | None
+    seconds: float | None
+    until: str | None
+    text: str
+
+
 class StatusLine(msgspec.Struct, frozen=True):
     """How a box stands. The first eight fields are a promise; more may follow them."""
 
@@ -113,6 +156,10 @@ class StatusLine(msgspec.Struct, frozen=True):
     limited: tuple[str, ...]
     """What does not work on this box and why."""
     verdict: Verdict
+    clocks: tuple[ClockLine, ...] = ()
+    """Those that count now, the soonest first."""
+    worst_case: WorstLine | None = None
+    """None = the platform is not known."""
 
 
 def status_line(
@@ -126,6 +173,7 @@ def status_line(
         now: Client clock.
         told: Ids of alerts that were told before, for `verdict`.
     """
+    clocks, worst = _clocks(box, now)
     return StatusLine(
         box=box.spec.name,
         state=seen.health.value,
@@ -140,6 +188,45 @@ def status_line(
         profile=box.spec.profile,
         limited=(*box.limited, *words(box.left_out)),
         verdict=verdict(seen, told),
+        clocks=clocks,
+        worst_case=worst,
+    )
+
+
+def _clocks(box: BoxState, now: float) -> tuple[tuple[ClockLine, ...], WorstLine | None]:
+    try:
+        profile = load_profile(box.spec.profile)
+    except ProfileError:
+        return (), None
+    readings = clock_readings(profile, box, now)
+    return tuple(_clock(reading) for reading in readings), _worst(worst_case(box, readings, now))
+
+
+def _clock(reading: ClockReading) -> ClockLine:
+    return ClockLine(
+        what=reading.what,
+        mode=reading.mode.value,
+        seconds_left=_rounded(reading.seconds_left),
+        most_left_s=_rounded(reading.most_left),
+        bound=reading.bound.value,
+        sure=reading.sure,
+        level=reading.level,
+        text=reading.text,
+        consequence=reading.consequence,
+        source=reading.source,
+    )
+
+
+def _worst(worst: WorstCase) -> WorstLine:
+    amount = None if worst.amount is None else round(worst.amount, 4)
+    return WorstLine(
+        amount=amount,
+        at_least=worst.at_least,
+        currency=worst.currency,
+        per_hour=worst.per_hour,
+        seconds=_rounded(worst.seconds),
+        until=worst.until,
+        text=worst.text,
     )
 
 

@@ -39,7 +39,9 @@ from rgt_tui.health import (
     mark_muted,
     mute_covers,
     mute_is_over,
+    notices,
     ordered,
+    park_confirmed,
     put_mute,
     resumed,
     silences,
@@ -51,6 +53,8 @@ from rgt_tui.model.alert import Alert, AlertEvent, AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link, Past, Rings
 from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles import load_profile
 
 SAVE_S = 2.0
 """What changed is on disk after so long."""
@@ -99,6 +103,10 @@ class AlertFile:
     def note(self, box: str, notes: Notes) -> None:
         """Remember what holds on a box."""
         self._apply(lambda stored: replace(stored, boxes={**stored.boxes, box: notes}))
+
+    def meet(self, platform: str, now: float) -> None:
+        """Remember that the dangers of a platform were said."""
+        self._apply(lambda stored: replace(stored, met={platform: now, **stored.met}))
 
     def mute(self, box: str, what: str, seconds: float | None) -> None:
         """Remember a mute; see `rgt_tui.health.mutes.put_mute`."""
@@ -268,6 +276,7 @@ class Alerting:
         clock: Epoch seconds.
         sinks: In place of those that `settings` describe, in the same order.
         gather_s: How long a sink waits for more of the same, shortest and longest.
+        greets: The events are read by somebody: the dangers of a platform are said when it is first met.
     """
 
     def __init__(
@@ -279,11 +288,13 @@ class Alerting:
         clock: Callable[[], float] = time.time,
         sinks: Sequence[Sink] | None = None,
         gather_s: tuple[float, float] = GATHER_S,
+        greets: bool = False,
     ) -> None:
         settings = settings or AlertSettings()
         self.alerts: tuple[Alert, ...] = ()
         """What concerns no single box."""
         self._kinds = alert_rows(settings)
+        self._greets = greets
         self._clock = clock
         self._wake: Callable[[], None] = lambda: None
         self._books: dict[str, AlertState] = {}
@@ -394,7 +405,7 @@ class Alerting:
         self._accounts.note(name, book)
         shown = self._quieted(box, listed(book, box.findings, elsewhere), now)
         fresh = last is None or not box.alerts_kept
-        changed = fresh or shown != box.alerts
+        changed = fresh or shown != box.alerts or box.life != book.memory.past
         quiet = {alert.id for alert in (*shown, *box.alerts) if alert.muted}
         if box.link is Link.LIVE and box.sample is not None:
             self._left.pop(name, None)
@@ -405,11 +416,24 @@ class Alerting:
         elif book.memory.past != before.memory.past:
             self._note(name, shown, now)
         if changed:
-            box = replace(box, alerts=shown, alerts_kept=True)
+            box = replace(box, alerts=shown, alerts_kept=True, life=book.memory.past)
         self._seen[name] = (_bare(box), now)
         events = [alert_began(name, alert, now) for alert in raised if alert.id not in quiet]
         events += [alert_ended(name, alert, now) for alert in cleared if alert.id not in quiet]
+        events += self._greeting(box, now)
         return box, [event for event in events if event is not None]
+
+    def _greeting(self, box: BoxState, now: float) -> list[FleetEvent]:
+        """Return the dangers of a platform the first time that a box of it answers, and never again."""
+        platform = box.spec.profile
+        if not self._greets or box.link is not Link.LIVE or platform in self._file.stored.met:
+            return []
+        self._file.meet(platform, now)
+        profile = load_profile(platform)
+        told = [clean(f"{profile.name}: {text}") for text in notices(profile)]
+        return [
+            FleetEvent(at=now, box=box.spec.name, text=text, about=f"platform:{platform}") for text in told
+        ]
 
     def news(self) -> list[FleetEvent]:
         """Return, once, what happened to the sinks."""
@@ -437,13 +461,28 @@ class Alerting:
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
         self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
 
+    def parked(self, box: str, at: float) -> None:
+        """Note that a park through rgt was confirmed: from here on its platform's clocks count."""
+        book = self._books.get(box, _NEW)
+        past = park_confirmed(book.memory.past, at)
+        self._books[box] = replace(book, memory=replace(book.memory, past=past))
+        self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
+
     async def watching(
         self, box: str, verb: Verb, steps: AsyncIterator[StopProgress]
     ) -> AsyncIterator[StopProgress]:
-        """Pass the steps of a billing action on, and note when it was sent."""
+        """Pass the steps of a billing action on, and note when it was sent and when a park was confirmed."""
+        confirmed = False
         async for progress in steps:
             if progress.phase is StopPhase.REQUESTED:
                 self.asked(box, verb)
+            if (
+                progress.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF)
+                and verb is Verb.PARK
+                and not confirmed
+            ):
+                confirmed = True
+                self.parked(box, progress.at)
             yield progress
 
     def _key(self, name: str) -> str:

@@ -21,9 +21,15 @@ from rgt_tui.health.assessment import (
 )
 from rgt_tui.health.condition import Condition, Reading, Rung
 from rgt_tui.health.conditions import ALERTS, BY_ID, CHECKS, CONDITIONS, covered
-from rgt_tui.health.conditions_money import ClockReading, danger_clock, pending_clock
 from rgt_tui.health.conditions_queue import finding_key
 from rgt_tui.health.conditions_runs import ended_at
+from rgt_tui.health.danger_clocks import (
+    Bound,
+    ClockReading,
+    clock_readings,
+    notices,
+    pending_readings,
+)
 from rgt_tui.health.diagnosis import diagnose
 from rgt_tui.health.facts import Facts, facts_of
 from rgt_tui.health.handbook import HANDBOOK
@@ -44,7 +50,8 @@ from rgt_tui.health.mutes import (
     silences,
     update_alerts,
 )
-from rgt_tui.health.remembered import Memory, Past, Trend, stop_asked
+from rgt_tui.health.remembered import Memory, Trend, park_confirmed, stop_asked
+from rgt_tui.health.worst_case import Worst, WorstCase, worst_case, worst_of
 
 if TYPE_CHECKING:
     from rgt_tui.health.alert_settings import SINKS, SettingsError, alert_rows, parse_alerts
@@ -53,13 +60,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALERTS", "BY_ID", "CHECKS", "CONDITIONS", "EVERYTHING", "GATHER_S", "HANDBOOK", "MARGIN_S", "PHASES",
-    "SINKS", "AlertState", "Aside", "Assessment", "ClockReading", "Condition", "Delivery", "Facts", "Memory",
-    "Mute", "Notes", "Past", "Reading", "Rung", "SettingsError", "Sink", "SinkError", "Step", "Stored",
-    "Told", "Trend", "advice", "alert_began", "alert_ended", "alert_message", "alert_rows", "alerts_path",
-    "alerts_stamp", "assess", "build_sink", "calls", "calls_once", "covered", "danger_clock", "diagnose",
-    "ended_at", "evaluate", "facts_of", "failure_reason", "finding_key", "hears_findings", "holding",
-    "key_of", "listed", "load_alerts", "mark_muted", "mute_covers", "mute_is_over", "ordered", "parse_alerts",
-    "pending_clock", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
+    "SINKS", "AlertState", "Aside", "Assessment", "Bound", "ClockReading", "Condition", "Delivery",
+    "Facts", "Memory", "Mute", "Notes", "Reading", "Rung", "SettingsError", "Sink", "SinkError", "Step",
+    "Stored", "Told", "Trend", "Worst", "WorstCase", "advice", "alert_began", "alert_ended",
+    "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "assess", "build_sink", "calls",
+    "calls_once", "clock_readings", "covered", "diagnose", "ended_at", "evaluate", "facts_of",
+    "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
+    "mark_muted", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed", "parse_alerts",
+    "pending_readings", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",
+    "worst_case", "worst_of",
 ]  # fmt: skip
 
 # What sends alerts: the gate asks for facts alone, which needs no event loop.

@@ -164,6 +164,8 @@ def step_alerts(
     dt = 0.0 if book.at is None else min(max(now - book.at, 0.0), LONGEST_STEP_S)
     news = book.news if box.events is book.events else news_of(box.events)
     memory, trend_s = _remember(book, box, dt)
+    if box.life != memory.past:
+        box = replace(box, life=memory.past)
     seen = facts_of(box, now, memory, news)
     machines = book.machines
     raised: list[Alert] = []

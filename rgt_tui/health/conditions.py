@@ -244,7 +244,7 @@ _ROWS: tuple[Condition, ...] = (
     ),
     Condition(
         "balance", "The account is running out of money", "balance", money.read_balance, money.say_balance,
-        (Rung("warn", 24.0, 30.0), Rung("error", 6.0, 8.0)), unit="h of burn", below=True, live=False,
+        money.BALANCE, unit="h of burn", below=True, live=False,
         quiet_s=300.0, gauge=True, escalates=True,
         advice="Add money: at zero the provider stops the boxes, and may delete them.",
         see="platform",

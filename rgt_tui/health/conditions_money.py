@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
-
 from rgt_tui.health.condition import NOTHING, Reading, Rung, Verdict, failed, passed, waiting, warn
-from rgt_tui.health.facts import DANGER_ERROR_S, DANGER_WARN_S, METER_OLD_S, Facts
-from rgt_tui.model.box import BoxState
+from rgt_tui.health.danger_clocks import Bound, ClockReading, balance_left, clock_readings, countdowns
+from rgt_tui.health.facts import (
+    BALANCE_ERROR_S,
+    BALANCE_WARN_S,
+    DANGER_ERROR_S,
+    DANGER_WARN_S,
+    METER_OLD_S,
+    Facts,
+)
 from rgt_tui.model.money import Lifecycle, MeterKind
-from rgt_tui.model.profile import DangerClock, Profile
-from rgt_tui.profiles import load_profile
+from rgt_tui.profiles import ProfileError
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
@@ -21,76 +25,10 @@ CLOCK = tuple(
     Rung(level, left / 3600.0, left / 3600.0)
     for level, left in (("warn", DANGER_WARN_S), ("error", DANGER_ERROR_S))
 )
-
-
-class ClockReading(msgspec.Struct, frozen=True):
-    """One danger clock of a box."""
-
-    what: str
-    seconds_left: float | None
-    """None = it runs without an end (a charge), or nobody saw when it began."""
-    consequence: str
-    level: str
-    """info, warn or error."""
-    approx: bool = False
-    counting: bool = True
-    """False = would begin with a stop."""
-    whole_s: float | None = None
-    """Seconds from its beginning to its end; None = it has none."""
-
-
-def danger_clock(
-    profile: Profile, box: BoxState, now: float, *, stopped_at: float | None = None
-) -> ClockReading | None:
-    """Return the clock that is running down for `box` now, or None where none counts.
-
-    A stop is known from the provider alone. Where nobody says when it was, the last sample is taken: the box
-    cannot have stopped before it, so that the time shown is never too long.
-
-    Args:
-        profile: Platform of the box.
-        box: Its state.
-        now: Client clock.
-        stopped_at: Client clock of the stop, where it is known.
-    """
-    if box.meter.lifecycle is not Lifecycle.STOPPED:
-        return None
-    clocks = [clock for clock in profile.clocks if clock.starts == "stopped"]
-    timed = [clock for clock in clocks if clock.after_s]
-    if timed:
-        soonest = min(timed, key=lambda clock: clock.after_s or 0.0)
-        return _reading(soonest, now, stopped_at if stopped_at is not None else box.sample_at)
-    return _charge(clocks[0]) if clocks else None
-
-
-def pending_clock(profile: Profile) -> ClockReading | None:
-    """Return the clock that a stop of a box of this platform would start, or None."""
-    clocks = [clock for clock in profile.clocks if clock.starts == "stopped"]
-    timed = [clock for clock in clocks if clock.after_s]
-    chosen = min(timed, key=lambda clock: clock.after_s or 0.0) if timed else (clocks[0] if clocks else None)
-    if chosen is None:
-        return None
-    return ClockReading(
-        what=chosen.what,
-        seconds_left=chosen.after_s or None,
-        consequence=chosen.consequence,
-        level="info",
-        approx=chosen.approx,
-        counting=False,
-    )
-
-
-def _reading(clock: DangerClock, now: float, since: float | None) -> ClockReading:
-    left = None if since is None else max(0.0, since + (clock.after_s or 0.0) - now)
-    level = "info"
-    if left is None or left <= DANGER_WARN_S:
-        level = "error" if left is not None and left <= DANGER_ERROR_S else "warn"
-    return ClockReading(clock.what, left, clock.consequence, level, clock.approx, whole_s=clock.after_s)
-
-
-def _charge(clock: DangerClock) -> ClockReading:
-    return ClockReading(clock.what, None, clock.consequence, "warn", clock.approx)
-
+BALANCE = (
+    Rung("warn", BALANCE_WARN_S / 3600.0, 30.0),
+    Rung("error", BALANCE_ERROR_S / 3600.0, 8.0),
+)
 
 BETWEEN_S = 120.0
 """So long nothing may train on a box without a queue: a script starts its next training."""
@@ -154,26 +92,23 @@ def say_meter(view: Facts, reading: Reading, since: float) -> str:
 
 
 def read_clock(view: Facts) -> Sequence[Reading] | None:
-    """Hours left on the danger clock that counts now."""
-    if view.box.meter.lifecycle is not Lifecycle.STOPPED:
+    """Hours left on the clock that ends soonest; the account's balance has an alert of its own."""
+    try:
+        profile = view.profile
+    except ProfileError:
+        return None  # of a platform that nobody describes, no clock is known
+    found = next(iter(countdowns(clock_readings(profile, view.box, view.now))), None)
+    if found is None:
         return None if view.meter_unread else NOTHING
-    profile = load_profile(view.box.spec.profile)
-    found = danger_clock(profile, view.box, view.now, stopped_at=view.memory.past.stopped_at)
-    if found is None or (found.seconds_left is None and found.whole_s is None):
-        return NOTHING  # a charge runs without an end
-    if found.seconds_left is None:
-        return (Reading("", 0.0, found, level="warn"),)
+    if found.seconds_left is None or (found.bound is Bound.AT_MOST and found.level != "info"):
+        return (Reading("", 0.0, found, level=found.level),)
     return (Reading("", found.seconds_left / 3600.0, found),)
 
 
 def say_clock(view: Facts, reading: Reading, since: float) -> str:
     """Say what happens, and when."""
-    clock = reading.about
-    about = "about " if clock.approx else ""
-    if clock.seconds_left is None:
-        most = f"{about}{age(clock.whole_s)}"
-        return f"at most {most} left, when it stopped is not known: {clock.what}: {clock.consequence}"
-    return f"{about}{age(clock.seconds_left)} left: {clock.what}: {clock.consequence}"
+    found: ClockReading = reading.about
+    return found.text
 
 
 def read_balance(view: Facts) -> Sequence[Reading] | None:
@@ -184,9 +119,8 @@ def read_balance(view: Facts) -> Sequence[Reading] | None:
     if meter.balance is None or meter.burn_per_hour is None:
         # A provider that was read and does not tell it (any more): an older word of it proves nothing.
         return None if meter.at is None or meter.error is not None else NOTHING
-    if meter.burn_per_hour <= 0:
-        return NOTHING
-    return (Reading("", max(0.0, meter.balance) / meter.burn_per_hour),)
+    left = balance_left(meter, view.now)
+    return NOTHING if left is None else (Reading("", left / 3600.0),)
 
 
 def say_balance(view: Facts, reading: Reading, since: float) -> str:

@@ -63,6 +63,8 @@ METER_LOST_S = 600.0
 """A provider that could not be read for this long is an alert."""
 DANGER_WARN_S, DANGER_ERROR_S = 5 * 86400.0, 2 * 86400.0
 """Time left on a danger clock."""
+BALANCE_WARN_S, BALANCE_ERROR_S = 24 * 3600.0, 6 * 3600.0
+"""For so long the account's balance lasts."""
 
 RUNNER_GONE = (Lifecycle.STOPPED, Lifecycle.GONE)
 Running = tuple[QueueState, Cell, RunState | None]

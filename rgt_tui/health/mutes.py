@@ -9,9 +9,8 @@ from pathlib import Path
 import msgspec
 
 from rgt_tui.files import alone, publish, state_directory
-from rgt_tui.health.remembered import Past
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.box import BoxSpec, Life
 
 DAY_S = 86400.0
 EVERYTHING = "*"
@@ -115,7 +114,7 @@ class Notes(msgspec.Struct, frozen=True):
     """What held on one box."""
 
     alerts: tuple[Alert, ...] = ()
-    past: Past = Past()
+    past: Life = Life()
     at: float = 0.0
     covered: tuple[str, ...] = ()
     """Ids of alerts that held as well, and in whose place something else was shown or had been told."""
@@ -133,6 +132,8 @@ class Stored(msgspec.Struct, frozen=True):
     boxes: dict[str, Notes] = {}
     told: dict[str, dict[str, Told]] = {}
     """Sink → ``BOX ALERT`` → what."""
+    met: dict[str, float] = {}
+    """Platform → when its dangers were said for the first time; they are not said again."""
 
 
 def alerts_path(env: Mapping[str, str]) -> Path:

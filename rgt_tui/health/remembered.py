@@ -8,7 +8,7 @@ from statistics import median
 
 import msgspec
 
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Life, Link
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.protocol import Event
 
@@ -71,25 +71,10 @@ def _slope(points: array[float]) -> float:
 _XID = re.compile(r"GPU (\S+) \(.*?\): Xid (\d+)")
 
 
-class Past(msgspec.Struct, frozen=True):
-    """What is known of the machine's life: worth keeping when rgt ends."""
-
-    existed: bool = False
-    """The provider has known it."""
-    ran: bool = False
-    """It has been seen running since it last stopped."""
-    asked: str = ""
-    """Verb that was asked for through rgt since then: park or destroy."""
-    rested: bool = False
-    """The provider has called it stopped or gone since it ran."""
-    stopped_at: float | None = None
-    """Client clock at which the provider first called it stopped, where that was seen."""
-
-
 class Memory(msgspec.Struct, frozen=True):
     """What earlier views have shown."""
 
-    past: Past = Past()
+    past: Life = Life()
     trends: dict[str, Trend] = {}
     """``bytes:MOUNT`` and ``inodes:MOUNT``."""
 
@@ -135,23 +120,50 @@ def news_of(events: tuple[Event, ...]) -> News:
 _NONE = News()
 
 
-def lived(past: Past, box: BoxState) -> Past:
-    """Return what is known of the machine's life after the provider's newest word."""
-    word = box.meter.lifecycle
+SEEN_EVERY_S = 600.0
+"""That a machine runs is noted this often: each note is written to the disk."""
+
+
+def lived(past: Life, box: BoxState) -> Life:
+    """Return what is known of the machine's life after the newest word of its provider, or of itself."""
+    word, meter = box.meter.lifecycle, box.meter
+    seen = (
+        box.sample_at
+        if word is not Lifecycle.RUNNING
+        else max(filter(None, (box.sample_at, meter.at)), default=None)
+    )
+    live = box.link is Link.LIVE and box.sample_at is not None
     if word in (Lifecycle.RUNNING, Lifecycle.STARTING):
-        if past.ran and not past.rested:
-            return past
-        return Past(existed=True, ran=True, asked="" if past.rested else past.asked)
-    if word in (Lifecycle.STOPPED, Lifecycle.GONE) and not past.rested:
-        stopped = word is Lifecycle.STOPPED
-        at = box.meter.at if past.ran and stopped else None
-        return replace(past, existed=past.existed or stopped, rested=True, stopped_at=at)
+        if not past.ran or past.rested:
+            past = Life(existed=True, ran=True, asked="" if past.rested else past.asked, started_at=meter.at)
+    elif word in (Lifecycle.STOPPED, Lifecycle.GONE) and not past.rested:
+        is_stop = word is Lifecycle.STOPPED
+        at = meter.at if is_stop else None
+        past = replace(past, existed=past.existed or is_stop, rested=True, stopped_at=at)
+    elif word is Lifecycle.UNKNOWN and live and past.started_at is None:
+        past = replace(past, started_at=box.sample_at)
+    if seen is not None and _moves(past.seen_at, seen, live=live):
+        past = replace(past, seen_at=seen)
+    if live and seen is not None and past.parked_at is not None and seen > past.parked_at + SEEN_EVERY_S:
+        past = replace(past, parked_at=None, started_at=seen)
     return past
 
 
-def stop_asked(past: Past, verb: str) -> Past:
+def _moves(before: float | None, seen: float, *, live: bool) -> bool:
+    """Say whether a newer sight is to be noted; one that lies before the last is where the clock was set back."""
+    if before is None:
+        return True
+    return seen - before >= SEEN_EVERY_S or (live and before - seen >= SEEN_EVERY_S)
+
+
+def stop_asked(past: Life, verb: str) -> Life:
     """Return the past after `verb` (park or destroy) was asked for through rgt."""
     return replace(past, asked=verb)
+
+
+def park_confirmed(past: Life, at: float) -> Life:
+    """Return the past after a park through rgt was confirmed at `at` (client clock)."""
+    return replace(past, parked_at=at)
 
 
 def measured(trends: dict[str, Trend], box: BoxState, at: float) -> dict[str, Trend]:

@@ -133,6 +133,27 @@ class Past(msgspec.Struct, frozen=True):
     """Seconds of one stretch."""
 
 
+class Life(msgspec.Struct, frozen=True):
+    """What is known of the machine's life: kept when rgt ends. Times are client clock."""
+
+    existed: bool = False
+    """The provider has known it."""
+    ran: bool = False
+    """It has been seen running since it last stopped."""
+    asked: str = ""
+    """Verb that was asked for through rgt since then: park or destroy."""
+    rested: bool = False
+    """The provider has called it stopped or gone since it ran."""
+    stopped_at: float | None = None
+    """When the provider first called it stopped: it had stopped by then."""
+    seen_at: float | None = None
+    """When it was last known to run, to within minutes: it had not stopped before."""
+    parked_at: float | None = None
+    """When a park through rgt was confirmed."""
+    started_at: float | None = None
+    """When it was first seen running since it last stopped: it had started by then."""
+
+
 class Rings(msgspec.Struct, frozen=True):
     """The last values of what the rows draw as sparklines, oldest first (at most 120 each)."""
 
@@ -244,3 +265,5 @@ class BoxState(msgspec.Struct, frozen=True):
     seen: Seen = Seen()
     peer: tuple[str, int] | None = None
     """Address and port that the connection of now really leads to; None = not connected, or by a way that hides it."""
+    life: Life = Life()
+    """What the alert machines remember of the machine's life."""

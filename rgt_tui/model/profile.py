@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import enum
+
 import msgspec
 
 
@@ -68,17 +70,87 @@ class BillingAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     how: tuple[str, ...] = ()
 
 
-class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ClockMode(enum.StrEnum):
+    """How a danger makes itself felt before it has happened."""
+
+    COUNTDOWN = "countdown"
+    """Time runs down from a beginning that can be known."""
+    CHARGE = "charge"
+    """A rate goes on, without an end."""
+    TRIPWIRE = "tripwire"
+    """It comes without notice; an alert watches for it."""
+    NOTICE = "notice"
+    """Nothing can watch for it: it is said when the platform is first met, and before a billing action."""
+
+
+class ClockStart(enum.StrEnum):
+    """What a countdown counts from."""
+
+    STOP = "stop"
+    START = "start"
+    WALLTIME = "walltime"
+    """The end that the scheduler gave the job."""
+    END_DATE = "end_date"
+    """The end of the rental, as the provider tells it."""
+    BALANCE = "balance"
+    """The account's balance at what the account costs an hour."""
+    QUOTA = "quota"
+    """What is left of the hours that the platform allots."""
+
+
+class Claim(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What one source says of a danger clock."""
+
+    says: str | None = None
+    """In words, where the figure alone does not tell it, or where sources disagree."""
+    after_s: float | None = None
+    """Seconds from the beginning to the end; None = the source gives none."""
+    approx: bool = False
+    url: str | None = None
+    cited_as: str | None = None
+    verified: str | None = None
+    """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
+
+
+class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Something that will happen to the tenant's data or money by itself."""
 
     what: str
     consequence: str
     applies_when: str
-    after_s: float | None = None
-    """Seconds; None = not driven by time, or not published."""
-    approx: bool = False
-    starts: str = "event"
-    """stopped = counts from the stop; running = from the start; event = cannot be counted."""
+    mode: ClockMode
+    claims: tuple[Claim, ...]
+    """One for each source; where they disagree, the worse counts, and all are said."""
+    counts_from: ClockStart | None = None
+    """Of a countdown."""
+    runs: str | None = None
+    """Of a charge: while the machine is ``stopped``, ``running``, or in every state (``always``)."""
+    watched_by: str | None = None
+    """Of a tripwire: the id of the alert that watches for it."""
+
+    @property
+    def worst(self) -> Claim | None:
+        """The claim that leaves the least time; None where no source gives a figure."""
+        timed = [claim for claim in self.claims if claim.after_s is not None]
+        return min(timed, key=lambda claim: claim.after_s or 0.0, default=None)
+
+    @property
+    def after_s(self) -> float | None:
+        """Seconds from the beginning to the end by the worst claim; None = not driven by time, or not published."""
+        return self.worst.after_s if self.worst is not None else None
+
+    @property
+    def approx(self) -> bool:
+        """The worst claim is rounded or unofficial."""
+        return self.worst is not None and self.worst.approx
+
+    @property
+    def dispute(self) -> str | None:
+        """What the sources say, where they disagree; None where they do not."""
+        said = tuple(dict.fromkeys(claim.says for claim in self.claims if claim.says is not None))
+        if len({claim.after_s for claim in self.claims}) < 2 or len(said) < 2:
+            return None
+        return "; another source: ".join(said)
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

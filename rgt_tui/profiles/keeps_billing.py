@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Amount
-from rgt_tui.model.profile import DangerClock, Profile
+from rgt_tui.model.profile import ClockStart, DangerClock, Profile
 from rgt_tui.profiles.prices import money, price_words, projected
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import action_for
@@ -31,7 +31,7 @@ def keeps_billing(profile: Profile | None, verb: Verb) -> tuple[str, ...]:
 
 def stop_clock(profile: Profile) -> DangerClock | None:
     """Return the first clock with an end that a stop of a box would start, or None."""
-    timed = [clock for clock in profile.clocks if clock.starts == "stopped" and clock.after_s]
+    timed = [clock for clock in profile.clocks if clock.counts_from is ClockStart.STOP and clock.after_s]
     return min(timed, key=lambda clock: clock.after_s or 0.0, default=None)
 
 

@@ -13,7 +13,17 @@ from typing import Any
 
 import msgspec
 
-from rgt_tui.model.profile import BillingAction, DangerClock, Price, Profile, Source, Tier
+from rgt_tui.model.profile import (
+    BillingAction,
+    Claim,
+    ClockMode,
+    ClockStart,
+    DangerClock,
+    Price,
+    Profile,
+    Source,
+    Tier,
+)
 from rgt_tui.profiles.prices import HOURS, STATES
 
 __all__ = ["ProfileError", "all_profiles", "load_profile", "read_profile"]
@@ -30,7 +40,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 KINDS = ("park", "destroy", "other")
-STARTS = ("stopped", "running", "event")
+RUNS = ("stopped", "running", "always")
+"""States of the machine in which a charge runs."""
 ROLES = ("system", "data", "durable")
 CURRENCY = re.compile(r"[A-Z]{3}")
 MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
@@ -79,13 +90,40 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
         for name in set(action.keeps) & set(action.loses):
             yield f"billing[{i}]: '{name}' is both kept and lost"
     for i, clock in enumerate(profile.clocks):
-        if clock.starts not in STARTS:
-            yield f"clocks[{i}].starts: {_none_of(clock.starts, STARTS)}"
-        if clock.after_s is not None and clock.after_s < 0:
-            yield f"clocks[{i}].after_s: {clock.after_s:g} is negative"
+        yield from (f"clocks[{i}]{fault}" for fault in _clock_faults(clock))
     for i, source in enumerate(profile.sources):
         if source.verified is not None and not MONTH.fullmatch(source.verified):
             yield f"sources[{i}].verified: '{source.verified}' is not a month like 2026-06"
+
+
+def _clock_faults(clock: DangerClock) -> Iterator[str]:
+    """Yield each fault of a danger clock as ``.key: what is wrong``: a mode without what it needs says nothing."""
+    for mode, key, why in (
+        (ClockMode.COUNTDOWN, "counts_from", "needs its beginning"),
+        (ClockMode.CHARGE, "runs", "needs the state in which it runs"),
+        (ClockMode.TRIPWIRE, "watched_by", "needs the alert that watches for it"),
+    ):
+        has = getattr(clock, key) is not None
+        if clock.mode is mode and not has:
+            yield f".{key}: the key is missing: a {mode.value} {why}"
+        elif clock.mode is not mode and has:
+            yield f".{key}: only a {mode.value} has it, this is a {clock.mode.value}"
+    if clock.runs is not None and clock.runs not in RUNS:
+        yield f".runs: {_none_of(clock.runs, RUNS)}"
+    if clock.counts_from in (ClockStart.STOP, ClockStart.START) and clock.after_s is None:
+        yield f".claims: a countdown from the {clock.counts_from} needs after_s in one of them"
+    if not clock.claims:
+        yield ".claims: at least one source has to say so"
+    for j, claim in enumerate(clock.claims):
+        if claim.after_s is not None and not 0 <= claim.after_s < math.inf:
+            yield f".claims[{j}].after_s: {claim.after_s:g} is no number of seconds, 0 or more"
+        if claim.url is None and claim.cited_as is None:
+            yield f".claims[{j}]: neither url nor cited_as says where it comes from"
+        if claim.verified is not None and not MONTH.fullmatch(claim.verified):
+            yield f".claims[{j}].verified: '{claim.verified}' is not a month like 2026-06"
+    figures = {claim.after_s for claim in clock.claims}
+    if len(clock.claims) > 1 and len(figures) > 1 and any(claim.says is None for claim in clock.claims):
+        yield ".claims: the sources disagree: each needs its words (says)"
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -94,8 +132,10 @@ _FIELDS = {
     "prices": Price.__struct_fields__,
     "billing": BillingAction.__struct_fields__,
     "clocks": DangerClock.__struct_fields__,
+    "claims": Claim.__struct_fields__,
     "sources": Source.__struct_fields__,
 }
+_ENUMS = {"mode": tuple(ClockMode), "counts_from": tuple(ClockStart)}
 _UNSAID = ("stops_gpu_meter", "stops_storage_meter", "reversible")
 """Tri-states that the struct wants spelt out; TOML has no null, so leaving the key out means unknown."""
 
@@ -151,6 +191,9 @@ def _explain(message: str, raw: dict[str, Any]) -> str:
         return f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), known)}"
     if missing := re.search(r"missing required field `(.+?)`", text):
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"
+    if given := re.match(r"Invalid enum value '(.*)'", text):
+        known = _ENUMS.get(key.rsplit(".", 1)[-1], ())
+        return f"{key}: {_none_of(given.group(1), known)}"
     return f"{key}: {text}" if key else text
 
 

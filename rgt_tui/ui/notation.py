@@ -148,6 +148,8 @@ class Glyphs:
     braille: bool = True
     frame: str = "╭─╮│╯╰├┤"
     """Top left, horizontal, top right, vertical, bottom right, bottom left, left tee, right tee."""
+    at_least: str = "≥"
+    at_most: str = "≤"
     degree: str = "°"
     times: str = "×"
 
@@ -180,6 +182,8 @@ ASCII = Glyphs(
     spark="_.,-=+*#",
     braille=False,
     frame="+-+|++++",
+    at_least=">=",
+    at_most="<=",
     degree="",
     times="x",
 )

@@ -17,7 +17,7 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import DangerClock, Profile, Tier
+from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Profile, Tier
 from rgt_tui.model.protocol import Cell, Cpu, Disk, Gpu, Memory, Proc, QueueState, Sample, Session
 from rgt_tui.model.run import Resume, RunState, Series
 
@@ -351,6 +351,16 @@ def many_boxes(count: int, *, at: float = NOW) -> FleetState:
     return FleetState(tuple(makers[i % len(makers)](f"box-{i:03d}", at=at) for i in range(count)), (), at)
 
 
+AUTO_RELEASE = DangerClock(
+    what="auto-release",
+    consequence="all data lost",
+    applies_when="stopped",
+    mode=ClockMode.COUNTDOWN,
+    counts_from=ClockStart.STOP,
+    claims=(Claim(after_s=15 * 86_400, cited_as="test"),),
+)
+
+
 def profile(box: str = "autodl") -> Profile:
     return Profile(
         box,
@@ -365,9 +375,7 @@ def profile(box: str = "autodl") -> Profile:
             Tier("workspace", ("/workspace",), True, False, True, role="data"),
             Tier("system", ("/",), True, False, None, role="system"),
         ),
-        clocks=(DangerClock("auto-release", "all data lost", "stopped", 15 * 86_400, starts="stopped"),)
-        if box == "autodl"
-        else (),
+        clocks=(AUTO_RELEASE,) if box == "autodl" else (),
     )
 
 

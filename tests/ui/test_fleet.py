@@ -30,7 +30,7 @@ from tests.ui.snap import running, screen_text, settle, tones
 
 
 def rows(state: FleetState) -> list[Row]:
-    return [Row(box, assess(box, NOW), None, "AutoDL") for box in state.boxes]
+    return [Row(box, assess(box, NOW), (), "AutoDL") for box in state.boxes]
 
 
 def test_the_worst_box_is_first_and_calm_rows_do_not_change_places() -> None:
@@ -89,7 +89,7 @@ def test_heights_of_table_and_pane() -> None:
 @pytest.mark.parametrize("age", [0, 60], ids=["fresh", "stale"])
 def test_a_finding_is_said_once_however_old_the_values_are(age: int) -> None:
     box = trouble_box()
-    row = Row(box, assess(box, NOW + age), None, "Vast.ai")
+    row = Row(box, assess(box, NOW + age), (), "Vast.ai")
     text = "\n".join(text_of(made) for made in why_lines(row, 120, NOW + age))
     assert row.verdict.stale is bool(age)
     assert text.count("65,536 of 65,536 inodes used") == 1
@@ -97,7 +97,7 @@ def test_a_finding_is_said_once_however_old_the_values_are(age: int) -> None:
 
 def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values() -> None:
     for box, age in ((stale_box(), "◌ 42s"), (lost_box(), "◌ 3m20")):
-        row = Row(box, assess(box, NOW), None, "lab")
+        row = Row(box, assess(box, NOW), (), "lab")
         made = row_line(row, layout(120))
         text = text_of(made)
         assert age in text
@@ -110,7 +110,7 @@ def test_a_stale_row_is_dim_and_carries_its_age_and_a_lost_one_keeps_its_values(
 
 def test_a_healthy_row_has_no_colour() -> None:
     box = running_box()
-    made = row_line(Row(box, assess(box, NOW), None, "AutoDL"), layout(160))
+    made = row_line(Row(box, assess(box, NOW), (), "AutoDL"), layout(160))
     assert {span.tone for span in made} <= {Tone.TEXT, Tone.DIM, Tone.BADGE}
 
 
@@ -118,10 +118,10 @@ def test_a_healthy_row_has_no_colour() -> None:
 def test_a_simulated_gpu_is_marked_in_its_row_and_a_real_one_is_not(width: int) -> None:
     box = running_box()
     assert box.sample is not None
-    assert "% SIM" in text_of(row_line(Row(box, assess(box, NOW), None, "AutoDL"), layout(width)))
+    assert "% SIM" in text_of(row_line(Row(box, assess(box, NOW), (), "AutoDL"), layout(width)))
     gpus = tuple(msgspec.structs.replace(gpu, sim=False) for gpu in box.sample.gpus)
     real = msgspec.structs.replace(box, sample=msgspec.structs.replace(box.sample, gpus=gpus))
-    assert "SIM" not in text_of(row_line(Row(real, assess(real, NOW), None, "AutoDL"), layout(width)))
+    assert "SIM" not in text_of(row_line(Row(real, assess(real, NOW), (), "AutoDL"), layout(width)))
 
 
 async def test_the_selection_stays_on_its_box_when_the_order_changes() -> None:

@@ -97,7 +97,7 @@ def test_video_memory_that_is_not_read_is_not_empty() -> None:
     def drawn(*cards: object) -> str:
         made = msgspec.structs.replace(sample(), gpus=cards)
         box = msgspec.structs.replace(running_box(), sample=made)
-        return text_of(vram_cell(Row(box, assess(box, NOW), None, "AutoDL"), 8))
+        return text_of(vram_cell(Row(box, assess(box, NOW), (), "AutoDL"), 8))
 
     assert drawn(silent) == drawn(card, silent) == text_of(thin_bar(None, 8))
     assert drawn(silent) != drawn(msgspec.structs.replace(card, vram_used=0))

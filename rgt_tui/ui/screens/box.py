@@ -9,19 +9,20 @@ from textual.binding import BindingType
 from textual.geometry import Region
 from textual.widget import Widget
 
-from rgt_tui.health import danger_clock, pending_clock
+from rgt_tui.health import clock_readings, pending_readings
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.ui.box_status import box_parts, cells_of, current_cell
+from rgt_tui.ui.box_status import box_parts, cells_of, current_cell, level_tone
 from rgt_tui.ui.commands import BOX, BOX_CARE, BOX_TARGET, LOG_LINES, MOVE, REPLAY, Command, bindings
-from rgt_tui.ui.notation import compact_time
+from rgt_tui.ui.notation import clean, compact_time
 from rgt_tui.ui.screens.log import LogKeys
 from rgt_tui.ui.widgets.fixed_lines import Parts
-from rgt_tui.ui.widgets.fleet_cells import Row
+from rgt_tui.ui.widgets.fleet_cells import Row, clock_left
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.platform_lines import platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, dim, line
 from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
 from rgt_tui.ui.widgets.why import why_lines
 
@@ -127,13 +128,13 @@ class BoxScreen(LogKeys):
         if box is None:
             return []
         profile = self.fleet.profile(box.spec.name)
-        reading = danger_clock(profile, box, now)
         clock = None
-        if reading is not None:
-            left = "" if reading.seconds_left is None else f" {compact_time(reading.seconds_left)}"
-            clock = Span(f"{reading.what}{left}", Tone.TROUBLE if reading.level == "error" else Tone.WARN)
-        elif (pending := pending_clock(profile)) is not None and pending.seconds_left is not None:
-            clock = dim(f"if stopped: {pending.what} in {compact_time(pending.seconds_left)}")
+        for reading in clock_readings(profile, box, now)[:1]:
+            left = "" if reading.seconds_left is None else f" {clock_left(reading, reading.seconds_left)}"
+            clock = Span(f"{clean(reading.what)}{left}", level_tone(reading.level))
+        for pending in pending_readings(profile)[:1] if clock is None else ():
+            if pending.seconds_left is not None:
+                clock = dim(f"if stopped: {clean(pending.what)} in {compact_time(pending.seconds_left)}")
         return box_parts(box, self.verdict(box), profile.name, clock)
 
     def show_state(self, state: FleetState, now: float) -> None:
@@ -144,10 +145,11 @@ class BoxScreen(LogKeys):
             self.query_one("#vitals", Pane).show(lambda width: gone)
             return
         profile = self.fleet.profile(box.spec.name)
-        row = Row(box, self.verdict(box), None, profile.name)
+        row = Row(box, self.verdict(box), (), profile.name)
 
         def vitals(width: int) -> list[Section]:
-            return vitals_sections(box, profile, width, now, short=self.size.width < 110)
+            *parts, link = vitals_sections(box, profile, width, now, short=self.size.width < 110)
+            return [*parts, platform_section(profile, box, width, now), link]
 
         self.query_one("#vitals", Pane).show(vitals, SURVIVAL_LEGEND)
         self.query_one("#queue", Pane).show(

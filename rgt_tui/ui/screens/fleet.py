@@ -10,7 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from rgt_tui.fleet import FleetSource
-from rgt_tui.health import danger_clock
+from rgt_tui.health import WorstCase, clock_readings, worst_case, worst_of
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui.box_status import failed, level_tone
@@ -18,10 +18,12 @@ from rgt_tui.ui.commands import BOX_CARE, BOX_TARGET, FLEET, MOVE, REPLAY, Comma
 from rgt_tui.ui.enduring import endured
 from rgt_tui.ui.notation import clean, clock, glyphs
 from rgt_tui.ui.screens.base import Dashboard, FleetAwareScreen, Moves
+from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_cells import Row
 from rgt_tui.ui.widgets.fleet_table import SORTS, FleetTable, matches, ordered
 from rgt_tui.ui.widgets.lines import EntryChanged, EntryClosed, RowChosen, SortAsked
 from rgt_tui.ui.widgets.panes import Pane, Section
+from rgt_tui.ui.widgets.platform_lines import worst_parts
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, dim, line, wrapped
 from rgt_tui.ui.widgets.vitals import disk_lines, gpu_sections, memory_lines
@@ -145,11 +147,23 @@ class FleetScreen(Moves, FleetAwareScreen):
         verdict = self.verdict(box)
         try:
             profile = self.fleet.profile(box.spec.name)
-            return Row(box, verdict, danger_clock(profile, box, now), profile.name)
+            return Row(box, verdict, clock_readings(profile, box, now), profile.name)
         except Exception as error:
             if not endured(self, error):
                 raise
-            return Row(box, failed(box, error), None, box.spec.profile)
+            return Row(box, failed(box, error), (), box.spec.profile)
+
+    def summary(self, state: FleetState, now: float) -> Parts:
+        """Return the fleet counted by state, its rate and bill, and what it can still cost at most."""
+        cases: list[WorstCase] = []
+        for box in state.boxes:
+            try:
+                readings = clock_readings(self.fleet.profile(box.spec.name), box, now)
+                cases.append(worst_case(box, readings, now))
+            except Exception as error:
+                if not endured(self, error):
+                    raise
+        return [*super().summary(state, now), *worst_parts(worst_of(cases))]
 
     def show_state(self, state: FleetState, now: float) -> None:
         """Draw the rows that changed, and the pane of the selected box."""

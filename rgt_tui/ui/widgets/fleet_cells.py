@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rgt_tui.health import ClockReading
+from rgt_tui.health import Bound, ClockReading
 from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT, MEMORY_WARN_PCT
 from rgt_tui.model.box import BoxState, Health
 from rgt_tui.model.money import Amount
@@ -15,6 +15,7 @@ from rgt_tui.profiles import prices
 from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
 from rgt_tui.ui.box_status import Assessment, cells_of, current_cell, current_run, level_tone, mark
 from rgt_tui.ui.notation import (
+    DAY,
     NONE,
     clean,
     compact_time,
@@ -35,7 +36,8 @@ class Row(NamedTuple):
 
     box: BoxState
     verdict: Assessment
-    clock: ClockReading | None
+    clocks: tuple[ClockReading, ...]
+    """Those that count now, the soonest first."""
     platform: str
 
     @property
@@ -191,13 +193,21 @@ def spent_cell(row: Row, width: int) -> Line:
 
 
 def clock_cell(row: Row, width: int) -> Line:
-    """What is left on the danger clock that counts now."""
-    reading = row.clock
+    """What is left on the danger clock that ends soonest."""
+    reading = next(iter(row.clocks), None)
     if reading is None:
         return (dim(fit(NONE, width, right=True)),)
     left = reading.seconds_left
-    text = clean(reading.what) if left is None else ("~" if reading.approx else "") + compact_time(left)
+    text = clean(reading.what) if left is None else clock_left(reading, left)
     return (Span(fit(text, width, right=True), level_tone(reading.level)),)
+
+
+def clock_left(reading: ClockReading, left: float) -> str:
+    """Return the time left, and how far it can be relied on: whole days where the sign takes the room."""
+    sign = {Bound.AT_LEAST: glyphs().at_least, Bound.AT_MOST: glyphs().at_most}.get(
+        reading.bound, "~" if reading.approx else ""
+    )
+    return f"{sign}{int(left // DAY)}d" if sign and left >= DAY else f"{sign}{compact_time(left)}"
 
 
 def why_cell(row: Row, width: int) -> Line:

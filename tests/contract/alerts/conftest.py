@@ -112,13 +112,15 @@ class Ear:
 class World:
     """One rgt's alerting with a clock of its own."""
 
-    def __init__(self, path: Path | None = None, now: float = NOW, **sink: Any) -> None:
+    def __init__(
+        self, path: Path | None = None, now: float = NOW, *, greets: bool = False, **sink: Any
+    ) -> None:
         self.now = now
         self.ear = Ear()
         self.woken = 0
         settings = AlertSettings(sinks=(SinkSettings("bell", **{"name": "ear", **sink}),))
         self.alerting = Alerting(
-            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0)
+            settings, path=path, clock=lambda: self.now, sinks=[self.ear], gather_s=(0.0, 0.0), greets=greets
         )
         self.state = box()
         self.events: list[FleetEvent] = []

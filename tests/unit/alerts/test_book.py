@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rgt_tui.health import (
     AlertState,
     Memory,
-    Past,
     Step,
     alert_rows,
     holding,
@@ -23,7 +22,7 @@ from rgt_tui.health import (
     stop_asked,
 )
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Counters, Link
+from rgt_tui.model.box import BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Disk, FoundRun, Gpu
@@ -225,7 +224,7 @@ def test_stopped_from_here_or_long_ago_is_no_surprise() -> None:
 
 @pytest.mark.parametrize(("verb", "raised"), [("", ["stopped", "gone"]), ("park", ["gone"]), ("destroy", [])])
 def test_gone_is_a_surprise_unless_it_was_destroyed_from_here(verb: str, raised: list[str]) -> None:
-    watch = Watch(AlertState(memory=Memory(past=Past(existed=True, ran=True, asked=verb))))
+    watch = Watch(AlertState(memory=Memory(past=Life(existed=True, ran=True, asked=verb))))
     watch.see(5, **LOST, meter=STOPPED)
     watch.see(5, **LOST, meter=GONE)
     assert watch.raised == raised
@@ -429,7 +428,7 @@ def test_an_account_that_runs_empty() -> None:
     meter = replace(RUNNING, balance=10.0, burn_per_hour=0.5)
     watch.see(5, meter=meter)
     assert watch.raised == ["balance"]
-    assert watch.alert("balance").text == "the account has $10.00 left, 20h00 at $0.50/h (Vast.ai)"
+    assert watch.alert("balance").text == "the account has $10.00 left, 19h59 at $0.50/h (Vast.ai)"
     watch.see(5, meter=replace(meter, balance=2.0))
     assert watch.alert("balance").level == "error"
 
@@ -461,12 +460,12 @@ def test_a_danger_clock_of_which_nobody_saw_the_beginning() -> None:
     watch.see(5, spec=spec, link=Link.UNREACHABLE, meter=STOPPED, sample=None, sample_at=None)
     found = watch.alert("clock")
     assert found.level == "warn"
-    assert found.text.startswith("at most 15d 0h left, when it stopped is not known: ")
+    assert found.text.startswith("at most 14d 23h left, when it stopped is not known: ")
 
 
 def test_a_danger_clock_under_two_days() -> None:
     """RunPod keeps a stopped pod for about thirty days."""
-    watch = Watch(AlertState(memory=Memory(past=Past(existed=True, ran=True, asked="park"))))
+    watch = Watch(AlertState(memory=Memory(past=Life(existed=True, ran=True, asked="park"))))
     spec = replace(box().spec, profile="runpod")
     watch.see(5, **LOST, spec=spec, meter=STOPPED)
     assert watch.raised == []

@@ -17,7 +17,6 @@ from rgt_tui.health import (
     Condition,
     Facts,
     Memory,
-    Past,
     Trend,
     covered,
     ended_at,
@@ -28,7 +27,7 @@ from rgt_tui.health.conditions_gpu import SLOWED
 from rgt_tui.health.conditions_runs import spike
 from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Counters, Link
+from rgt_tui.model.box import BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Proc
@@ -67,7 +66,7 @@ GONE_RUN = FoundRun(
     ended=NOW - 120,
 )
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
-RAN = Memory(past=Past(existed=True, ran=True))
+RAN = Memory(past=Life(existed=True, ran=True))
 PACE = 19_400_000_000 / 7300.0
 GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
@@ -188,7 +187,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "stopped": (
         {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": RAN},
         "RunPod says stopped, and it was not asked for here",
-        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": Memory(past=Past(existed=True))},
+        {"link": Link.UNREACHABLE, "meter": STOPPED, "memory": Memory(past=Life(existed=True))},
     ),
     "gone": (
         {"link": Link.UNREACHABLE, "meter": GONE, "memory": RAN},
@@ -202,7 +201,7 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
             "sample_at": NOW - 13.5 * 86400,
             "spec": replace(box().spec, profile="autodl"),
         },
-        "1d 12h left: ",
+        "1d 12h left or more: it stopped at most 13d 12h ago: ",
         {"link": Link.UNREACHABLE, "meter": STOPPED, "spec": replace(box().spec, profile="autodl")},
     ),
     "balance": (

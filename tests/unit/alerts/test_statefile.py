@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from rgt_tui import files
-from rgt_tui.health import Mute, Notes, Past, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
+from rgt_tui.health import Mute, Notes, Stored, Told, alerts_path, load_alerts, put_mute, update_alerts
 from rgt_tui.health.mutes import KEEP_S
 from rgt_tui.model.alert import Alert
+from rgt_tui.model.box import Life
 
 NOW = 1_790_000_000.0
 replace = msgspec.structs.replace
@@ -25,7 +26,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     alert = Alert("inodes:/data", "warn", "97 %", since=NOW)
     whole = Stored(
         mutes=put_mute((), "a@h", "inodes", None, NOW),
-        boxes={"a@h": Notes((alert,), Past(existed=True, asked="park"), NOW)},
+        boxes={"a@h": Notes((alert,), Life(existed=True, asked="park"), NOW)},
         told={"phone": {"a@h inodes:/data": Told("warn", NOW)}},
     )
     assert load_alerts(path) == Stored()
@@ -50,7 +51,7 @@ def test_the_file_of_an_earlier_rgt_is_read(tmp_path: Path) -> None:
     path = tmp_path / "alerts.json"
     path.write_text(EARLIER)
     alert = Alert("inodes:/w", "error", "/w 100 %", word="inodes", since=1789999000.0)
-    past = Past(existed=True, ran=True, asked="park")
+    past = Life(existed=True, ran=True, asked="park")
     assert load_alerts(path) == Stored(
         mutes=(Mute("a@h", "inodes:/w", 1790003600.0, 1790000000.0),),
         boxes={"a@h": Notes((alert,), past, 1790000000.0, ("bytes:/w",))},

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from rgt_tui.health import BY_ID
+from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock
 from rgt_tui.profiles import ProfileError, all_profiles, load_profile
 
 DAY = 86400.0
@@ -87,8 +91,42 @@ def test_a_park_loses_exactly_what_a_stop_empties() -> None:
     ("id_", "seconds", "approx"), [("autodl", 15 * DAY, False), ("runpod", 30 * DAY, True)]
 )
 def test_the_clocks_that_a_stop_starts(id_: str, seconds: float, approx: bool) -> None:
-    timed = [clock for clock in load_profile(id_).clocks if clock.starts == "stopped" and clock.after_s]
+    timed = [clock for clock in load_profile(id_).clocks if clock.counts_from is ClockStart.STOP]
     assert [(clock.after_s, clock.approx) for clock in timed] == [(seconds, approx)]
+
+
+CLOCKS = [
+    pytest.param(clock, id=f"{p.id}: {clock.what}") for p in all_profiles().values() for clock in p.clocks
+]
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_every_clock_has_a_mode_and_what_its_mode_needs(clock: DangerClock) -> None:
+    """A countdown has a beginning, a tripwire an alert that is really there, a charge the state in which it runs."""
+    needs = {
+        "countdown": clock.counts_from,
+        "charge": clock.runs,
+        "tripwire": clock.watched_by,
+        "notice": "nothing",
+    }
+    assert needs[clock.mode]
+    if clock.mode is ClockMode.TRIPWIRE:
+        assert clock.watched_by in BY_ID
+    assert clock.claims
+    assert all(claim.url or claim.cited_as for claim in clock.claims)
+
+
+def test_there_are_as_many_clocks_as_the_platforms_have() -> None:
+    modes = Counter(clock.mode.value for p in all_profiles().values() for clock in p.clocks)
+    assert modes == {"countdown": 7, "charge": 3, "tripwire": 10, "notice": 3}
+
+
+def test_vast_does_not_say_what_becomes_of_an_ended_rental_and_the_worse_counts() -> None:
+    (clock,) = [clock for clock in load_profile("vastai").clocks if clock.what == "ended rental"]
+    assert clock.after_s == 48 * 3600
+    assert clock.dispute is not None
+    assert "48 h" in clock.dispute
+    assert "host cleans up" in clock.dispute
 
 
 def test_grace_of_a_preemption() -> None:

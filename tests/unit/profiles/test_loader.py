@@ -30,8 +30,12 @@ keeps = ["disk"]
 what = "release"
 consequence = "gone"
 applies_when = "stopped"
+mode = "countdown"
+counts_from = "stop"
+
+[[clocks.claims]]
 after_s = 60
-starts = "stopped"
+cited_as = "a page"
 
 [[sources]]
 fact = "all of it"
@@ -61,13 +65,41 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ('kind = "park"', 'kind = "prak"', r"billing\[0\]\.kind: 'prak' .* did you mean 'park'"),
         ('keeps = ["disk"]', 'keeps = ["disc"]', r"billing\[0\]\.keeps: no tier .* did you mean 'disk'"),
         ('keeps = ["disk"]', 'keeps = ["disk"]\nloses = ["disk"]', r"'disk' is both kept and lost"),
+        ('mode = "countdown"', "", r"clocks\[0\]\.mode: the key is missing"),
         (
-            'starts = "stopped"',
-            'starts = "stoped"',
-            r"clocks\[0\]\.starts: 'stoped' .* did you mean 'stopped'",
+            'mode = "countdown"',
+            'mode = "countdwn"',
+            r"clocks\[0\]\.mode: 'countdwn' .* did you mean 'countdown'",
         ),
-        ("after_s = 60", "after_s = -1", r"clocks\[0\]\.after_s: -1 is negative"),
-        ("after_s = 60", 'after_s = "60s"', r"clocks\[0\]\.after_s: Expected"),
+        (
+            'counts_from = "stop"',
+            "",
+            r"clocks\[0\]\.counts_from: the key is missing: a countdown .* beginning",
+        ),
+        ('counts_from = "stop"', 'counts_from = "stopp"', r"counts_from: 'stopp' .* did you mean 'stop'"),
+        ('counts_from = "stop"', 'counts_from = "stop"\nruns = "always"', r"\.runs: only a charge has it"),
+        (
+            'mode = "countdown"',
+            'mode = "tripwire"',
+            r"counts_from: only a countdown.*watched_by: the key is missing",
+        ),
+        ('mode = "countdown"\ncounts_from = "stop"', 'mode = "charge"', r"runs: the key is missing"),
+        (
+            'mode = "countdown"\ncounts_from = "stop"',
+            'mode = "charge"\nruns = "stoped"',
+            r"clocks\[0\]\.runs: 'stoped' .* did you mean 'stopped'",
+        ),
+        ("after_s = 60", "", r"clocks\[0\]\.claims: a countdown from the stop needs after_s"),
+        ("after_s = 60", "after_s = -1", r"clocks\[0\]\.claims\[0\]\.after_s: -1 is no number"),
+        ("after_s = 60", "after_s = inf", r"clocks\[0\]\.claims\[0\]\.after_s: inf is no number"),
+        ("after_s = 60", 'after_s = "60s"', r"clocks\[0\]\.claims\[0\]\.after_s: Expected"),
+        ("after_s = 60", "after = 60", r"claims\[0\]\.after: no such key; did you mean 'after_s'"),
+        ('cited_as = "a page"', "", r"claims\[0\]: neither url nor cited_as"),
+        (
+            'cited_as = "a page"',
+            'cited_as = "a page"\nverified = "June"',
+            r"claims\[0\]\.verified: 'June' is not",
+        ),
         ('verified = "2026-06"', 'verified = "2026-13"', r"sources\[0\]\.verified: '2026-13' is not a month"),
         ('id = "box"', 'id = "bax"', r"id: 'bax' is not the file's name 'box'"),
         ('id = "box"', 'id = "box', r"box\.toml: not TOML"),
@@ -82,6 +114,21 @@ def test_a_broken_file_says_where(tmp_path: Path, old: str, new: str, said: str)
 def test_two_tiers_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match=r"tiers\.name: 'disk' is there twice"):
         read(tmp_path, GOOD + '\n[[tiers]]\nname = "disk"\n')
+
+
+def test_sources_that_disagree_need_their_words(tmp_path: Path) -> None:
+    other = '\n[[clocks.claims]]\nafter_s = 90\ncited_as = "another page"\n'
+    with pytest.raises(ProfileError, match=r"clocks\[0\]\.claims: the sources disagree"):
+        read(tmp_path, GOOD.replace("\n[[sources]]", f"{other}\n[[sources]]", 1))
+
+
+def test_a_clock_without_a_source_is_refused(tmp_path: Path) -> None:
+    claim = '\n[[clocks.claims]]\nafter_s = 60\ncited_as = "a page"\n'
+    notice = GOOD.replace(claim, "").replace(
+        'mode = "countdown"\ncounts_from = "stop"', 'mode = "notice"\nclaims = []'
+    )
+    with pytest.raises(ProfileError, match=r"clocks\[0\]\.claims: at least one source"):
+        read(tmp_path, notice)
 
 
 def test_a_missing_file_is_said_by_name(tmp_path: Path) -> None:

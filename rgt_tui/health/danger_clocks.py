@@ -1,0 +1,373 @@
+"""The danger clocks of a box: which of its platform's count now, and how much time each leaves. Pure.
+
+There is one reading: the alert, the screens, the commands and the worst case all ask `clock_readings`.
+
+When a machine stopped is seldom known to the second. It had not stopped when it was last seen running, and it had
+stopped when its provider first said so: the time that is shown counts from the earlier of the two, so that it is never
+too long.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from rgt_tui.health.facts import (
+    BALANCE_ERROR_S,
+    BALANCE_WARN_S,
+    DANGER_ERROR_S,
+    DANGER_WARN_S,
+    LOST_S,
+    METER_LOST_S,
+    provider_word,
+)
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock, Profile
+from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.readings import age
+
+SAME_S = 900.0
+"""Where a beginning is known to within so long, the time left counts as exact."""
+
+
+class Bound(enum.StrEnum):
+    """How far the time that a clock leaves can be relied on."""
+
+    EXACT = "exact"
+    AT_LEAST = "at least"
+    """Counted from the earliest moment at which it may have begun: it can be longer."""
+    AT_MOST = "at most"
+    """Counted from the latest: when it began nobody saw."""
+    NONE = "none"
+    """No time is known, or there is none."""
+
+
+class ClockReading(msgspec.Struct, frozen=True, kw_only=True):
+    """One danger clock of a box that counts now, or that a stop would start."""
+
+    what: str
+    mode: ClockMode
+    seconds_left: float | None
+    """The least that may be left; None = it runs without an end (a charge), or nobody saw when it began."""
+    most_left: float | None = None
+    """The most that may be left; None = nobody can say."""
+    bound: Bound = Bound.NONE
+    consequence: str
+    level: str
+    """info, warn or error."""
+    text: str
+    """All of it in one line, the consequence too."""
+    source: str = ""
+    """Who says when it began: the provider, a park through rgt, the last sample."""
+    counts_from: ClockStart | None = None
+    approx: bool = False
+    counting: bool = True
+    """False = would begin with a stop."""
+    sure: bool = True
+    """False = it counts only if the machine has stopped, which nobody can see."""
+    whole_s: float | None = None
+    """Seconds from its beginning to its end; None = it has none."""
+    dispute: str | None = None
+    """What the sources say where they disagree."""
+    per_hour: float | None = None
+    """Of a charge: what an hour costs; None = not known, which is not nothing."""
+
+
+class Span(NamedTuple):
+    """The moments between which something began, client clock, and who says so."""
+
+    earliest: float | None
+    latest: float | None
+    source: str
+    sure: bool = True
+
+
+def clock_readings(profile: Profile, box: BoxState, now: float) -> tuple[ClockReading, ...]:
+    """Return every clock of the platform that counts for `box` now: those with a time first, the soonest first.
+
+    Args:
+        profile: Platform of the box.
+        box: Its state.
+        now: Client clock. A time that lies in the future, because a clock was set, counts as now.
+    """
+    if provider_word(box) is Lifecycle.GONE or not math.isfinite(now):
+        return ()
+    stop = stopped(box, now)
+    found: list[ClockReading] = []
+    for clock in profile.clocks:
+        made = None
+        if clock.mode is ClockMode.COUNTDOWN and clock.counts_from is not None:
+            made = _COUNTS[clock.counts_from](clock, box, stop, now)
+        elif clock.mode is ClockMode.CHARGE:
+            made = _charge(clock, box, stop)
+        if made is not None:
+            found.append(made)
+    return tuple(sorted(found, key=_place))
+
+
+def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
+    """Return what a stop of a box of this platform would start, the soonest first."""
+    starts = [
+        clock for clock in profile.clocks if clock.counts_from is ClockStart.STOP or clock.runs == "stopped"
+    ]
+    found = [
+        ClockReading(
+            what=clock.what,
+            mode=clock.mode,
+            seconds_left=clock.after_s,
+            most_left=clock.after_s,
+            bound=Bound.EXACT if clock.after_s is not None else Bound.NONE,
+            consequence=clock.consequence,
+            level="info",
+            text=_joined(
+                f"{_about(clock)}{age(clock.after_s)} after a stop" if clock.after_s else "from a stop on",
+                clock,
+            ),
+            counts_from=clock.counts_from,
+            approx=clock.approx,
+            counting=False,
+            whole_s=clock.after_s,
+            dispute=clock.dispute,
+        )
+        for clock in starts
+    ]
+    return tuple(sorted(found, key=_place))
+
+
+def notices(profile: Profile) -> tuple[str, ...]:
+    """Return what is said of a platform when it is first met: its worst danger, and what nothing can watch for."""
+    told = [
+        f"{clock.what} ({clock.applies_when}): {clock.consequence}"
+        for clock in profile.clocks
+        if clock.mode is ClockMode.NOTICE
+    ]
+    return (profile.top_danger, *told)
+
+
+def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:
+    """Return the readings that end: what the `clock` alert tells. The balance has an alert of its own."""
+    return tuple(
+        one
+        for one in readings
+        if one.mode is ClockMode.COUNTDOWN and one.counts_from is not ClockStart.BALANCE
+    )
+
+
+def balance_left(meter: Meter, now: float) -> float | None:
+    """Return the seconds for which the account's balance lasts; None = not told, or nothing burns."""
+    balance, burn, at = meter.balance, meter.burn_per_hour, _last(now, meter.at)
+    if balance is None or burn is None or not math.isfinite(balance) or not burn > 0:
+        return None
+    return max(0.0, max(0.0, balance) / burn * 3600.0 - (now - at if at is not None else 0.0))
+
+
+def stopped(box: BoxState, now: float) -> Span | None:
+    """Return between which moments the machine stopped; None while it runs, or nobody has ever seen it.
+
+    Its provider says so; where there is none (or it cannot be read), a park through rgt does. Else a machine of which
+    nothing is heard may have stopped right after it was last seen.
+    """
+    life, meter = box.life, box.meter
+    seen = _last(now, box.sample_at, life.seen_at, meter.at if meter.lifecycle is Lifecycle.RUNNING else None)
+    parked = _last(now, life.parked_at)
+    if parked is not None and seen is not None and seen > parked + LOST_S:
+        parked = None  # it has run since
+    word = provider_word(box)
+    if word is Lifecycle.STOPPED:
+        if parked is not None:
+            return Span(parked, parked, "parked through rgt")
+        told = _last(now, life.stopped_at if life.stopped_at is not None else meter.at)
+        earliest = seen if seen is None or told is None else min(seen, told)
+        return Span(earliest, told, meter.source)
+    if word in (Lifecycle.RUNNING, Lifecycle.STARTING) and _is_read(meter, now):
+        return None
+    if parked is not None:
+        return Span(parked, parked, "parked through rgt")
+    told = _last(now, life.stopped_at) if life.rested else None
+    if told is not None and word is Lifecycle.UNKNOWN and (box.sample_at or 0.0) <= told + LOST_S:
+        # Its provider has not been read again since an earlier rgt ended.
+        return Span(told if seen is None else min(seen, told), told, "the provider, as remembered")
+    if seen is None or now - seen <= LOST_S:
+        return None
+    return Span(seen, None, "last seen", sure=False)
+
+
+def _is_read(meter: Meter, now: float) -> bool:
+    return meter.at is not None and now - meter.at <= METER_LOST_S
+
+
+def _last(now: float, *times: float | None) -> float | None:
+    """Return the latest of the times that are known, and not later than now."""
+    known = [min(time, now) for time in times if time is not None and math.isfinite(time) and time > 0]
+    return max(known, default=None)
+
+
+def _from_stop(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    return None if stop is None else _spanned(clock, stop, now)
+
+
+def _from_start(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    if provider_word(box) is Lifecycle.STOPPED or (stop is not None and stop.sure):
+        return None
+    started = _last(now, box.life.started_at)
+    return None if started is None else _spanned(clock, Span(None, started, "first seen"), now)
+
+
+def _spanned(clock: DangerClock, span: Span, now: float) -> ClockReading:
+    """Read a clock that began between two moments."""
+    whole = clock.after_s or 0.0
+    least = None if span.earliest is None else max(0.0, span.earliest + whole - now)
+    most = None if span.latest is None else max(0.0, span.latest + whole - now)
+    if least is None:
+        left, bound = most, Bound.AT_MOST if most is not None else Bound.NONE
+    elif most is not None and most - least <= SAME_S:
+        left, bound = least, Bound.EXACT
+    else:
+        left, bound = least, Bound.AT_LEAST
+    event = "it stopped" if clock.counts_from is ClockStart.STOP else "it started"
+    if left is None:
+        said = f"at most {_about(clock)}{age(whole)} left, when {event} is not known"
+    else:
+        said = f"{_about(clock)}{age(left)} left"
+        if bound is Bound.AT_MOST:
+            said = f"at most {said}, when {event} is not known"
+        elif bound is Bound.AT_LEAST:
+            since = age(now - (span.earliest or now))
+            said += f" or more: {event} at most {since} ago"
+            said = (
+                said
+                if span.sure
+                else f"if it has stopped, {_about(clock)}{age(left)} left or more: last seen {since} ago"
+            )
+    return _counted(clock, left, most, bound, said, span.source, sure=span.sure)
+
+
+def _from_end_date(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    ends = box.meter.ends_at
+    if ends is None or not math.isfinite(ends):
+        return None
+    whole = clock.after_s or 0.0
+    left = ends + whole - now
+    if not whole and left <= 0.0 and provider_word(box) is Lifecycle.STOPPED:
+        return None  # it has come about
+    left = max(0.0, left)
+    return _counted(clock, left, left, Bound.EXACT, f"{_about(clock)}{age(left)} left", box.meter.source)
+
+
+def _from_balance(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    left = balance_left(box.meter, now)
+    if left is None:
+        return None
+    left += clock.after_s or 0.0
+    rate = money(box.meter.burn_per_hour, box.meter.currency)
+    said = f"{age(left)} left at {rate}/h of the whole account"
+    return _counted(clock, left, left, Bound.EXACT, said, box.meter.source)
+
+
+def _from_walltime(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    sample, at = box.sample, _last(now, box.sample_at)
+    if sample is None or at is None or (stop is not None and stop.sure):
+        return None
+    limits = [job.left_s for job in sample.session.slurm if job.left_s is not None and job.state == "RUNNING"]
+    if not limits:
+        return None
+    left = max(0.0, min(limits) + (clock.after_s or 0.0) - (now - at))
+    return _counted(clock, left, left, Bound.EXACT, f"{age(left)} left", "Slurm")
+
+
+def _from_quota(clock: DangerClock, box: BoxState, stop: Span | None, now: float) -> ClockReading | None:
+    return None  # no control plane of today tells what is left of it
+
+
+Count = Callable[[DangerClock, BoxState, "Span | None", float], "ClockReading | None"]
+_COUNTS: dict[ClockStart, Count] = {
+    ClockStart.STOP: _from_stop,
+    ClockStart.START: _from_start,
+    ClockStart.WALLTIME: _from_walltime,
+    ClockStart.END_DATE: _from_end_date,
+    ClockStart.BALANCE: _from_balance,
+    ClockStart.QUOTA: _from_quota,
+}
+
+
+def _counted(
+    clock: DangerClock,
+    left: float | None,
+    most: float | None,
+    bound: Bound,
+    said: str,
+    source: str,
+    *,
+    sure: bool = True,
+) -> ClockReading:
+    balance = clock.counts_from is ClockStart.BALANCE
+    warn, error = (BALANCE_WARN_S, BALANCE_ERROR_S) if balance else (DANGER_WARN_S, DANGER_ERROR_S)
+    level = "warn" if left is None else "error" if left <= error else "warn" if left <= warn else "info"
+    if level == "info" and bound is Bound.AT_MOST and clock.counts_from is ClockStart.STOP:
+        level = "warn"  # it may be over at any time
+    return ClockReading(
+        what=clock.what,
+        mode=clock.mode,
+        seconds_left=left,
+        most_left=most,
+        bound=bound,
+        consequence=clock.consequence,
+        level=level,
+        text=_joined(said, clock),
+        source=source,
+        counts_from=clock.counts_from,
+        approx=clock.approx,
+        sure=sure,
+        whole_s=clock.after_s,
+        dispute=clock.dispute,
+    )
+
+
+def _charge(clock: DangerClock, box: BoxState, stop: Span | None) -> ClockReading | None:
+    """Read a charge that goes on. Of a machine that may have stopped, nobody knows whether it runs."""
+    meter = box.meter
+    if clock.runs == "stopped":
+        if stop is None or not stop.sure:
+            return None
+        rate = meter.per_hour if meter.kind is MeterKind.STORAGE_ONLY else meter.storage_per_hour
+    else:
+        if clock.runs == "running" and (stop is not None or not _runs(box)):
+            return None
+        rate = meter.per_hour
+    said = "rate unknown" if rate is None else f"{money(rate, meter.currency, meter.at_least)}/h"
+    return ClockReading(
+        what=clock.what,
+        mode=clock.mode,
+        seconds_left=None,
+        consequence=clock.consequence,
+        level="warn",
+        text=_joined(f"{said} without an end", clock),
+        source=meter.source,
+        approx=clock.approx,
+        dispute=clock.dispute,
+        per_hour=rate,
+    )
+
+
+def _runs(box: BoxState) -> bool:
+    return box.meter.lifecycle is Lifecycle.RUNNING or box.sample is not None
+
+
+def _about(clock: DangerClock) -> str:
+    return "about " if clock.approx else ""
+
+
+def _joined(said: str, clock: DangerClock) -> str:
+    text = f"{said}: {clock.what}: {clock.consequence}"
+    return f"{text} ({clock.dispute})" if clock.dispute is not None else text
+
+
+def _place(reading: ClockReading) -> tuple[int, float]:
+    if reading.seconds_left is not None:
+        return 0, reading.seconds_left
+    return (1 if reading.mode is ClockMode.COUNTDOWN else 2), 0.0

@@ -1,0 +1,119 @@
+"""What a box can cost at most until the next clock ends it or its rate: the worst case as a number. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from rgt_tui.health.danger_clocks import ClockReading
+from rgt_tui.health.facts import METER_LOST_S, provider_word
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.money import Amount, Lifecycle, MeterKind
+from rgt_tui.model.profile import ClockMode
+from rgt_tui.profiles.prices import money, projected, rate, total
+from rgt_tui.profiles.readings import age
+
+
+class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
+    """What one box can still cost."""
+
+    amount: float | None
+    """At most; where `at_least`, only the part that is known. None = nothing of it is known, or it has no end."""
+    at_least: bool
+    """More is possible: the rate is not known in full, or nothing ends it."""
+    currency: str
+    per_hour: float | None
+    seconds: float | None
+    """Until the clock; None = nothing ends it by itself."""
+    until: str | None
+    """The clock."""
+    text: str
+    """In one line."""
+
+
+def worst_case(box: BoxState, readings: Sequence[ClockReading], now: float) -> WorstCase:
+    """Return what `box` can cost until the next of its clocks (`danger_clocks.clock_readings`) ends.
+
+    A machine whose state nobody has read for long may run: what it cost when it was last known is then too little.
+    """
+    meter = box.meter
+    if meter.kind is MeterKind.NONE and meter.at is not None and provider_word(box) in _OFF:
+        return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
+    known = rate(meter)
+    if known is None:
+        return _made(None, None, "unknown: nobody says what it costs", meter.currency)
+    doubt = _doubt(box, now)
+    if doubt is not None:
+        known = msgspec.structs.replace(known, at_least=True)
+    until = _next(readings)
+    if until is None or until.most_left is None:
+        return _made(known, None, f"no end: {_say(known)}/h for as long as nobody stops it")
+    amount = projected(known, until.most_left)
+    sign = "" if amount.at_least else "at most "
+    text = f"{sign}{_say(amount)} until {until.what} in {age(until.most_left)}"
+    return _made(known, until, f"{text} ({doubt})" if doubt is not None else text)
+
+
+_OFF = (Lifecycle.STOPPED, Lifecycle.GONE)
+
+
+def _made(per_hour: Amount | None, until: ClockReading | None, text: str, currency: str = "") -> WorstCase:
+    ends = until is not None or (per_hour is not None and per_hour.value == 0.0 and not per_hour.at_least)
+    seconds = until.most_left if until is not None else 0.0 if ends else None
+    amount = None if per_hour is None or seconds is None else projected(per_hour, seconds)
+    return WorstCase(
+        amount=None if amount is None else amount.value,
+        at_least=amount is None or amount.at_least,
+        currency=currency if per_hour is None else per_hour.currency,
+        per_hour=None if per_hour is None else per_hour.value,
+        seconds=None if until is None else until.most_left,
+        until=None if until is None else until.what,
+        text=text,
+    )
+
+
+def _say(amount: Amount) -> str:
+    return money(amount.value, amount.currency, amount.at_least)
+
+
+def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
+    """Return the clock that certainly ends first: only one with a latest end bounds what is spent."""
+    ending = [
+        one for one in readings if one.mode is ClockMode.COUNTDOWN and one.most_left is not None and one.sure
+    ]
+    return min(ending, key=lambda one: one.most_left or 0.0, default=None)
+
+
+def _doubt(box: BoxState, now: float) -> str | None:
+    """Say why the rate may be more than what is known of it; None where it is known in full."""
+    meter = box.meter
+    if meter.at_least:
+        return (
+            f"the price of {' and '.join(meter.unpriced)} is not known"
+            if meter.unpriced
+            else "not all prices are known"
+        )
+    if meter.kind is MeterKind.UNKNOWN:
+        return "whether it bills now is not known"
+    if meter.at is None or now - meter.at > METER_LOST_S:
+        return "the meter was last read " + ("never" if meter.at is None else f"{age(now - meter.at)} ago")
+    return None
+
+
+class Worst(msgspec.Struct, frozen=True, kw_only=True):
+    """The worst cases of a fleet."""
+
+    amounts: tuple[Amount, ...]
+    """The sum of what is known, one a currency; lower bounds where a box is not (wholly) in it."""
+    open: int
+    """Boxes that can cost more: without an end, or at a rate that is not known in full."""
+
+
+def worst_of(cases: Iterable[WorstCase]) -> Worst:
+    """Return the sum per currency, and how many boxes are not (wholly) in it."""
+    given = list(cases)
+    sums = total(
+        None if case.amount is None else Amount(case.amount, case.currency, case.at_least) for case in given
+    )
+    return Worst(amounts=sums, open=sum(case.at_least for case in given))

@@ -1,0 +1,59 @@
+"""What a platform does by itself, as lines: the worst case in money, the clocks that count, its dangers and notices."""
+
+from __future__ import annotations
+
+from rgt_tui.health import (
+    Worst,
+    clock_readings,
+    notices,
+    pending_readings,
+    worst_case,
+)
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.profile import Profile
+from rgt_tui.profiles.prices import written
+from rgt_tui.ui.box_status import level_tone
+from rgt_tui.ui.notation import clean, glyphs, plain
+from rgt_tui.ui.widgets.fixed_lines import Parts
+from rgt_tui.ui.widgets.panes import Section
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line, wrapped
+
+LEAST = 8
+"""Cells below which no text is broken any further."""
+
+
+def platform_section(profile: Profile, box: BoxState, width: int, now: float) -> Section:
+    """Return what this box can still cost, what counts against it, and what its platform is known for."""
+    readings = clock_readings(profile, box, now)
+    worst = worst_case(box, readings, now)
+    body = _told("worst ", worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT)
+    for reading in readings:
+        body += _told("clock ", reading.text, width, level_tone(reading.level))
+    if not readings:
+        for pending in pending_readings(profile):
+            body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
+    first, *rest = notices(profile)
+    body += _told("danger ", first, width, Tone.DIM)
+    for text in rest:
+        body += _told("note ", text, width, Tone.DIM)
+    return Section(line("platform ", dim(clean(profile.name))), body)
+
+
+LABEL = 7
+
+
+def _told(label: str, text: str, width: int, tone: Tone) -> list[Line]:
+    first, *rest = wrapped(clean(text), max(LEAST, width - LABEL), tone)
+    return [line(dim(label.ljust(LABEL)), *first), *(line(" " * LABEL, *more) for more in rest)]
+
+
+def worst_parts(worst: Worst) -> Parts:
+    """Return the worst case of the whole fleet for the header; what is not in the sum is counted beside it."""
+    if not worst.amounts and not worst.open:
+        return []
+    if not worst.amounts:
+        return [(5, line(dim("worst "), Span("no end")))]
+    text = plain(written(worst.amounts))
+    if not worst.open:
+        return [(5, line(dim("worst "), Span(f"{glyphs().at_most} {text}")))]
+    return [(5, line(dim("worst "), Span(text), dim(f", {worst.open} without an end")))]

@@ -1,0 +1,330 @@
+"""Danger clocks: one reading for the alert and the screens; never too long a time, and silent while nothing counts."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rgt_tui.health import (
+    AlertState,
+    Bound,
+    ClockReading,
+    Memory,
+    clock_readings,
+    notices,
+    pending_readings,
+    step_alerts,
+)
+from rgt_tui.health.remembered import lived
+from rgt_tui.model.box import BoxState, Life, Link
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock
+from rgt_tui.model.protocol import Session, SlurmJob
+from rgt_tui.profiles import all_profiles, load_profile
+from tests.unit.triage.builders import NOW, box, sample
+
+replace = msgspec.structs.replace
+
+HOUR, DAY = 3600.0, 86400.0
+STOPPED = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, at=NOW, source="AutoDL")
+RUNNING = Meter(MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING, 0.5, at=NOW, source="Vast.ai")
+NO_METER = Meter()
+
+
+def of(platform: str, **over: Any) -> BoxState:
+    """A box of a platform that answers no longer, and that no control plane speaks of."""
+    given = {"link": Link.UNREACHABLE, "meter": NO_METER, "sample": None, "sample_at": None, **over}
+    state = box(**given)
+    return replace(state, spec=replace(state.spec, profile=platform, provider=None))
+
+
+def read(platform: str, now: float = NOW, **over: Any) -> tuple[ClockReading, ...]:
+    return clock_readings(load_profile(platform), of(platform, **over), now)
+
+
+def first(platform: str, now: float = NOW, **over: Any) -> ClockReading:
+    found = read(platform, now, **over)
+    assert found
+    return found[0]
+
+
+def test_nothing_counts_for_a_box_that_runs() -> None:
+    for platform in ("autodl", "generic-ssh", "runpod", "vastai"):
+        assert read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
+        assert read(platform, link=Link.LIVE, sample=sample(), sample_at=NOW - 1, meter=RUNNING) == ()
+
+
+def test_nothing_counts_for_a_box_that_is_gone() -> None:
+    assert read("runpod", meter=replace(STOPPED, lifecycle=Lifecycle.GONE), sample_at=NOW - DAY) == ()
+
+
+@pytest.mark.parametrize(
+    ("ago", "left", "level"),
+    [
+        (0.5 * DAY, 14.5 * DAY, "info"),
+        (10 * DAY, 5 * DAY, "warn"),
+        (13 * DAY, 2 * DAY, "error"),
+        (16 * DAY, 0.0, "error"),
+    ],
+)
+def test_autodl_counts_fifteen_days_from_the_stop(ago: float, left: float, level: str) -> None:
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - ago, stopped_at=NOW - ago)
+    found = first("autodl", meter=STOPPED, life=life)
+    assert (found.seconds_left, found.level, found.approx, found.bound) == (left, level, False, Bound.EXACT)
+    assert "/root/autodl-fs" in found.consequence
+
+
+def test_a_stop_that_nobody_saw_counts_from_the_last_sample() -> None:
+    """Nobody looked for four days: it may have stopped right after the last look, and the worse counts."""
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW)
+    found = first("autodl", meter=STOPPED, life=life)
+    assert (found.seconds_left, found.most_left, found.bound) == (11 * DAY, 15 * DAY, Bound.AT_LEAST)
+    assert "11d 0h left or more: it stopped at most 4d 0h ago" in found.text
+
+
+def test_without_a_provider_the_fifteen_days_start() -> None:
+    """A real AutoDL account has no control plane here: the last sample is all that is known."""
+    found = first("autodl", sample_at=NOW - 3 * DAY)
+    assert (found.seconds_left, found.most_left, found.bound, found.sure) == (
+        12 * DAY,
+        None,
+        Bound.AT_LEAST,
+        False,
+    )
+    assert found.text.startswith("if it has stopped, 12d 0h left or more: last seen 3d 0h ago")
+
+
+def test_a_box_that_dropped_out_for_a_moment_counts_nothing() -> None:
+    assert read("autodl", sample_at=NOW - 60) == ()
+
+
+def test_our_own_park_is_known_to_the_second() -> None:
+    found = first("autodl", sample_at=NOW - 3 * DAY - 30, life=Life(asked="park", parked_at=NOW - 3 * DAY))
+    assert (found.seconds_left, found.bound, found.sure) == (12 * DAY, Bound.EXACT, True)
+    assert found.source == "parked through rgt"
+
+
+def test_a_box_that_ran_after_its_park_is_not_parked() -> None:
+    found = first("autodl", sample_at=NOW - DAY, life=Life(asked="park", parked_at=NOW - 3 * DAY))
+    assert (found.seconds_left, found.sure) == (14 * DAY, False)
+
+
+def test_a_box_never_seen_alive_has_at_most_the_whole_time() -> None:
+    found = first("autodl", meter=STOPPED, life=Life(existed=True, rested=True, stopped_at=NOW - DAY))
+    assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
+    assert found.text.startswith("at most 14d 0h left, when it stopped is not known: ")
+    assert read("autodl") == (), "nobody has ever seen it"
+
+
+def test_a_provider_that_cannot_be_read_says_nothing() -> None:
+    """Its last word was *running*, three hours ago; since then neither it nor the box has answered."""
+    old = replace(RUNNING, at=NOW - 3 * HOUR, error="503")
+    found = first("runpod", meter=old, sample_at=NOW - 4 * HOUR)
+    assert (found.seconds_left, found.sure) == (30 * DAY - 3 * HOUR, False)
+    assert read("runpod", meter=replace(RUNNING, at=NOW - 30), sample_at=NOW - 4 * HOUR) == ()
+
+
+def test_runpod_counts_about_thirty_days_and_the_double_rate() -> None:
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    meter = Meter(MeterKind.STORAGE_ONLY, Lifecycle.STOPPED, 0.02, at=NOW, source="RunPod")
+    removal, double = read("runpod", meter=meter, life=life)
+    assert (removal.seconds_left, removal.approx) == (30 * DAY, True)
+    assert (double.mode, double.seconds_left, double.per_hour) == (ClockMode.CHARGE, None, 0.02)
+    assert double.text.startswith("$0.02/h without an end: volume disk at double rate")
+
+
+def test_a_charge_of_an_unknown_rate_is_not_free() -> None:
+    found = first("vastai", meter=STOPPED)
+    assert (found.what, found.seconds_left, found.per_hour) == ("disk bills while stopped", None, None)
+    assert found.text.startswith("rate unknown without an end")
+
+
+def test_the_balance_is_divided_by_what_the_account_burns() -> None:
+    meter = replace(RUNNING, balance=10.0, burn_per_hour=0.5, at=NOW - HOUR)
+    found = first("vastai", meter=meter, link=Link.LIVE, sample=sample(), sample_at=NOW)
+    assert (found.what, found.seconds_left, found.level) == ("zero balance", 19 * HOUR, "warn")
+
+
+@pytest.mark.parametrize(
+    "over", [{"balance": None}, {"burn_per_hour": 0.0}, {"balance": math.nan}, {"burn_per_hour": None}]
+)
+def test_a_balance_that_says_nothing_does_not_count(over: dict[str, Any]) -> None:
+    meter = replace(replace(RUNNING, balance=10.0, burn_per_hour=0.5), **over)
+    assert read("vastai", meter=meter, link=Link.LIVE, sample=sample(), sample_at=NOW) == ()
+
+
+def test_where_sources_disagree_the_worse_counts_and_both_are_said() -> None:
+    end, ended = read("vastai", meter=replace(RUNNING, ends_at=NOW + DAY), sample_at=NOW)
+    assert (end.what, end.seconds_left) == ("end date set by the host", DAY)
+    assert (ended.what, ended.seconds_left) == ("ended rental", 3 * DAY)
+    assert "deleted 48 h after the end" in ended.text
+    assert "until it is destroyed or the host cleans up" in ended.text
+
+
+def test_an_end_date_that_has_come_about_counts_no_more() -> None:
+    meter = replace(STOPPED, ends_at=NOW - DAY)
+    assert [one.what for one in read("vastai", meter=meter)] == ["ended rental", "disk bills while stopped"]
+    assert first("vastai", meter=meter).seconds_left == DAY
+
+
+def custom(start: ClockStart, after_s: float | None) -> DangerClock:
+    return DangerClock(
+        what="limit", consequence="it ends", applies_when="always", mode=ClockMode.COUNTDOWN,
+        counts_from=start, claims=(Claim(after_s=after_s, cited_as="test"),),
+    )  # fmt: skip
+
+
+def test_the_walltime_is_what_the_scheduler_gave() -> None:
+    profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.WALLTIME, None),))
+    jobs = (
+        SlurmJob(id="1", name="a", state="RUNNING", left_s=7200.0),
+        SlurmJob(id="2", name="b", state="PENDING", left_s=60.0),
+    )
+    state = of("generic-ssh", link=Link.LIVE, sample=sample(session=Session(slurm=jobs)), sample_at=NOW - 200)
+    (found,) = clock_readings(profile, state, NOW)
+    assert found.seconds_left == 7000.0
+
+
+def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_seen() -> None:
+    profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.START, 12 * HOUR),))
+    state = of(
+        "generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, life=Life(started_at=NOW - HOUR)
+    )
+    (found,) = clock_readings(profile, state, NOW)
+    assert (found.seconds_left, found.bound) == (11 * HOUR, Bound.AT_MOST)
+    assert clock_readings(profile, replace(state, life=Life(), meter=STOPPED), NOW) == ()
+
+
+def test_a_quota_of_which_nobody_tells_does_not_count() -> None:
+    profile = replace(load_profile("generic-ssh"), clocks=(custom(ClockStart.QUOTA, None),))
+    assert clock_readings(profile, of("generic-ssh"), NOW) == ()
+
+
+def test_the_soonest_comes_first_and_charges_last() -> None:
+    life = Life(existed=True, rested=True, seen_at=NOW, stopped_at=NOW)
+    meter = replace(STOPPED, balance=1.0, burn_per_hour=0.1)
+    assert [one.what for one in read("runpod", meter=meter, life=life)] == [
+        "low balance",
+        "removal of a long-stopped Pod",
+        "volume disk at double rate",
+    ]
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"sample_at": NOW + 9 * DAY},
+        {"sample_at": NOW - DAY, "meter": STOPPED, "life": Life(seen_at=NOW + 1e12, stopped_at=NOW + DAY)},
+        {"sample_at": math.inf, "meter": STOPPED},
+        {"meter": replace(STOPPED, at=math.nan, ends_at=math.inf)},
+    ],
+)
+def test_times_of_a_clock_that_was_set_leave_no_more_than_the_whole_time(over: dict[str, Any]) -> None:
+    for found in read("autodl", **over):
+        assert found.seconds_left is None or 0 <= found.seconds_left <= 15 * DAY
+
+
+_TIMES = st.one_of(
+    st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(NOW - 99 * DAY, NOW + 99 * DAY)
+)
+
+
+@given(
+    st.sampled_from(sorted(all_profiles())),
+    st.sampled_from(list(Lifecycle)),
+    st.builds(Life, seen_at=_TIMES, stopped_at=_TIMES, parked_at=_TIMES, started_at=_TIMES),
+    _TIMES,
+    st.builds(Meter, at=_TIMES, ends_at=_TIMES, balance=_TIMES, burn_per_hour=_TIMES, per_hour=_TIMES),
+)
+def test_whatever_is_told_no_time_is_negative_or_too_long(
+    platform: str, word: Lifecycle, life: Life, sample_at: float | None, meter: Meter
+) -> None:
+    for found in read(platform, meter=replace(meter, lifecycle=word), life=life, sample_at=sample_at):
+        if found.seconds_left is None:
+            continue
+        assert found.seconds_left >= 0
+        if found.counts_from is ClockStart.STOP:
+            assert found.whole_s is not None
+            assert found.seconds_left <= found.whole_s
+            assert found.most_left is None or found.most_left >= found.seconds_left
+
+
+@pytest.mark.parametrize(("id_", "seconds"), [("autodl", 15 * DAY), ("runpod", 30 * DAY), ("vastai", None)])
+def test_what_a_stop_would_start(id_: str, seconds: float | None) -> None:
+    found = pending_readings(load_profile(id_))[0]
+    assert (found.seconds_left, found.counting) == (seconds, False)
+
+
+def test_no_stop_no_clock() -> None:
+    assert pending_readings(load_profile("generic-ssh")) == ()
+
+
+def test_what_is_said_when_a_platform_is_met() -> None:
+    said = notices(load_profile("vastai"))
+    assert said[0] == load_profile("vastai").top_danger
+    assert any("bandwidth" in one for one in said)
+    assert any("Volume" in one for one in said)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        of("autodl", sample_at=NOW - 11 * DAY),
+        of("autodl", sample_at=NOW - 14 * DAY),
+        of("autodl", meter=STOPPED, life=Life(seen_at=NOW - 14 * DAY, stopped_at=NOW, rested=True)),
+        of(
+            "runpod", meter=STOPPED, life=Life(seen_at=NOW - 29 * DAY, stopped_at=NOW - 29 * DAY, rested=True)
+        ),
+        of("vastai", meter=replace(RUNNING, ends_at=NOW + DAY), sample_at=NOW),
+        of("autodl", sample_at=NOW - 3 * DAY),
+        of("autodl"),
+    ],
+)
+def test_the_alert_says_what_the_screen_shows(state: BoxState) -> None:
+    """What the screens read of the published state is what the alert has read: one judge."""
+    found = step_alerts(AlertState(memory=Memory(past=state.life)), state, NOW)
+    shown = [
+        one
+        for one in clock_readings(
+            load_profile(state.spec.profile), replace(state, life=found.book.memory.past), NOW
+        )
+        if one.mode is ClockMode.COUNTDOWN
+    ]
+    alerts = [alert for alert in found.raised if alert.id == "clock"]
+    assert [alert.text for alert in alerts] == [one.text for one in shown[:1] if one.level != "info"]
+    assert [alert.level for alert in alerts] == [one.level for one in shown[:1] if one.level != "info"]
+
+
+def test_an_alert_after_a_restart_without_any_sample() -> None:
+    """Only what an earlier rgt remembered is there: neither the box nor a provider has said a word."""
+    found = step_alerts(AlertState(memory=Memory(past=Life(seen_at=NOW - 14 * DAY))), of("autodl"), NOW)
+    assert [(alert.id, alert.level) for alert in found.raised if alert.id == "clock"] == [("clock", "error")]
+
+
+def test_what_the_provider_said_is_remembered_until_it_is_read_again() -> None:
+    life = Life(existed=True, ran=True, rested=True, seen_at=NOW - 4 * DAY, stopped_at=NOW - 4 * DAY)
+    found = first("autodl", life=life)
+    assert (found.seconds_left, found.bound, found.sure) == (11 * DAY, Bound.EXACT, True)
+    assert read("autodl", life=life, link=Link.LIVE, sample=sample(), sample_at=NOW - 1) == ()
+
+
+def test_that_a_box_runs_is_noted_every_ten_minutes() -> None:
+    live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
+    first_ = lived(Life(), live)
+    assert (first_.seen_at, first_.started_at) == (NOW, NOW)
+    assert lived(first_, replace(live, sample_at=NOW + 599)) is first_
+    assert lived(first_, replace(live, sample_at=NOW + 600)).seen_at == NOW + 600
+    assert lived(first_, replace(live, sample_at=NOW - DAY)).seen_at == NOW - DAY, "the clock was set back"
+    assert lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY)) is first_
+
+
+def test_a_box_that_runs_again_forgets_its_park() -> None:
+    parked = Life(asked="park", seen_at=NOW - DAY, parked_at=NOW - DAY)
+    live = of("autodl", link=Link.LIVE, sample=sample(), sample_at=NOW)
+    assert lived(parked, live).parked_at is None
+    assert lived(parked, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY)).parked_at == NOW - DAY
