@@ -384,7 +384,7 @@ async def test_stopped_gone_unreachable_are_three_words() -> None:
 
 
 async def test_the_header_counts_states_and_adds_money_per_currency() -> None:
-    async with running() as (app, _, __):
+    async with running(size=(160, 34)) as (app, _, __):
         head = screen_text(app).splitlines()[0]
         assert "4 boxes  ✖ 1  ▲ 1  ◌ 1  ● 1" in head
         assert "≥ ¥1.98 + ≥ $1.11 /h" in head, "one box has no price: what the others cost is a lower bound"
