@@ -6,6 +6,7 @@ Only here is a `Permit` built; a test greps that it stays so.
 from __future__ import annotations
 
 import hashlib
+import secrets
 from collections.abc import Mapping
 
 import msgspec
@@ -50,6 +51,9 @@ def evaluate(evidence: Evidence, now: float, steady_now: float) -> Permit | Refu
         instance=evidence.instance,
         digest=digest(evidence),
         expires=steady_now + PERMIT_S,
+        kind=evidence.kind,
+        account=evidence.account,
+        nonce=secrets.token_hex(16),
     )
 
 

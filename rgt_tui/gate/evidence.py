@@ -206,6 +206,8 @@ def gather(
             provider(meter, profile, verb, action, instance, now),
             name(state.spec.name, typed),
         ),
+        kind=state.spec.provider.kind if state.spec.provider is not None else "",
+        account=state.spec.provider.account if state.spec.provider is not None else "",
         typed=typed,
     )
 

@@ -17,8 +17,8 @@ from rgt_tui.providers.control_plane import (
     ProviderError,
     RateLimited,
     Unreachable,
-    check_permit,
     keep_last_good,
+    use_permit,
 )
 from rgt_tui.providers.registry import KINDS, Providers, UnknownProvider, adapter
 from rgt_tui.providers.stopping import carry_out
@@ -42,6 +42,6 @@ __all__ = [
     "Unreachable",
     "adapter",
     "carry_out",
-    "check_permit",
     "keep_last_good",
+    "use_permit",
 ]

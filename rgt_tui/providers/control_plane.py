@@ -94,8 +94,8 @@ class Provider(Protocol):
     """One box's control plane. It acts on the instance it was opened for, and reads any of the account."""
 
     @property
-    def kind(self) -> str:
-        """Its name in the fleet file, and in the tables."""
+    def ref(self) -> ProviderRef:
+        """The machine that this object may stop or destroy, and whose it is."""
         ...
 
     @property
@@ -129,7 +129,8 @@ class Provider(Protocol):
         """Send the park call once; return the provider's answer in words. It says *requested*, not *stopped*.
 
         Raises:
-            PermitRefused: the permit is for another verb or machine, or has expired. Nothing was sent.
+            PermitRefused: the permit is for another verb, machine or account, was used, or has expired. Nothing was
+                sent.
             ProviderError: what the provider, or the way to it, said instead.
         """
         ...
@@ -187,30 +188,44 @@ Open = Callable[[ProviderRef, Context], Account]
 """Opens the account that a box belongs to. Nothing is sent; a missing key shows in the first reading."""
 
 
-def check_permit(permit: Permit, verb: Verb, instance: str, now: float) -> None:
-    """Refuse a permit that does not cover exactly this action now.
+_used: dict[str, float] = {}
+"""The permits of this process that were used, and when each expires; an expired one is refused for that."""
+
+
+def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None:
+    """Use a permit up, right before the one call that it is for; refuse one that does not cover exactly this now.
 
     Args:
         permit: What the gate gave out.
         verb: The action about to be sent.
-        instance: The machine this provider was opened for.
+        ref: The machine this provider was opened for, and whose it is.
         now: `rgt_tui.model.evidence.steady`.
 
     Raises:
-        PermitRefused: with every reason at once.
+        PermitRefused: with every reason at once; an unused permit stays unused.
     """
-    reasons = []
-    if permit.verb is not verb:
-        reasons.append(f"the permit is for {permit.verb.value}, not for {verb.value}")
-    if permit.instance != instance or not instance:
-        reasons.append(
-            f"the permit is for instance {printable(permit.instance)}, not for {printable(instance)}"
+    reasons = [
+        f"the permit is for {what} {printable(given) or '(none)'}, not for {printable(wanted) or '(none)'}"
+        for what, given, wanted in (
+            ("verb", permit.verb.value, verb.value),
+            ("provider", permit.kind, ref.kind),
+            ("account", permit.account, ref.account),
+            ("instance", permit.instance, ref.instance),
         )
+        if given != wanted or not wanted
+    ]
     # `not <` rather than `>=`: an expiry that is not a number must refuse, too.
     if not now < permit.expires:
         reasons.append(f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; review the box again")
+    if not permit.nonce:
+        reasons.append("the permit has no nonce, so that nobody could tell that it was used")
+    elif permit.nonce in _used:
+        reasons.append("the permit was used already; review the box again")
     if reasons:
         raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+    for nonce in [nonce for nonce, expires in _used.items() if not now < expires]:
+        del _used[nonce]
+    _used[permit.nonce] = permit.expires
 
 
 def keep_last_good(last: Meter, fresh: Meter) -> Meter:

@@ -28,8 +28,8 @@ from rgt_tui.providers.control_plane import (
     NotFound,
     PermitRefused,
     ProviderError,
-    check_permit,
     printable,
+    use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.runpod_pod import Parts, Pod, known_sum, network_per_hour, number, parse_pod, price_of
@@ -67,7 +67,7 @@ def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
         key_env=KEY_ENV,
         vendor_file=(".runpod/config.toml", key_of_tools),
     )
-    return RunPodAccount(http, context.clock, tells_balance=http.base_url == VENDOR)
+    return RunPodAccount(ref, http, context.clock, tells_balance=http.base_url == VENDOR)
 
 
 def key_of_tools(path: Path) -> str:
@@ -97,9 +97,9 @@ class RunPod:
         self._clock = clock
 
     @property
-    def kind(self) -> str:
-        """As the fleet file names it."""
-        return "runpod"
+    def ref(self) -> ProviderRef:
+        """The pod that this object may stop or terminate, and its account."""
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
 
     @property
     def instance(self) -> str:
@@ -173,7 +173,7 @@ class RunPod:
         return await self._act(permit, Verb.DESTROY)
 
     async def _act(self, permit: Permit, verb: Verb) -> str:
-        check_permit(permit, verb, self._instance, steady())
+        use_permit(permit, verb, self.ref, steady())
         try:
             _check_id(self._instance)
         except BadAnswer as error:
@@ -277,14 +277,23 @@ class Spend(msgspec.Struct, frozen=True):
 class RunPodAccount:
     """Reads; remembers the last good sight of every pod, which is what tells *gone* from *never there*."""
 
-    def __init__(self, http: AccountHttp, clock: Callable[[], float], *, tells_balance: bool = False) -> None:
+    def __init__(
+        self,
+        ref: ProviderRef,
+        http: AccountHttp,
+        clock: Callable[[], float],
+        *,
+        tells_balance: bool = False,
+    ) -> None:
         """Wrap an account.
 
         Args:
+            ref: Any pod of it.
             http: Its connections and key.
             clock: Epoch seconds.
             tells_balance: The server is RunPod's own, which has an API for the balance.
         """
+        self.ref = ref
         self.http = http
         self._balance: Balance | None = None
         self._balance_due = 0.0 if tells_balance else float("inf")

@@ -54,7 +54,7 @@ async def carry_out(
         said = await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
         yield step(StopPhase.REQUESTED, f"{said}: requested, not yet confirmed")
     except (PermitRefused, ProviderError) as error:
-        said, proves = str(error), proof(provider.kind, verb, error)
+        said, proves = str(error), proof(provider.ref.kind, verb, error)
         if proves is Proof.NOTHING:
             yield step(StopPhase.FAILED, f"nothing was done: {said}")
             return

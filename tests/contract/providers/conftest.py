@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -56,7 +57,17 @@ class World:
         return await self.provider.read(POD)
 
     def permit(self, verb: Verb, instance: str = POD) -> Permit:
-        return Permit("train-a", verb, instance, "digest", steady() + 60)
+        ref = self.provider.ref
+        return Permit(
+            "train-a",
+            verb,
+            instance,
+            "digest",
+            steady() + 60,
+            kind=ref.kind,
+            account=ref.account,
+            nonce=secrets.token_hex(8),
+        )
 
     async def carry_out(self, verb: Verb, timeout_s: float = 20.0) -> list[StopProgress]:
         """Carry an action out; each pause between two readings moves the clock."""

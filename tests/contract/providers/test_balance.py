@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from rgt_tui.demo import LocalProvider
+from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import Secret
 from rgt_tui.providers.http import AccountHttp
@@ -24,7 +25,9 @@ class Wealth:
         self.clock = clock
         key = Secret(server.key)
         http = AccountHttp(server.base_url, lambda: key, console="console", clock=clock, timeout_s=2.0)
-        self.account = RunPodAccount(http, clock, tells_balance=True)
+        self.account = RunPodAccount(
+            ProviderRef("runpod", POD, server.base_url), http, clock, tells_balance=True
+        )
 
     async def meter(self) -> Meter:
         return (await RunPod(self.account, POD, clock=self.clock).list())[0].meter

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from rgt_tui.providers import (
     Providers,
     adapter,
     carry_out,
-    check_permit,
+    use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
 
@@ -50,8 +52,8 @@ class Machine(msgspec.Struct, frozen=True):
 class AcmeAccount:
     """One account: its machines, by one connection."""
 
-    def __init__(self, http: AccountHttp, clock: Callable[[], float]) -> None:
-        self.http, self.clock = http, clock
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        self.ref, self.http, self.clock = ref, http, clock
 
     def box(self, instance: str) -> Acme:
         return Acme(self, instance)
@@ -79,8 +81,8 @@ class Acme:
         self._account, self._instance = account, instance
 
     @property
-    def kind(self) -> str:
-        return "acme"
+    def ref(self) -> ProviderRef:
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
 
     @property
     def instance(self) -> str:
@@ -109,7 +111,7 @@ class Acme:
         return await self._act(permit, Verb.DESTROY)
 
     async def _act(self, permit: Permit, verb: Verb) -> str:
-        check_permit(permit, verb, self._instance, steady())
+        use_permit(permit, verb, self.ref, steady())
         method, path = self._call(verb, self._instance)
         return f"Acme answered {(await self._account.http.send(method, path)).status}"
 
@@ -142,7 +144,7 @@ def open_account(ref: ProviderRef, context: Context) -> AcmeAccount:
         console="https://acme.example",
         key_env="ACME_KEY",
     )
-    return AcmeAccount(http, context.clock)
+    return AcmeAccount(ref, http, context.clock)
 
 
 # The test: the row, and a server that speaks as Acme's documentation says.
@@ -202,6 +204,19 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     found.close()
 
 
+def permit_for(ref: ProviderRef, verb: Verb, expires: float) -> Permit:
+    return Permit(
+        "box",
+        verb,
+        ref.instance,
+        "digest",
+        expires,
+        kind=ref.kind,
+        account=ref.account,
+        nonce=secrets.token_hex(8),
+    )
+
+
 async def pause(_seconds: float) -> None:
     pass
 
@@ -218,7 +233,7 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
             "m2": (1.5, Lifecycle.RUNNING),
         }
         assert server.calls == ["GET /machines"]
-        permit = Permit("box", verb, "m1", "digest", steady() + 600)
+        permit = permit_for(server.ref("m1"), verb, steady() + 600)
         steps = carry_out(providers.open(server.ref("m1")), permit, clock=time.time, sleep=pause)
         assert [step.phase async for step in steps][-1] is StopPhase.METER_OFF
     finally:
@@ -236,17 +251,34 @@ async def test_no_provider_acts_without_a_permit_that_fits(kind: str, verb: Verb
     provider = providers.open(msgspec.structs.replace(server.ref("m1"), kind=kind))
     other = next(one for one in Verb if one is not verb)
     now = steady()
-    for permit in (
-        Permit("box", other, "m1", "digest", now + 60),
-        Permit("box", verb, "m2", "digest", now + 60),
-        Permit("box", verb, "m1", "digest", now - 1),
-        Permit("box", verb, "m1", "digest", float("nan")),
+    fits = permit_for(provider.ref, verb, now + 60)
+    act = provider.stop if verb is Verb.PARK else provider.destroy
+    for change in (
+        {"verb": other},
+        {"kind": "nimbus"},
+        {"kind": ""},
+        {"account": "OTHER_KEY@vendor"},
+        {"account": ""},
+        {"instance": "m2"},
+        {"expires": now - 1},
+        {"expires": float("nan")},
+        {"nonce": ""},
     ):
-        act = provider.stop if verb is Verb.PARK else provider.destroy
         with pytest.raises(PermitRefused):
-            await act(permit)
-    await providers.close()
+            await act(msgspec.structs.replace(fits, **change))
     assert server.calls == []
+    with contextlib.suppress(ProviderError):  # the server speaks as one of them
+        await act(fits)
+    assert len(server.calls) == 1
+    with pytest.raises(PermitRefused, match="used already"):
+        await act(fits)
+    await providers.close()
+    again = Providers(env={"SOME_KEY": "secret"})
+    same = again.open(provider.ref)
+    with pytest.raises(PermitRefused, match="used already"):
+        await (same.stop if verb is Verb.PARK else same.destroy)(fits)
+    await again.close()
+    assert len(server.calls) == 1
 
 
 def test_the_recipe_touches_three_files_and_names_what_is_there() -> None:

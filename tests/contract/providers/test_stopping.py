@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from rgt_tui.demo import Fault
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.providers import PermitRefused, Providers
+from rgt_tui.providers import PermitRefused, Providers, Unreachable
 from tests.contract.providers.conftest import POD, World
 
 REQUESTED, CONFIRMED, METER_OFF = StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF
@@ -147,17 +149,46 @@ async def test_stopped_with_unknown_storage_never_says_meter_off(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("permit", "why"),
+    ("change", "why"),
     [
-        (Permit("a", Verb.DESTROY, POD, "d", 2e9), "for destroy, not for park"),
-        (Permit("a", Verb.PARK, "other", "d", 2e9), "for instance other"),
-        (Permit("a", Verb.PARK, POD, "d", 1.0), "expired"),
-        (Permit("a", Verb.PARK, POD, "d", float("nan")), "expired"),
+        ({"verb": Verb.DESTROY}, "for verb destroy, not for park"),
+        ({"instance": "other"}, "for instance other"),
+        ({"kind": "vast"}, "for provider vast, not for runpod"),
+        ({"account": "default@vendor"}, "for account default@vendor, not for DEMO_KEY@http"),
+        ({"expires": 1.0}, "expired"),
+        ({"expires": float("nan")}, "expired"),
+        ({"nonce": ""}, "no nonce"),
     ],
 )
-async def test_a_permit_for_something_else_sends_nothing(world: World, permit: Permit, why: str) -> None:
+async def test_a_permit_for_something_else_sends_nothing(
+    world: World, change: dict[str, Any], why: str
+) -> None:
+    permit = world.permit(Verb.PARK)
     with pytest.raises(PermitRefused, match=why):
+        await world.provider.stop(msgspec.structs.replace(permit, **change))
+    assert world.server.requests == []
+    await world.provider.stop(permit)
+    assert world.server.requests == [STOP], "what was refused did not use it up"
+
+
+async def test_a_permit_is_used_once_whatever_came_of_it(world: World) -> None:
+    permit = world.permit(Verb.PARK)
+    world.server.inject(Fault(on=STOP, status=500))
+    with pytest.raises(Unreachable):
         await world.provider.stop(permit)
+    for provider in (world.provider, world.providers.open(world.provider.ref)):
+        with pytest.raises(PermitRefused, match="used already"):
+            await provider.stop(permit)
+    assert world.server.requests == [STOP]
+
+
+async def test_another_account_with_the_same_id_does_not_take_the_permit(world: World) -> None:
+    """Twice the same id, at one server and with one key even: the fleet file names the key by another variable."""
+    providers = Providers(clock=world.clock, env={"OTHER_KEY": world.server.key})
+    other = providers.open(msgspec.structs.replace(world.provider.ref, key_env="OTHER_KEY"))
+    with pytest.raises(PermitRefused, match=r"for account DEMO_KEY@.*, not for OTHER_KEY@"):
+        await other.destroy(world.permit(Verb.DESTROY))
+    await providers.close()
     assert world.server.requests == []
 
 

@@ -11,20 +11,16 @@ from rgt_tui.providers import carry_out
 from tests.contract.providers.conftest import POD, START, World
 from tests.unit.gate.builders import PROFILE, box, cell
 
-BOX = msgspec.structs.replace(
-    box(cell(), sample_at=START),
-    spec=msgspec.structs.replace(
-        box().spec,
-        provider=msgspec.structs.replace(box().spec.provider, instance=POD),  # type: ignore[type-var]
-    ),
-)
+BOX = box(cell(), sample_at=START)
 
 
 async def look(world: World, verb: Verb, typed: str = "autodl-demo") -> tuple[Evidence, Meter]:
     provider = world.provider
     meter = await provider.read(POD)
     found = gather(
-        msgspec.structs.replace(BOX, sample_at=world.clock()),
+        msgspec.structs.replace(
+            BOX, sample_at=world.clock(), spec=msgspec.structs.replace(BOX.spec, provider=provider.ref)
+        ),
         meter,
         PROFILE,
         verb,

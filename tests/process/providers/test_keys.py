@@ -12,7 +12,7 @@ import pytest
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.plain import Secret
-from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, check_permit
+from rgt_tui.providers import AuthError, PermitRefused, Providers, UnknownProvider, use_permit
 from rgt_tui.providers.control_plane import printable
 from rgt_tui.providers.http import check_base_url, find_key
 from rgt_tui.providers.runpod import key_of_tools
@@ -141,14 +141,24 @@ def test_boxes_of_one_account_share_it() -> None:
 
 
 def test_every_reason_against_a_permit_comes_at_once() -> None:
-    permit = Permit("box", Verb.PARK, "other\x1b[2J", "d", 10.0)
+    permit = Permit("box", Verb.PARK, "other\x1b[2J", "d", 10.0, account="mine@else")
+    mine = ProviderRef("runpod", "mine")
     with pytest.raises(PermitRefused) as caught:
-        check_permit(permit, Verb.DESTROY, "mine", 12.0)
-    for part in ("for park, not for destroy", "not for mine", "expired 2 s ago", "Nothing was sent"):
+        use_permit(permit, Verb.DESTROY, mine, 12.0)
+    for part in (
+        "for verb park, not for destroy",
+        "for provider (none), not for runpod",
+        "for account mine@else, not for default@vendor",
+        "not for mine",
+        "expired 2 s ago",
+        "no nonce",
+        "Nothing was sent",
+    ):
         assert part in str(caught.value)
     assert str(caught.value).isprintable()
+    nameless = Permit("box", Verb.PARK, "", "d", 99.0, kind="runpod", account="default@vendor", nonce="n")
     with pytest.raises(PermitRefused):
-        check_permit(Permit("box", Verb.PARK, "", "d", 99.0), Verb.PARK, "", 1.0)
+        use_permit(nameless, Verb.PARK, ProviderRef("runpod", ""), 1.0)
 
 
 def test_a_strangers_text_is_made_harmless() -> None:

@@ -29,7 +29,19 @@ def refusal(found: Evidence, now: float = NOW) -> str:
 def test_complete_evidence_gives_a_permit_for_exactly_this(verb: Verb) -> None:
     found = evidence(verb=verb)
     permit = evaluate(found, NOW, NOW)
-    assert permit == Permit("autodl-demo", verb, "k3v9", digest(found), NOW + PERMIT_S)
+    assert isinstance(permit, Permit)
+    assert permit == Permit(
+        "autodl-demo",
+        verb,
+        "k3v9",
+        digest(found),
+        NOW + PERMIT_S,
+        kind="runpod",
+        account="default@vendor",
+        nonce=permit.nonce,
+    )
+    again = evaluate(found, NOW, NOW)
+    assert isinstance(again, Permit) and permit.nonce and again.nonce not in ("", permit.nonce)
 
 
 @pytest.mark.parametrize("key", REQUIRED)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.providers import Conflict, Instance, NotFound, carry_out
@@ -20,7 +21,7 @@ PERMIT = Permit(box="a", verb=Verb.PARK, instance="i", digest="", expires=1e18)
 class Answers:
     """A control plane that answers a stop with an error or a word, and then tells one reading after another."""
 
-    kind, instance, console_url = "runpod", "i", "https://console"
+    ref, instance, console_url = ProviderRef("runpod", "i"), "i", "https://console"
 
     def __init__(self, readings: list[Meter], error: Exception | None = None) -> None:
         self.readings, self.error, self.asked = readings, error, 0
