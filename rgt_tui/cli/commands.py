@@ -43,6 +43,7 @@ GROUPS = {
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
     "Queue": "set_up_parsers",
+    "Results": "result_parsers",
     "Money": "money_parsers",
     "Trainer": "set_up_parsers",
 }
@@ -195,6 +196,14 @@ COMMANDS: dict[str, Command] = {
     "scalars": Command(
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
+    ),
+    "verify": Command(
+        "verifying", "Results", "prove that a directory of results is whole and loads",
+        (
+            (OK, "all of it is whole; PULL_VERIFIED.json in it says so"),
+            (FAILED, "something is damaged, missing, or would run code; each is named"),
+            (USAGE, "wrong command line, or a directory that cannot be looked into"),
+        ),
     ),
     "down": Command(
         "down", "Money", "stop the meter of a box, on evidence",

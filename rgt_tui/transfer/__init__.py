@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rgt_tui import imported_later
 from rgt_tui.transfer.ledger import (
     FileRow,
     FolderRow,
@@ -12,12 +15,28 @@ from rgt_tui.transfer.ledger import (
     proofs,
 )
 
+if TYPE_CHECKING:
+    from rgt_tui.transfer.verification import NotVerifiable, verify
+    from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
+
 __all__ = [
+    "CheckpointFound",
     "FileRow",
     "FolderRow",
     "Ledger",
     "LedgerError",
+    "NotVerifiable",
+    "Problem",
     "Stamp",
+    "Verification",
+    "VerifiedFile",
     "ledger_path",
     "proofs",
+    "verify",
 ]
+
+_LATER = {
+    "verification": "NotVerifiable verify",
+    "verified_record": "CheckpointFound Problem Verification VerifiedFile",
+}
+__getattr__ = imported_later(__name__, _LATER)

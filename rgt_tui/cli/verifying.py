@@ -1,0 +1,116 @@
+"""``rgt verify``: prove that a directory of results is whole and loads."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.printing import columns, complain, json_line
+from rgt_tui.files import state_directory
+from rgt_tui.model.plain import clean
+from rgt_tui.transfer import FileRow, Ledger, LedgerError, NotVerifiable, Verification, verify
+
+STYLES = {"whole": "green", "unproven": "yellow", "error": "bold red"}
+MOST_LINES = 200
+"""Of one kind; the rest is counted, and all of them are in the record."""
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Verify; return the exit status."""
+    try:
+        with _progress() as progress:
+            found = verify(
+                Path(arguments.directory),
+                arguments.expect,
+                pulled=pulled(),
+                renew=arguments.renew,
+                with_torch=not arguments.no_torch,
+                progress=progress,
+            )
+    except (NotVerifiable, LedgerError) as error:
+        complain(error)
+        return USAGE
+    if arguments.json:
+        sys.stdout.buffer.write(json_line(as_json(found)))
+        sys.stdout.buffer.flush()
+    else:
+        sys.stdout.write(as_text(found))
+    return OK if found.ok else FAILED
+
+
+def pulled() -> list[FileRow]:
+    """Return what was pulled to this machine, from any box.
+
+    Raises:
+        LedgerError: a ledger cannot be used.
+    """
+    rows: list[FileRow] = []
+    for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
+        ledger = Ledger(path)
+        rows += ledger.files()
+        ledger.close()
+    return rows
+
+
+def as_json(found: Verification) -> dict[str, Any]:
+    """Return what ``--json`` prints; the first four keys are a promise."""
+    return {
+        "ok": found.ok,
+        "files": found.files,
+        "bytes": found.bytes,
+        "errors": [{"path": each.path, "reason": each.reason} for each in found.errors],
+        "checkpoints": [
+            {"path": each.path, "kind": each.kind, "how": each.how} for each in found.checkpoints
+        ],
+        "unproven": [{"path": each.path, "reason": each.reason} for each in found.unproven],
+        "only_hashed": found.only_hashed,
+        "torch": found.torch or None,
+        "directory": found.directory,
+    }
+
+
+def as_text(found: Verification) -> str:
+    """Return what a person reads: what is whole, what could not be proven and why, what is wrong."""
+    rows = [
+        *(("whole", each.path, f"{each.kind}: {each.how}") for each in found.checkpoints),
+        *(("unproven", each.path, each.reason) for each in found.unproven),
+        *(("error", each.path, each.reason) for each in found.errors),
+    ]
+    shown: list[str] = []
+    counts = dict.fromkeys(STYLES, 0)
+    for kind, path, text in rows:
+        counts[kind] += 1
+        if counts[kind] <= MOST_LINES:
+            shown.append(columns([(kind, 8, STYLES[kind])], f"{clean(path)}: {clean(text)}"))
+    for kind, count in counts.items():
+        if count > MOST_LINES:
+            shown.append(f"… and {count - MOST_LINES} more of the kind {kind}\n")
+    if found.no_torch:
+        shown.append(f"files of torch.save were looked at, but not loaded: {clean(found.no_torch)}\n")
+    if found.only_hashed:
+        files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
+        shown.append(f"{files} only hashed: nothing says what should be in it\n")
+    word = "verified" if found.ok else "NOT verified"
+    shown.append(
+        f"{word}: {found.files:,} files, {found.bytes:,} bytes, {len(found.checkpoints)} whole checkpoints, "
+        f"{len(found.errors)} errors\n"
+    )
+    return "".join(shown)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    """Show on a terminal how far it is; nowhere else."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("verifying", spinner="line") as status:
+        yield lambda done, total, path: status.update(f"{done * 100 // max(1, total)} % hashed")

@@ -1,0 +1,137 @@
+"""Which files of a directory are checkpoints, which of them belong together, and what has to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from rgt_tui.transfer import dcp_files, trainer_manifests, weight_index
+
+LEFT_OVER = (".tmp-", ".old-", ".damaged-")
+"""Begin the names of directories of rgt_train that are being written, wait for their deletion, or were set aside."""
+_TORCH = (".pt", ".pth", ".ckpt", ".th", ".pth.tar")
+_PERHAPS = (".bin", ".pkl", ".pickle", ".tar")
+_NAMES_OF_TORCH = (
+    "pytorch_model", "model", "adapter_model", "diffusion_pytorch_model", "optimizer", "scheduler", "training_args",
+)  # fmt: skip
+"""Begin the names of ``.bin`` files that are torch's whatever their first bytes are now."""
+_COMPANIONS = (
+    "optimizer", "optim", "scheduler", "scaler", "rng_state", "random_states", "training_args", "trainer_state",
+    "zero_pp_rank", "bf16_zero_pp_rank", "mp_rank", "sampler", "dataloader", "custom_checkpoint", "config.json",
+    "adapter_config",
+)  # fmt: skip
+"""Begin the names of files that make a checkpoint of all the files of weights beside them."""
+CHECKPOINT_KINDS = ("trainer", "dcp", "torch", "safetensors", "index")
+
+
+class Job(NamedTuple):
+    """One thing to look at: a file, or a directory whose files belong together."""
+
+    kind: str
+    """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``events``, ``lines`` or ``json``."""
+    path: str
+    """Relative to the directory that is verified."""
+
+
+class Group(NamedTuple):
+    """One checkpoint: its directory or its file, and the jobs that look at all of it."""
+
+    path: str
+    kind: str
+    jobs: tuple[Job, ...]
+
+
+class Plan(NamedTuple):
+    """What is to be looked at in a directory and all below it."""
+
+    groups: tuple[Group, ...]
+    others: tuple[Job, ...]
+    """Logs and documents, which are part of no checkpoint."""
+    left_over: tuple[str, ...]
+    """Files in directories that are no checkpoints yet, or no longer."""
+
+
+def plan(files: Mapping[str, str]) -> Plan:
+    """Say what is to be looked at.
+
+    Args:
+        files: Path of each file, relative, and what its first bytes are: ``zip``, ``pickle``, ``ours`` of a manifest of
+            rgt_train, or an empty text.
+    """
+    folders: dict[str, dict[str, str]] = {}
+    left_over = []
+    for path, head in sorted(files.items()):
+        folder, _, name = path.rpartition("/")
+        if any(part.startswith(LEFT_OVER) for part in path.split("/")):
+            left_over.append(path)
+        else:
+            folders.setdefault(folder, {})[name] = head
+    groups: list[Group] = []
+    others: list[Job] = []
+    for folder, names in folders.items():
+        found, rest = _folder(folder, names)
+        groups += found
+        others += rest
+    return Plan(tuple(groups), tuple(others), tuple(left_over))
+
+
+def _folder(folder: str, names: Mapping[str, str]) -> tuple[list[Group], list[Job]]:
+    here = folder or "."
+    groups = []
+    taken: set[str] = set()
+    if _is_trainer(names):
+        groups.append(Group(here, "rgt_train", (Job("trainer", here),)))
+        taken = {"manifest.json", "state.json", "model.safetensors", "trainer.safetensors"}
+        taken |= {name for name in names if _is_sharded(name)}
+    elif any(_is_sharded(name) for name in names):
+        groups.append(Group(here, "torch.distributed.checkpoint", (Job("dcp", here),)))
+        taken = {name for name in names if _is_sharded(name)}
+    jobs = {name: kind_of(name, head) for name, head in names.items() if name not in taken}
+    weights = [Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind in CHECKPOINT_KINDS]
+    others = [
+        Job(kind, _join(folder, name)) for name, kind in jobs.items() if kind and kind not in CHECKPOINT_KINDS
+    ]
+    if weights and groups:
+        groups[0] = groups[0]._replace(jobs=(*groups[0].jobs, *weights))
+    elif any(name.startswith(_COMPANIONS) or name.endswith(weight_index.SUFFIX) for name in names):
+        groups += [Group(here, "files of one directory", tuple(weights))] if weights else []
+    else:
+        groups += [Group(job.path, job.kind, (job,)) for job in weights]
+    return groups, others
+
+
+def _is_trainer(names: Mapping[str, str]) -> bool:
+    weights = {"model.safetensors", "trainer.safetensors", dcp_files.METADATA}
+    return names.get(trainer_manifests.MANIFEST) == "ours" or (
+        "state.json" in names and bool(weights & set(names))
+    )
+
+
+def _is_sharded(name: str) -> bool:
+    return name == dcp_files.METADATA or name.endswith(dcp_files.SUFFIX)
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def kind_of(name: str, head: str) -> str:
+    """Return the kind of the job for a file; empty where nothing is known but its bytes."""
+    lower = name.lower()
+    if "tfevents" in lower:
+        return "events"
+    for suffix, kind in (
+        (".safetensors", "safetensors"),
+        (weight_index.SUFFIX, "index"),
+        (".jsonl", "lines"),
+    ):
+        if lower.endswith(suffix):
+            return kind
+    if lower.endswith(".json"):
+        return "json"
+    if lower.endswith(_TORCH):
+        return "torch"
+    if lower.endswith(_PERHAPS):
+        known = lower.endswith(".bin") and lower.startswith(_NAMES_OF_TORCH)
+        return "torch" if known or head == "zip" else ""
+    return ""

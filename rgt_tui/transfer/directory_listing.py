@@ -1,0 +1,131 @@
+"""Every file below a directory, without following a link out of it, and what its first bytes are."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rgt_tui.files import open_regular
+from rgt_tui.transfer import trainer_manifests
+from rgt_tui.transfer.zip_records import END_MAGIC, MAGIC
+
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_END_BYTES = 22
+_MOST_HEAD = 1 << 20
+
+
+class Listed(NamedTuple):
+    """A regular file."""
+
+    path: Path
+    size: int
+
+
+class Listing(NamedTuple):
+    """What lies below a directory; the names are relative to it."""
+
+    files: dict[str, Listed]
+    problems: list[tuple[str, str]]
+    """Names and reasons of what is no file, or cannot be listed."""
+    links: int
+    """Links that lead to something in the same directory, which is listed under its own name."""
+
+
+def listing(root: Path, left_out: frozenset[str]) -> Listing:
+    """List a directory.
+
+    Args:
+        root: It.
+        left_out: Names directly in it that do not count.
+
+    Raises:
+        OSError: it cannot be listed.
+    """
+    found = Listing({}, [], 0)
+    real = root.resolve(strict=True)
+    links = 0
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as entries:
+                names = sorted(entry.name for entry in entries)
+        except OSError as error:
+            if folder == root:
+                raise
+            found.problems.append((_name(folder, root), f"it cannot be listed: {error.strerror or error}"))
+            continue
+        for name in names:
+            path = folder / name
+            if folder == root and name in left_out:
+                continue
+            try:
+                mode = (status := path.lstat()).st_mode
+            except OSError as error:
+                found.problems.append(
+                    (_name(path, root), f"it cannot be looked at: {error.strerror or error}")
+                )
+                continue
+            if stat.S_ISDIR(mode):
+                waiting.append(path)
+            elif stat.S_ISREG(mode):
+                found.files[_name(path, root)] = Listed(path, status.st_size)
+            elif stat.S_ISLNK(mode):
+                why = _link(path, real)
+                links += why is None
+                if why is not None:
+                    found.problems.append((_name(path, root), why))
+            else:
+                kind = _KINDS.get(stat.S_IFMT(mode), "no regular file")
+                found.problems.append((_name(path, root), f"it is {kind}"))
+    return found._replace(links=links)
+
+
+def _name(path: Path, root: Path) -> str:
+    return str(path.relative_to(root))
+
+
+def _link(path: Path, real: Path) -> str | None:
+    """Return what is wrong with a link; None where it leads to something in the directory `real`."""
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        return "it is a link that leads nowhere"
+    if not target.is_relative_to(real):
+        return "it is a link that leads out of the directory: what it means is not here"
+    return None
+
+
+def heads(files: dict[str, Listed]) -> Iterator[tuple[str, str]]:
+    """Yield, for each file, what `rgt_tui.transfer.checkpoint_groups.plan` has to know of its bytes."""
+    for name, listed in files.items():
+        last = name.rpartition("/")[2].lower()
+        head = ""
+        if last == trainer_manifests.MANIFEST:
+            head = "ours" if trainer_manifests.is_manifest(_read(listed.path, _MOST_HEAD)) else ""
+        elif last.endswith((".bin", ".pkl", ".pickle", ".tar")):
+            head = "zip" if _is_zip(listed) else ""
+        yield name, head
+
+
+def _is_zip(listed: Listed) -> bool:
+    """Say whether a file is a zip file, also one whose beginning or end was damaged."""
+    if _read(listed.path, 4) == MAGIC:
+        return True
+    return _read(listed.path, _END_BYTES, listed.size - _END_BYTES).startswith(END_MAGIC)
+
+
+def _read(path: Path, most: int, at: int = 0) -> bytes:
+    try:
+        with open_regular(path, follow=False) as file:
+            return os.pread(file.fileno(), most, max(0, at))
+    except OSError:
+        return b""  # that it cannot be read is said where it is hashed

@@ -1,0 +1,131 @@
+"""The process that looks at files which may be hostile: it has little memory, writes nothing, runs nothing of theirs.
+
+One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and reason), ``checked``
+(every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load) and
+``not_loadable`` (what ``weights_only`` loading does not take).
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rgt_tui.transfer import (
+    dcp_files,
+    logged_files,
+    safetensors_files,
+    torch_files,
+    trainer_manifests,
+    weight_index,
+)
+from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
+
+MEMORY = 2 << 30
+"""Address space; the longest pickle that is looked at needs less."""
+
+
+def _torch(whole: Stretch) -> dict[str, Any]:
+    found = torch_files.examine(whole)
+    return {
+        "checked": found.checked,
+        "not_loadable": found.not_loadable,
+        "legacy": found.legacy,
+        "torch": True,
+    }
+
+
+def _safetensors(whole: Stretch) -> dict[str, Any]:
+    safetensors_files.examine(whole)
+    return {}
+
+
+def _events(whole: Stretch) -> dict[str, Any]:
+    logged_files.examine_events(whole)
+    return {"checked": True}
+
+
+def _lines(whole: Stretch) -> dict[str, Any]:
+    logged_files.examine_lines(whole)
+    return {}
+
+
+def _document(whole: Stretch) -> dict[str, Any]:
+    logged_files.examine_json(whole)
+    return {}
+
+
+def _trainer(folder: Path) -> dict[str, Any]:
+    return {"checked": True, "covers": trainer_manifests.examine(folder)}
+
+
+def _sharded(folder: Path) -> dict[str, Any]:
+    return {"covers": dcp_files.examine(folder)}
+
+
+def _index(path: Path) -> dict[str, Any]:
+    weight_index.examine(path)
+    return {}
+
+
+_FILES: dict[str, Callable[[Stretch], dict[str, Any]]] = {
+    "torch": _torch,
+    "safetensors": _safetensors,
+    "events": _events,
+    "lines": _lines,
+    "json": _document,
+}
+_SEVERAL: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "trainer": _trainer,
+    "dcp": _sharded,
+    "index": _index,
+}
+
+
+def examine(kind: str, path: Path) -> dict[str, Any]:
+    """Look at a file or a directory; return what was found, trouble included."""
+    try:
+        if kind in _SEVERAL:
+            return _SEVERAL[kind](path)
+        with OpenStretch(path) as whole:
+            if not whole.length:
+                raise Refused("it is empty")
+            return _FILES[kind](whole)
+    except Trouble as trouble:
+        return {"trouble": [[trouble.name, str(trouble)]]}
+    except Refused as refused:
+        return {"trouble": [["", str(refused)]]}
+    except OSError as error:
+        return {"trouble": [["", f"it cannot be read: {error.strerror or error}"]]}
+    except MemoryError:
+        return {"trouble": [["", "looking at it needs more memory than it may have"]]}
+    except Exception as error:  # nothing that a file holds may end in more than a word about it
+        return {"trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]}
+
+
+def limit(memory: int) -> None:
+    """Take from this process what it does not need: memory, writing to files, dumps of its memory."""
+    for what, most in (
+        (resource.RLIMIT_AS, memory),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def main() -> int:
+    """Answer until standard input ends."""
+    limit(MEMORY)
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        answer = examine(asked["kind"], Path(asked["path"]))
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

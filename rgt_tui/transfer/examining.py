@@ -1,0 +1,157 @@
+"""Asks the processes that look at files: one that runs nothing of theirs, and one that loads them with torch."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+import rgt_tui
+
+SECONDS = 120.0
+"""For one question, beside the time to read what it is about."""
+BYTES_PER_S = 5e6
+"""Slower disks are taken for hung."""
+_ROOT = str(Path(rgt_tui.__file__).resolve().parent.parent)
+_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+
+
+class Ended(Exception):
+    """The process came to an end at a question, or was ended; the text says how."""
+
+
+class Asked:
+    """A process that answers a line of JSON with a line of JSON; it is started at the first question.
+
+    Args:
+        module: What it runs.
+
+    Attributes:
+        greeting: The first line it wrote, where it writes one before the first question.
+    """
+
+    def __init__(self, module: str, *, greets: bool = False) -> None:
+        self._module = module
+        self._greets = greets
+        self._process: subprocess.Popen[bytes] | None = None
+        self.greeting: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start it, unless it runs.
+
+        Raises:
+            Ended: it did not come up.
+        """
+        if self._process is not None:
+            return
+        env = {name: value for name, value in os.environ.items() if name in _KEPT}
+        env |= {"PYTHONPATH": _ROOT, "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+        env["OPENBLAS_NUM_THREADS"] = "1"  # each would reserve memory, of which there is little
+        self._process = subprocess.Popen(
+            # -P: a module in the directory that is verified must not stand in for one of the library.
+            [sys.executable, "-P", "-m", self._module],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            env=env, cwd="/", start_new_session=True,
+        )  # fmt: skip
+        if self._greets:
+            self.greeting = self._answer(SECONDS)
+
+    def ask(self, question: dict[str, Any], size: int = 0) -> dict[str, Any]:
+        """Return its answer.
+
+        Args:
+            question: What is asked.
+            size: Bytes that it has to read for that.
+
+        Raises:
+            Ended: it ended, took too long, or answered nothing that can be understood; the next question goes to
+                another one.
+        """
+        self.start()
+        process = self._process
+        assert process is not None and process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(question).encode() + b"\n")
+            process.stdin.flush()
+        except OSError:
+            raise Ended(self._end()) from None
+        return self._answer(SECONDS + size / BYTES_PER_S)
+
+    def _answer(self, seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None and process.stdout is not None
+        handle = process.stdout.fileno()
+        until = time.monotonic() + seconds
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([handle], [], [], max(0.0, until - time.monotonic()))
+            if not ready:
+                self._end()
+                raise Ended(f"looking at it took more than {seconds:.0f} s")
+            piece = os.read(handle, 1 << 16)
+            if not piece:
+                raise Ended(self._end())
+            line += piece
+        try:
+            answer = json.loads(line)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            self._end()
+            raise Ended("looking at it gave no answer")
+        return answer
+
+    def _end(self) -> str:
+        """End the process; return how it ended."""
+        process, self._process = self._process, None
+        if process is None:
+            return "looking at it was not possible"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        if process.returncode is None:
+            process.kill()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+        code = process.wait()
+        if code < 0:
+            return f"looking at it ended the process that did ({signal.Signals(-code).name})"
+        return f"looking at it ended the process that did (exit status {code})"
+
+    def close(self) -> None:
+        """Let it end."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+        if self._process is not None:
+            self._end()
+
+
+def has_torch() -> bool:
+    """Say whether torch is installed beside rgt; it is not imported."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def examiner() -> Asked:
+    """Return the process that looks, and runs nothing."""
+    return Asked("rgt_tui.transfer.examine_child")
+
+
+def loader() -> Asked:
+    """Return the process that loads with torch; its greeting says which one, or why there is none."""
+    return Asked("rgt_tui.transfer.torch_child", greets=True)

@@ -1,0 +1,111 @@
+"""What a directory should hold, by those who knew: the pull's ledger, a copy's manifest, the last verification."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from rgt_tui.files import open_regular
+from rgt_tui.transfer.ledger import FileRow, unsaid
+from rgt_tui.transfer.verified_record import Verification
+
+MANIFEST = ".rgt-manifest.jsonl"
+"""Beside the files of a verified copy to storage that outlives the box (docs/jobs.md)."""
+_MOST_BYTES = 256 << 20
+
+
+class Expected(NamedTuple):
+    """What a file should be."""
+
+    sha256: str
+    by: str
+    """``pull``, ``manifest`` or ``before``."""
+    since: str = ""
+    """For a person: when that was known."""
+
+
+def of_ledger(root: Path, rows: Iterable[FileRow]) -> dict[str, Expected]:
+    """Return what a pull brought into a directory: relative name → content."""
+    found = {}
+    for row in rows:
+        for base in dict.fromkeys((root, root.resolve())):
+            if Path(row.local).is_relative_to(base):
+                found[str(Path(row.local).relative_to(base))] = Expected(row.sha256, "pull")
+    return found
+
+
+def of_manifest(path: Path, folder: str) -> dict[str, Expected]:
+    """Return what a ``.rgt-manifest.jsonl`` says about the directory `folder` (relative; empty for the root).
+
+    Raises:
+        ValueError: it is damaged or cut off.
+        OSError: it cannot be read.
+    """
+    with open_regular(path, follow=False) as file:
+        lines = file.read(_MOST_BYTES).splitlines()
+    found: dict[str, Expected] = {}
+    ended = False
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            raise ValueError("a line of it is no JSON") from None
+        if not isinstance(row, dict):
+            raise ValueError("a line of it is no object")
+        ended = ended or row.get("end") is True
+        if "sha256" in row:
+            name = _path(row)
+            found[f"{folder}/{name}" if folder else name] = Expected(str(row["sha256"]), "manifest")
+    if not ended:
+        raise ValueError("it is cut off: its last line is missing")
+    return found
+
+
+def _path(row: Mapping[str, object]) -> str:
+    name = str(row.get("path"))
+    coded = row.get("path_b64")
+    if isinstance(coded, str):
+        try:
+            name = os.fsdecode(base64.b64decode(coded, validate=True))
+        except binascii.Error:
+            raise ValueError("a name in it is damaged") from None
+    if not name or name.startswith("/") or ".." in name.split("/"):
+        raise ValueError(f"it names {name[:80]!r}, which is not in its directory")
+    return name
+
+
+def named(text: str) -> str:
+    """Return the path that a record means."""
+    try:
+        return unsaid(text)
+    except ValueError:
+        return text  # a name that begins as a coded one does
+
+
+def of_record(last: Verification) -> dict[str, Expected]:
+    """Return what the last verification found to be right, or to be missing."""
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(last.at))
+    return {named(entry.path): Expected(entry.sha256, "before", when) for entry in last.entries}
+
+
+def wrong(expected: Expected, sha256: str) -> str | None:
+    """Return what is wrong with a file of this hash; None where it is as it should be."""
+    if expected.sha256 == sha256:
+        return None
+    if expected.by == "before":
+        return f"its bytes are no longer those that were verified on {expected.since}"
+    what = "what the box had" if expected.by == "pull" else "what was copied"
+    return f"its SHA-256 {sha256[:12]}… is not that of {what} ({expected.sha256[:12]}…)"
+
+
+def missing(expected: Expected) -> str:
+    """Return what is wrong where a file is not there."""
+    if expected.by == "before":
+        return f"it is gone: it was verified on {expected.since}"
+    return "it is missing: " + ("the pull brought it" if expected.by == "pull" else f"{MANIFEST} names it")

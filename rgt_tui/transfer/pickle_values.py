@@ -1,0 +1,301 @@
+"""What a pickle says, without doing any of it: no name is looked up, nothing is called, nothing is built.
+
+The opcodes are told apart by `pickletools`, which executes nothing; a small machine keeps the values. Lists, texts and
+numbers become themselves, a class or function becomes its name, what a pickle would call becomes a record of the call.
+Nothing here follows what it has made (no comparing, hashing or printing of values that nest), so that neither a million
+levels nor a value that holds itself a million times cost more than their bytes.
+"""
+
+from __future__ import annotations
+
+import pickletools
+from collections.abc import Callable, Collection
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from rgt_tui.transfer.file_stretch import Refused
+from rgt_tui.transfer.safe_names import ATTRIBUTE, OWNERS_OF_ATTRIBUTES
+
+MOST_BYTES = 256 << 20
+"""A pickle of a checkpoint holds names and numbers; tensors lie outside of it."""
+
+
+class Name(NamedTuple):
+    """A class or function that a pickle names."""
+
+    module: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module}.{self.name}"
+
+
+class Made:
+    """What would be made by calling `what` with `arguments`, and then given `state`."""
+
+    __slots__ = ("arguments", "items", "state", "what")
+
+    def __init__(self, what: Name, arguments: tuple[Any, ...]) -> None:
+        self.what = what
+        self.arguments = arguments
+        self.state: Any = None
+        self.items: list[tuple[Any, Any]] = []
+        """Keys and values that it was given as a dictionary; of a list, values with the key None."""
+
+
+class Pairs:
+    """A dictionary: keys and values, of which neither is hashed."""
+
+    __slots__ = ("items",)
+
+    def __init__(self) -> None:
+        self.items: list[tuple[Any, Any]] = []
+
+    def get(self, key: str) -> Any:
+        """Return the value of a text, or None; the last one counts, as it does in a dictionary."""
+        found = None
+        for name, value in self.items:
+            if isinstance(name, str) and name == key:
+                found = value
+        return found
+
+
+class Stored(NamedTuple):
+    """A tensor's storage that a pickle refers to, by the words it uses for that."""
+
+    said: tuple[Any, ...]
+
+
+class Contents(NamedTuple):
+    """What one pickle holds."""
+
+    value: Any
+    names: frozenset[Name]
+    stored: tuple[Stored, ...]
+    made: tuple[Made, ...]
+    end: int
+    """Where it ends in the file."""
+
+
+def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
+    """Return what the pickle at the place where `file` stands says.
+
+    Args:
+        file: It; afterwards it stands behind the pickle.
+        allowed: Modules and names that it may name.
+
+    Raises:
+        Refused: it names anything else, uses an opcode that no checkpoint has, or is damaged.
+    """
+    machine = _Machine(allowed)
+    try:
+        for opcode, argument, _ in pickletools.genops(file):
+            step = _STEPS.get(opcode.name)
+            if step is None:
+                raise Refused(f"its pickle has the opcode {opcode.name}, which no checkpoint needs")
+            step(machine, argument)
+    except Refused:
+        raise
+    except MemoryError:
+        raise Refused("its pickle needs more memory than a checkpoint's may") from None
+    except Exception as error:  # whatever a damaged pickle ends in
+        raise Refused(f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}") from None
+    if len(machine.stack) != 1 or machine.marks:
+        raise Refused("its pickle is damaged: it ends with something left over")
+    return Contents(
+        machine.stack[0],
+        frozenset(machine.names),
+        tuple(machine.stored),
+        tuple(machine.made),
+        file.tell(),
+    )
+
+
+class _Machine:
+    """The stack of a pickle that is only looked at."""
+
+    def __init__(self, allowed: Collection[tuple[str, str]]) -> None:
+        self.allowed = allowed
+        self.stack: list[Any] = []
+        self.marks: list[list[Any]] = []
+        self.memo: dict[int, Any] = {}
+        self.names: dict[Name, None] = {}
+        self.stored: list[Stored] = []
+        self.made: list[Made] = []
+
+    def push(self, value: Any) -> None:
+        self.stack.append(value)
+
+    def name(self, module: Any, name: Any) -> None:
+        if type(module) is not str or type(name) is not str:
+            raise Refused("its pickle makes up the name of what it calls")
+        if (module, name) not in self.allowed:
+            raise Refused(f"its pickle names {module}.{name}: to load it would run that")
+        found = Name(module, name)
+        self.names[found] = None
+        self.push(found)
+
+    def since_mark(self) -> list[Any]:
+        found = self.stack
+        self.stack = self.marks.pop()
+        return found
+
+    def call(self, what: Any, arguments: Any) -> None:
+        if type(what) is not Name or type(arguments) is not tuple:
+            raise Refused("its pickle calls what is no class or function of the allowed ones")
+        if what == ATTRIBUTE and not (
+            len(arguments) == 2
+            and type(arguments[0]) is Name
+            and arguments[0] in OWNERS_OF_ATTRIBUTES
+            and type(arguments[1]) is str
+            and arguments[1].isidentifier()
+            and not arguments[1].startswith("__")
+        ):
+            raise Refused("its pickle asks for an attribute of something that is no enum")
+        made = Made(what, arguments)
+        self.made.append(made)
+        self.push(made)
+
+    def build(self) -> None:
+        state = self.stack.pop()
+        target = self.stack[-1]
+        if type(target) is not Made:
+            raise Refused("its pickle sets the state of something that it did not make")
+        target.state = state
+
+    def put(self, pairs: list[tuple[Any, Any]]) -> None:
+        target = self.stack[-1]
+        if type(target) is not Made and type(target) is not Pairs:
+            raise Refused("its pickle sets items of what is no dictionary")
+        target.items.extend(pairs)
+
+    def append(self, values: list[Any]) -> None:
+        target = self.stack[-1]
+        if type(target) is list:
+            target.extend(values)
+        elif type(target) is Made:
+            target.items.extend((None, value) for value in values)
+        else:
+            raise Refused("its pickle appends to what is no list")
+
+    def refer(self) -> None:
+        said = self.stack.pop()
+        if type(said) is not tuple or not said or said[0] != "storage":
+            raise Refused("its pickle refers to something else than a tensor's storage")
+        found = Stored(said)
+        self.stored.append(found)
+        self.push(found)
+
+
+def _two_by_two(values: list[Any]) -> list[tuple[Any, Any]]:
+    if len(values) % 2:
+        raise Refused("its pickle is damaged: a key without a value")
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def _set_item(machine: _Machine, _: Any) -> None:
+    value, key = machine.stack.pop(), machine.stack.pop()
+    machine.put([(key, value)])
+
+
+def _append(machine: _Machine, _: Any) -> None:
+    value = machine.stack.pop()
+    machine.append([value])
+
+
+def _call(machine: _Machine, _: Any) -> None:
+    arguments, what = machine.stack.pop(), machine.stack.pop()
+    machine.call(what, arguments)
+
+
+def _call_with_names(machine: _Machine, _: Any) -> None:
+    named, arguments, what = machine.stack.pop(), machine.stack.pop(), machine.stack.pop()
+    if type(named) is not Pairs:
+        raise Refused("its pickle is damaged: named arguments that are no dictionary")
+    machine.call(what, arguments)
+
+
+def _named(machine: _Machine, argument: str) -> None:
+    machine.name(*argument.split(" ", 1))
+
+
+def _named_on_stack(machine: _Machine, _: Any) -> None:
+    name, module = machine.stack.pop(), machine.stack.pop()
+    machine.name(module, name)
+
+
+def _mark(machine: _Machine, _: Any) -> None:
+    machine.marks.append(machine.stack)
+    machine.stack = []
+
+
+def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
+    def step(machine: _Machine, _: Any) -> None:
+        if len(machine.stack) < count:
+            raise Refused("its pickle is damaged: a tuple of what is not there")
+        machine.stack[-count:] = [tuple(machine.stack[-count:])]
+
+    return step
+
+
+def _pop_mark(machine: _Machine, _: Any) -> None:
+    machine.since_mark()
+
+
+def _pairs_since_mark(machine: _Machine, _: Any) -> None:
+    found = Pairs()
+    found.items = _two_by_two(machine.since_mark())
+    machine.push(found)
+
+
+def _remember(machine: _Machine, index: int | None) -> None:
+    machine.memo[len(machine.memo) if index is None else index] = machine.stack[-1]
+
+
+_STEPS: dict[str, Callable[[_Machine, Any], None]] = {
+    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda machine, argument: None),
+    **dict.fromkeys(
+        (
+            "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",
+            "BINUNICODE8", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "BYTEARRAY8",
+        ),
+        _Machine.push,
+    ),
+    "NONE": lambda machine, _: machine.push(None),
+    "NEWTRUE": lambda machine, _: machine.push(True),
+    "NEWFALSE": lambda machine, _: machine.push(False),
+    "EMPTY_DICT": lambda machine, _: machine.push(Pairs()),
+    "EMPTY_LIST": lambda machine, _: machine.push([]),
+    "EMPTY_SET": lambda machine, _: machine.push([]),
+    "EMPTY_TUPLE": lambda machine, _: machine.push(()),
+    "TUPLE": lambda machine, _: machine.push(tuple(machine.since_mark())),
+    "TUPLE1": _tuple_of(1),
+    "TUPLE2": _tuple_of(2),
+    "TUPLE3": _tuple_of(3),
+    "LIST": lambda machine, _: machine.push(machine.since_mark()),
+    "FROZENSET": lambda machine, _: machine.push(machine.since_mark()),
+    "DICT": _pairs_since_mark,
+    "MARK": _mark,
+    "POP": lambda machine, _: machine.stack.pop(),
+    "POP_MARK": _pop_mark,
+    "DUP": lambda machine, _: machine.push(machine.stack[-1]),
+    "APPEND": _append,
+    "APPENDS": lambda machine, _: machine.append(machine.since_mark()),
+    "ADDITEMS": lambda machine, _: machine.append(machine.since_mark()),
+    "SETITEM": _set_item,
+    "SETITEMS": lambda machine, _: machine.put(_two_by_two(machine.since_mark())),
+    "BINPUT": _remember,
+    "LONG_BINPUT": _remember,
+    "MEMOIZE": _remember,
+    "BINGET": lambda machine, index: machine.push(machine.memo[index]),
+    "LONG_BINGET": lambda machine, index: machine.push(machine.memo[index]),
+    "GLOBAL": _named,
+    "STACK_GLOBAL": _named_on_stack,
+    "REDUCE": _call,
+    "NEWOBJ": _call,
+    "NEWOBJ_EX": _call_with_names,
+    "BUILD": lambda machine, _: machine.build(),
+    "BINPERSID": lambda machine, _: machine.refer(),
+}  # fmt: skip
+"""Opcodes that a checkpoint may have. Not among them: INST and OBJ, which torch never writes, and the text opcodes of
+protocol 0, of persistent ids that are text, of extension registries and of buffers out of band."""

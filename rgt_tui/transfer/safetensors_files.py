@@ -1,0 +1,100 @@
+"""Safetensors files: the header, and that the tensors fill the rest of the file exactly.
+
+The format is that of https://github.com/huggingface/safetensors (README, "Format"): eight bytes of header length, a
+JSON header, the data without holes. It has no checksums: where nothing else says what the bytes should be, the offsets
+are all that can be right.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from rgt_tui.transfer.file_stretch import Refused, Stretch
+
+MOST_HEADER = 100_000_000
+"""Longer ones are refused by the library as well."""
+BITS = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E5M2": 8, "F8_E4M3": 8, "F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+    "I16": 16, "U16": 16, "F16": 16, "BF16": 16, "I32": 32, "U32": 32, "F32": 32, "C64": 64, "F64": 64, "I64": 64,
+    "U64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}  # fmt: skip
+"""Bits of an element, by the format's name of the dtype."""
+
+
+def examine(whole: Stretch) -> frozenset[str]:
+    """Look at the header and return the names of the tensors.
+
+    Raises:
+        Refused: it is damaged, cut off, or its tensors overlap, leave a hole, or do not fill the file.
+        OSError: it cannot be read.
+    """
+    if whole.length < 8:
+        raise Refused(f"it is cut off: {whole.length} bytes are no safetensors file")
+    length = int.from_bytes(whole.read(0, 8), "little")
+    if length > MOST_HEADER:
+        raise Refused(f"it claims a header of {length} bytes")
+    if 8 + length > whole.length:
+        raise Refused(f"it is cut off in its header: {8 + length} bytes are needed, {whole.length} are there")
+    header = _header(whole.read(8, length))
+    header.pop("__metadata__", None)
+    room = whole.length - 8 - length
+    at = 0
+    for begin, end, name in sorted(_place(name, entry) for name, entry in header.items()):
+        if begin != at:
+            raise Refused(
+                f"tensor {name[:80]!r} begins at {begin}, the one before it ends at {at}: a hole or an overlap"
+            )
+        at = end
+    if at != room:
+        what = "it is cut off" if at > room else "something was added"
+        raise Refused(f"{what}: its tensors take {at} bytes, {room} are there")
+    return frozenset(header)
+
+
+def _header(raw: bytes) -> dict[str, Any]:
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise Refused("a name stands twice in its header")
+        return found
+
+    if not raw.startswith(b"{"):
+        raise Refused("its header is damaged: it does not begin with a brace")
+    try:
+        header = json.loads(raw.decode(), object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"its header is damaged: {str(error)[:120]}") from None
+    about = header.get("__metadata__", {})
+    if type(about) is not dict or not all(type(value) is str for value in about.values()):
+        raise Refused("its header is damaged: __metadata__ is no table of texts")
+    found: dict[str, Any] = header
+    return found
+
+
+def _place(name: str, entry: Any) -> tuple[int, int, str]:
+    shown = name[:80]
+    if type(entry) is not dict or set(entry) != {"dtype", "shape", "data_offsets"}:
+        raise Refused(f"its header is damaged at tensor {shown!r}")
+    bits = BITS.get(entry["dtype"]) if type(entry["dtype"]) is str else None
+    shape, offsets = entry["shape"], entry["data_offsets"]
+    if bits is None:
+        raise Refused(
+            f"tensor {shown!r} has the dtype {str(entry['dtype'])[:40]!r}, which the format does not have"
+        )
+    if (
+        type(shape) is not list
+        or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape)
+        or len(shape) > 64
+    ):
+        raise Refused(f"tensor {shown!r} has a shape that is none")
+    if type(offsets) is not list or len(offsets) != 2 or not all(type(place) is int for place in offsets):
+        raise Refused(f"tensor {shown!r} has no two offsets")
+    begin, end = offsets
+    for size in shape:
+        bits *= size
+    if begin < 0 or end < begin or (end - begin) * 8 != bits:
+        raise Refused(
+            f"tensor {shown!r} has {end - begin} bytes, its dtype and shape say {str(bits // 8)[:30]}"
+        )
+    return begin, end, name

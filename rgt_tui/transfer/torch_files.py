@@ -1,0 +1,216 @@
+"""Files of ``torch.save``, looked at and never loaded: the zip files of today, the pickles of before torch 1.6.
+
+Of a zip file every record is compared with its CRC-32. The older form has no checksums: there the lengths alone are
+compared, and that its content is not proven is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from rgt_tui.transfer import safe_names
+from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.pickle_values import MOST_BYTES, Contents, Made, Name, Stored, contents
+from rgt_tui.transfer.zip_records import MAGIC, Record, records
+
+LEGACY_NUMBER = 0x1950A86A20F9469CFC6C
+"""The first pickle of the older form (torch/serialization.py, ``MAGIC_NUMBER``)."""
+_PROTOCOL = b"\x80"
+_TAR_NAMES = (b"sys_info", b"pickle", b"storages", b"tensors")
+_REBUILDS = {("torch._utils", f"_rebuild_tensor{suffix}") for suffix in ("", "_v2", "_v3")}
+
+
+class TorchFile(NamedTuple):
+    """What was found in a file that is whole."""
+
+    checked: bool
+    """Every byte of the content was compared with a checksum."""
+    legacy: bool
+    not_loadable: tuple[str, ...]
+    """What it holds that ``weights_only`` loading does not take."""
+
+
+def is_torch(whole: Stretch) -> bool:
+    """Say whether a file begins as one of the two kinds does."""
+    head = whole.read(0, min(4, whole.length))
+    return head == MAGIC or head[:1] == _PROTOCOL
+
+
+def examine(whole: Stretch) -> TorchFile:
+    """Look at all of a file of ``torch.save``.
+
+    Raises:
+        Refused: it is damaged, cut off, none, or loading it would run code.
+        OSError: it cannot be read.
+    """
+    head = whole.read(0, min(512, whole.length))
+    if not head:
+        raise Refused("it is empty")
+    if head.startswith(MAGIC):
+        return _zip_file(whole)
+    if head.startswith(_PROTOCOL):
+        return _legacy(whole)
+    if head.split(b"\0", 1)[0] in _TAR_NAMES:
+        raise Refused("it is a tar file of torch before 0.2, which is not looked at")
+    raise Refused(
+        "it does not begin as a file of torch.save: its first bytes are damaged, or it is something else"
+    )
+
+
+def _zip_file(whole: Stretch) -> TorchFile:
+    found = records(whole)
+    folders = {name.partition("/")[0] for name in found}
+    if len(folders) != 1 or not all("/" in name for name in found):
+        raise Refused("its records do not lie in one folder, as torch writes them")
+    (folder,) = folders
+    inner = {name.partition("/")[2]: record for name, record in found.items()}
+    if "constants.pkl" in inner or any(name.startswith("code/") for name in inner):
+        raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
+    if "data.pkl" not in inner or "version" not in inner:
+        raise Refused(f"it has no record {folder}/data.pkl, or none that says its version")
+    for record in inner.values():
+        record.check()
+    pickle = inner["data.pkl"].data
+    if pickle.length > MOST_BYTES:
+        raise Refused(f"its pickle has {pickle.length} bytes, more than a checkpoint's may ({MOST_BYTES})")
+    said = contents(pickle.head(MOST_BYTES), safe_names.CHECKPOINT)
+    if said.end != pickle.length:
+        raise Refused("something stands behind the end of its pickle")
+    _records_of_storages(said, inner)
+    return TorchFile(True, False, tuple(safe_names.beyond_torch(said.names)))
+
+
+def _records_of_storages(said: Contents, inner: dict[str, Record]) -> None:
+    for key, length in _storages(said.stored).items():
+        record = inner.get(f"data/{key}")
+        if record is None:
+            raise Refused(f"the data of storage {key} are missing")
+        if record.data.length != length:
+            raise Refused(f"storage {key} has {record.data.length} bytes, and its tensors need {length}")
+    _tensors_fit(said.made)
+
+
+def _storages(stored: Iterable[Stored]) -> dict[str, int]:
+    """Return the storages that a pickle refers to: key → bytes."""
+    found: dict[str, int] = {}
+    for storage in stored:
+        key, width, count = _storage(storage)
+        if found.setdefault(key, width * count) != width * count:
+            raise Refused(f"storage {key} has two lengths")
+    return found
+
+
+def _storage(storage: Stored) -> tuple[str, int, int]:
+    said = storage.said
+    if (
+        len(said) not in (5, 6)
+        or type(said[1]) is not Name
+        or said[1] not in safe_names.STORAGES
+        or type(said[2]) is not str
+        or type(said[4]) is not int
+        or said[4] < 0
+    ):
+        raise Refused("its pickle refers to a storage in words that torch does not use")
+    return said[2], safe_names.STORAGES[said[1]], said[4]
+
+
+def _tensors_fit(made: Iterable[Made]) -> None:
+    """Look whether each tensor lies within its storage.
+
+    Raises:
+        Refused: one does not.
+    """
+    for call in made:
+        if call.what not in _REBUILDS or len(call.arguments) < 4:
+            continue
+        storage, offset, size, stride = call.arguments[:4]
+        if type(storage) is not Stored:
+            raise Refused("a tensor of it has no storage")
+        lengths, steps = _numbers(size), _numbers(stride)
+        if lengths is None or steps is None or len(lengths) != len(steps) or not _is_count(offset):
+            raise Refused("a tensor of it has a shape that is none")
+        if 0 in lengths:
+            continue
+        last = offset + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
+        if (last + 1) * _width(call) > _storage(storage)[1] * _storage(storage)[2]:
+            raise Refused(f"a tensor of it reaches beyond storage {_storage(storage)[0]}")
+
+
+def _width(call: Made) -> int:
+    """Return the bytes of an element: by the dtype where that is said, else by the storage's class."""
+    for said in call.arguments[4:]:
+        if type(said) is Name and said.module == "torch" and said.name in safe_names.DTYPES:
+            return safe_names.DTYPES[said.name]
+    return _storage(call.arguments[0])[1]
+
+
+def _numbers(value: Any) -> tuple[int, ...] | None:
+    if type(value) is Made and value.what == ("torch", "Size") and len(value.arguments) == 1:
+        value = value.arguments[0]
+    if type(value) in (tuple, list) and all(_is_count(number) for number in value):
+        return tuple(value)
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _legacy(whole: Stretch) -> TorchFile:
+    """Look at a file of before torch 1.6: five pickles, then the bytes of each storage behind its length."""
+    file = whole.head(MOST_BYTES)
+    first = contents(file, safe_names.CHECKPOINT)
+    if first.value != LEGACY_NUMBER:
+        return _plain(whole, first)
+    pickles = [contents(file, safe_names.CHECKPOINT) for _ in range(4)]
+    version, system, said, keys = pickles
+    if type(version.value) is not int or version.value != 1001 or type(keys.value) is not list:
+        raise Refused("it is of no version of torch's older form that is known")
+    little = getattr(system.value, "get", lambda _: None)("little_endian")
+    if little is not True:
+        raise Refused("its numbers are big-endian, or that is not said")
+    _tensors_fit(said.made)
+    lengths = _storages(said.stored)
+    if len(keys.value) != len(lengths) or not all(type(key) is str and key in lengths for key in keys.value):
+        raise Refused("the storages that it lists are not those that its tensors need")
+    counts = {key: count for key, _, count in map(_storage, said.stored)}
+    at = keys.end
+    for key in keys.value:
+        count = int.from_bytes(whole.read(at, 8), "little", signed=True)
+        if count != counts[key]:
+            raise Refused(f"storage {key} has {count} elements, and its tensors need {counts[key]}")
+        at += 8 + lengths[key]
+        if at > whole.length:
+            raise Refused(f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}")
+    if at != whole.length:
+        raise Refused(f"{whole.length - at} bytes stand behind its end")
+    names = frozenset().union(*(pickle.names for pickle in (first, *pickles)))
+    return TorchFile(False, True, tuple(safe_names.beyond_torch(names)))
+
+
+def _plain(whole: Stretch, said: Contents) -> TorchFile:
+    """A pickle without tensors of torch's, such as settings."""
+    if said.end != whole.length:
+        raise Refused(f"{whole.length - said.end} bytes stand behind the end of its pickle")
+    if said.stored:
+        raise Refused("its pickle refers to storages that it does not have")
+    return TorchFile(False, True, ("a plain pickle",))
+
+
+def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:
+    """Return what a file that is one pickle says.
+
+    Raises:
+        Refused: it is damaged, too long, or names what is not allowed.
+    """
+    if whole.length > MOST_BYTES:
+        raise Refused(
+            f"it has {whole.length} bytes, more than a pickle of names and numbers may ({MOST_BYTES})"
+        )
+    file: BytesIO = whole.head(MOST_BYTES)
+    said = contents(file, frozenset(allowed))
+    if said.end != whole.length:
+        raise Refused(f"{whole.length - said.end} bytes stand behind the end of its pickle")
+    return said

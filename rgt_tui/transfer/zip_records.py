@@ -1,0 +1,221 @@
+"""The records of a zip file as torch writes it: stored side by side without a gap, each with its CRC-32.
+
+The layout is that of PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far more strictly than a zip tool does: every
+byte before the central directory belongs to exactly one record, what a record says of itself is what the directory says
+of it, and nothing is compressed. So there is no second directory that another reader would find, nothing unpacks to
+more than it takes, and no two readers see different files.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from rgt_tui.transfer.file_stretch import Refused, Stretch
+
+MAGIC = b"PK\x03\x04"
+END_MAGIC = b"PK\x05\x06"
+_END = struct.Struct("<4s4H2IH")
+_END64 = struct.Struct("<4sQ2H2I4Q")
+_LOCATOR = struct.Struct("<4sIQI")
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_LOCAL = struct.Struct("<4s5H3I2H")
+_WIDE, _SHORT = 0xFFFFFFFF, 0xFFFF
+_DESCRIPTOR, _UTF8 = 0x8, 0x800
+_MOST_RECORDS = 1 << 20
+
+
+class Record(NamedTuple):
+    """One record; the CRC is not looked at before `check`."""
+
+    name: str
+    data: Stretch
+    crc: int
+
+    def check(self) -> None:
+        """Compare the content with the checksum.
+
+        Raises:
+            Refused: it is not what was written.
+        """
+        found = self.data.crc32()
+        if found != self.crc:
+            raise Refused(f"record {self.name}: its CRC-32 is {found:08x}, {self.crc:08x} was written")
+
+
+class _Entry(NamedTuple):
+    name: bytes
+    flags: int
+    crc: int
+    size: int
+    offset: int
+
+
+def records(whole: Stretch) -> dict[str, Record]:
+    """Return the records of a zip file by name, in the order in which they lie in it.
+
+    Raises:
+        Refused: it is cut off, or anything in it is not as torch writes it.
+    """
+    begin, stop, count = _directory(whole)
+    entries = _entries(whole.read(begin, stop - begin), count)
+    found: dict[str, Record] = {}
+    at = 0
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        if entry.offset != at:
+            raise Refused(f"bytes {at} to {entry.offset} belong to no record, or to two")
+        name = _name(entry.name)
+        if name in found:
+            raise Refused(f"two records are called {name!r}")
+        data, at = _local(whole, entry, begin)
+        found[name] = Record(name, data, entry.crc)
+    if at != begin:
+        raise Refused(f"bytes {at} to {begin} belong to no record")
+    return found
+
+
+def _directory(whole: Stretch) -> tuple[int, int, int]:
+    """Return where the central directory begins and ends, and how many entries it has."""
+    if whole.length < _END.size:
+        raise Refused("it is cut off: there is no directory at its end")
+    place = whole.length - _END.size
+    magic, disk, first, here, count, size, offset, comment = _END.unpack(whole.read(place, _END.size))
+    if magic != END_MAGIC or comment:
+        raise Refused("it is cut off, or something was added: there is no directory at its end")
+    if disk or first or here != count:
+        raise Refused("its directory speaks of several disks")
+    stop = place
+    wide = _wide_directory(whole, place)
+    if wide is not None:
+        stop = wide[3]
+        for short, long, blank in (
+            (count, wide[0], _SHORT),
+            (size, wide[1], _WIDE),
+            (offset, wide[2], _WIDE),
+        ):
+            if short not in (long, blank):
+                raise Refused("its two directory ends disagree")
+        count, size, offset = wide[:3]
+    if count > _MOST_RECORDS:
+        raise Refused(f"it claims to have {count} records")
+    if offset + size != stop:
+        raise Refused(f"its directory does not end where its end begins ({offset} + {size} is not {stop})")
+    return offset, stop, count
+
+
+def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int] | None:
+    """Return count, size and offset by the 64-bit end, and where that begins; None where there is none."""
+    at = place - _LOCATOR.size
+    if at < 0:
+        return None
+    magic, disk, where, disks = _LOCATOR.unpack(whole.read(at, _LOCATOR.size))
+    if magic != b"PK\x06\x07":
+        return None
+    if disk or disks != 1 or where + _END64.size != at:
+        raise Refused("the place of its 64-bit directory end is wrong")
+    found = _END64.unpack(whole.read(where, _END64.size))
+    if (
+        found[0] != b"PK\x06\x06"
+        or found[1] != _END64.size - 12
+        or found[4]
+        or found[5]
+        or found[6] != found[7]
+    ):
+        raise Refused("its 64-bit directory end is damaged")
+    return found[7], found[8], found[9], where
+
+
+def _entries(raw: bytes, count: int) -> list[_Entry]:
+    entries = []
+    at = 0
+    for _ in range(count):
+        if at + _ENTRY.size > len(raw):
+            raise Refused("its directory ends inside an entry")
+        (magic, _, _, flags, method, _, _, crc, packed, size, name_length, extra_length, comment_length, disk, _, _,
+         offset) = _ENTRY.unpack_from(raw, at)  # fmt: skip
+        if magic != b"PK\x01\x02":
+            raise Refused("its directory is damaged")
+        at += _ENTRY.size
+        stop = at + name_length + extra_length + comment_length
+        if stop > len(raw):
+            raise Refused("its directory ends inside an entry")
+        name = raw[at : at + name_length]
+        wide = _wide_numbers(raw[at + name_length : at + name_length + extra_length])
+        size, packed, offset = (
+            wide.pop(0) if value == _WIDE and wide else value for value in (size, packed, offset)
+        )
+        if method or packed != size:
+            raise Refused(f"record {_name(name)} is compressed, which torch never does")
+        if flags & ~(_DESCRIPTOR | _UTF8) or disk:
+            raise Refused(f"record {_name(name)} has flags {flags:#x}, which torch never sets")
+        entries.append(_Entry(name, flags, crc, size, offset))
+        at = stop
+    if at != len(raw):
+        raise Refused("its directory is longer than its entries")
+    return entries
+
+
+def _wide_numbers(extra: bytes) -> list[int]:
+    """Return the 64-bit numbers of an entry's extra fields."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, at)
+        at += 4
+        if kind == 1:
+            usable = extra[at : at + length]
+            return [number for (number,) in struct.iter_unpack("<Q", usable[: len(usable) // 8 * 8])]
+        at += length
+    return []
+
+
+def _name(raw: bytes) -> str:
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        raise Refused("the name of a record is no text") from None
+    if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise Refused(f"a record is called {name!r}")
+    return name
+
+
+def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int]:
+    """Return the content of a record, and where the next one begins."""
+    shown = _name(entry.name)
+    if entry.offset + _LOCAL.size > limit:
+        raise Refused(f"record {shown} begins behind the records")
+    magic, _, flags, method, _, _, crc, packed, size, name_length, extra_length = _LOCAL.unpack(
+        whole.read(entry.offset, _LOCAL.size)
+    )
+    at = entry.offset + _LOCAL.size
+    if (
+        magic != MAGIC
+        or (flags, method) != (entry.flags, 0)
+        or at + name_length + extra_length + entry.size > limit
+        or whole.read(at, name_length) != entry.name
+    ):
+        raise Refused(f"record {shown} says something else of itself than the directory says of it")
+    at += name_length
+    extra = whole.read(at, extra_length)
+    at += extra_length
+    data = whole.part(at, entry.size)
+    at += entry.size
+    if flags & _DESCRIPTOR:
+        if crc not in (0, entry.crc):
+            raise Refused(f"record {shown} has another checksum than in the directory")
+        return data, at + _descriptor(whole, entry, at, limit)
+    wide = _wide_numbers(extra)
+    size, packed = (wide.pop(0) if value == _WIDE and wide else value for value in (size, packed))
+    if (crc, size, packed) != (entry.crc, entry.size, entry.size):
+        raise Refused(f"record {shown} says something else of itself than the directory says of it")
+    return data, at
+
+
+def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
+    """Return the length of what stands behind the content of a record: its checksum and lengths once more."""
+    for form in ("<4sIII", "<4sIQQ"):
+        length = struct.calcsize(form)
+        if at + length > limit:
+            continue
+        if struct.unpack(form, whole.read(at, length)) == (b"PK\x07\x08", entry.crc, entry.size, entry.size):
+            return length
+    raise Refused(f"what stands behind record {_name(entry.name)} is not its checksum and its length")

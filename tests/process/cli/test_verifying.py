@@ -1,0 +1,230 @@
+"""``rgt verify``: what it finds, what it prints, what it leaves behind, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.tree import ROOT
+from tests.unit.transfer.hostile_files import FILES, TODAY, harmful, torch_zip, with_pickle
+
+TRAINER = ROOT / "tests/fixtures/checkpoints/plain-python3.11.7.tar.gz"
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A directory with a checkpoint of every kind."""
+    folder = tmp_path / "results"
+    shutil.copytree(FILES, folder)
+    with tarfile.open(TRAINER) as archive:
+        archive.extractall(folder / "ours", filter="data")
+    return folder
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "XDG_STATE_HOME": str(folder.parent / "state")}
+    return subprocess.run(
+        [sys.executable, "-m", "rgt_tui", "verify", str(folder), *words],
+        capture_output=True, text=True, check=False, cwd=ROOT, env=env,
+    )  # fmt: skip
+
+
+def verify(folder: Path, *words: str) -> dict[str, Any]:
+    done = run(folder, "--json", "--no-torch", *words)
+    assert done.stderr == ""
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert done.returncode == (0 if found["ok"] else 1)
+    assert list(found)[:4] == ["ok", "files", "bytes", "errors"]
+    return found
+
+
+def errors(found: dict[str, Any]) -> dict[str, str]:
+    return {each["path"]: each["reason"] for each in found["errors"]}
+
+
+def test_a_whole_directory_is_verified_and_says_so(results: Path) -> None:
+    found = verify(results, "--expect", "6")
+    assert (found["ok"], found["errors"]) == (True, [])
+    assert {each["path"]: each["kind"] for each in found["checkpoints"]} == {
+        "before-1.6.pt": "torch",
+        "hf/checkpoint-5": "files of one directory",
+        "ours/checkpoints/step-00000012-a1": "rgt_train",
+        "sharded": "torch.distributed.checkpoint",
+        "today.pt": "torch",
+        "weights.safetensors": "safetensors",
+    }
+    assert found["files"] == sum(len(names) for _, _, names in os.walk(results)) - 1
+    record = json.loads((results / "PULL_VERIFIED.json").read_bytes())
+    assert record["ok"] and record["version"] and len(record["entries"]) == found["files"]
+    unproven = {each["path"] for each in found["unproven"]}
+    assert {"weights.safetensors", "before-1.6.pt", "sharded/.metadata"} <= unproven
+    assert "today.pt" not in unproven
+    assert verify(results)["unproven"] == found["unproven"]
+
+
+def test_torch_loads_what_it_can(results: Path) -> None:
+    pytest.importorskip("torch")
+    done = run(results)
+    assert done.returncode == 0, done.stdout
+    assert "today.pt: torch: loaded by torch" in done.stdout
+    assert "before-1.6.pt: torch: loaded by torch" in done.stdout
+    assert done.stdout.endswith(" 6 whole checkpoints, 0 errors\n")
+
+
+def test_too_few_checkpoints_and_an_empty_directory_are_errors(tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    assert errors(verify(folder)) == {".": "there is no file in it"}
+    shutil.copy(TODAY, folder)
+    assert (
+        errors(verify(folder, "--expect", "2", "--renew"))["."]
+        == "it has 1 whole checkpoints, 2 are expected"
+    )
+    (folder / "last.pt").write_bytes(TODAY.read_bytes()[:-1])
+    assert "it has 1 whole" in errors(verify(folder, "--expect", "2", "--renew"))["."]
+
+
+def test_what_is_no_directory_is_a_wrong_command_line(tmp_path: Path) -> None:
+    done = run(tmp_path / "none")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "No such file or directory" in done.stderr
+    assert run(tmp_path, "--expect", "-1").returncode == 2
+
+
+def test_a_pickle_that_runs_code_is_refused_with_its_name_and_not_run(results: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    (results / "a.pt").write_bytes(with_pickle(harmful(mark)))
+    (results / "b.ckpt").write_bytes(harmful(mark, 4))
+    (results / "c.bin").write_bytes(with_pickle(harmful(mark)))
+    (results / "sharded/.metadata").write_bytes(harmful(mark))
+    found = errors(verify(results))
+    for name in ("a.pt", "b.ckpt", "c.bin", "sharded/.metadata"):
+        assert found[name] == "its pickle names io.open: to load it would run that"
+    if not mark.exists():
+        done = run(results)
+        assert done.returncode == 1 and "io.open" in done.stdout
+    assert not mark.exists()
+
+
+def test_one_flipped_byte_is_named_by_its_file(results: Path) -> None:
+    """Also where the format has no checksum: the last verification knew the hash, and a second look does not forget."""
+    verify(results)
+    weights = results / "weights.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    for _ in range(2):
+        found = verify(results)
+        assert set(errors(found)) == {"weights.safetensors"}
+        assert "no longer those that were verified on" in errors(found)["weights.safetensors"]
+        assert not (results / "PULL_VERIFIED.json").exists()
+        assert (results / "PULL_REFUSED.json").exists()
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert verify(results)["ok"]
+    assert not (results / "PULL_REFUSED.json").exists()
+
+
+def test_what_was_verified_and_is_gone_is_an_error_until_it_is_meant(results: Path) -> None:
+    verify(results)
+    (results / "today.pt").unlink()
+    for _ in range(2):
+        assert "it is gone" in errors(verify(results))["today.pt"]
+    assert verify(results, "--renew")["ok"]
+    assert verify(results)["ok"]
+
+
+def test_a_manifest_beside_the_files_says_what_they_are(results: Path) -> None:
+    agent = [sys.executable, "-m", "rgt_box", "manifest", "hf", "--no-cache"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "remote")}
+    made = subprocess.run(agent, cwd=results, env=env, capture_output=True, check=True).stdout
+    manifest = results / "hf/.rgt-manifest.jsonl"
+    manifest.write_bytes(made)
+    found = verify(results)
+    assert found["ok"]
+    assert not [
+        each for each in found["unproven"] if "safetensors" in each["path"] and each["path"].startswith("hf")
+    ]
+    (results / "hf/checkpoint-5/trainer_state.json").unlink()
+    (results / "hf/checkpoint-5/model-00001-of-00002.safetensors").write_bytes(b"x")
+    found = errors(verify(results, "--renew"))
+    assert ".rgt-manifest.jsonl names it" in found["hf/checkpoint-5/trainer_state.json"]
+    assert "hf/checkpoint-5/model-00001-of-00002.safetensors" in found
+    manifest.write_bytes(b"".join(made.splitlines(keepends=True)[:-1]))
+    assert "cut off" in errors(verify(results, "--renew"))["hf/.rgt-manifest.jsonl"]
+
+
+def test_links_pipes_and_sockets_are_named_and_nothing_is_waited_for(results: Path, tmp_path: Path) -> None:
+    os.mkfifo(results / "pipe.pt")
+    (results / "out.pt").symlink_to("/etc/passwd")
+    (results / "up").symlink_to("..")
+    (results / "nowhere").symlink_to("missing")
+    (results / "latest.pt").symlink_to("today.pt")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(results / "sock"))
+    found = errors(verify(results))
+    assert found == {
+        "pipe.pt": "it is a pipe",
+        "sock": "it is a socket",
+        "nowhere": "it is a link that leads nowhere",
+        "out.pt": "it is a link that leads out of the directory: what it means is not here",
+        "up": "it is a link that leads out of the directory: what it means is not here",
+    }
+
+
+def test_a_missing_part_of_a_checkpoint_is_named(results: Path) -> None:
+    (results / "sharded/__0_0.distcp").unlink()
+    (results / "hf/checkpoint-5/model-00002-of-00002.safetensors").unlink()
+    ours = next((results / "ours/checkpoints").iterdir())
+    (ours / "manifest.json").unlink()
+    found = verify(results, "--expect", "6")
+    assert "it is missing" in errors(found)["sharded/__0_0.distcp"]
+    assert "it is missing" in errors(found)["hf/checkpoint-5/model-00002-of-00002.safetensors"]
+    assert "it is missing" in errors(found)[f"ours/checkpoints/{ours.name}/manifest.json"]
+    assert errors(found)["."] == "it has 3 whole checkpoints, 6 are expected"
+
+
+LITTLE = """
+import sys
+from rgt_tui.transfer import examine_child
+examine_child.MEMORY = 300 << 20
+sys.exit(examine_child.main())
+"""
+
+
+def test_a_file_that_needs_too_much_memory_ends_neither_its_process_nor_the_others(results: Path) -> None:
+    many = b"\x80\x02" + b"]" * (16 << 20) + b"."
+    (results / "big.pt").write_bytes(torch_zip({"data.pkl": many, "version": b"3"}))
+    asked = [{"kind": "torch", "path": str(results / name)} for name in ("big.pt", "today.pt")]
+    lines = "".join(json.dumps(each) + "\n" for each in asked)
+    done = subprocess.run(
+        [sys.executable, "-c", LITTLE], input=lines, capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    big, today = map(json.loads, done.stdout.splitlines())
+    assert "memory" in big["trouble"][0][1]
+    assert today["checked"]
+
+
+def test_odd_names_are_shown_and_never_obeyed(results: Path) -> None:
+    (results / "a\x1b[31m\n.pt").write_bytes(b"x")
+    (results / os.fsdecode(b"\xff.pt")).write_bytes(b"x")
+    done = run(results, "--no-torch")
+    assert done.returncode == 1
+    assert "\x1b" not in done.stdout
+    found = verify(results)
+    assert len(found["errors"]) == 2
+
+
+def test_a_directory_that_cannot_be_written_to_is_not_verified(results: Path) -> None:
+    (results / "PULL_VERIFIED.json").mkdir()
+    found = verify(results, "--renew")
+    assert "cannot be written" in errors(found)["PULL_VERIFIED.json"]
