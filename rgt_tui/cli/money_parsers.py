@@ -12,6 +12,7 @@ from rgt_tui.cli.arguments import (
     timeout_option,
 )
 from rgt_tui.cli.commands import Subparsers
+from rgt_tui.cli.set_up_parsers import profiles
 
 
 def add_down(subparsers: Subparsers) -> None:
@@ -93,3 +94,24 @@ def add_audit(subparsers: Subparsers) -> None:
         parser, "print one JSON object per line; with --verify: one: ok, lines, begins, broken, reason, torn"
     )
     fleet_option(parser)
+
+
+def add_profiles(subparsers: Subparsers) -> None:
+    """Declare ``rgt profiles``."""
+    parser = command(
+        subparsers,
+        "profiles",
+        about="List the platforms that rgt knows; with names, all that is known of each: what survives what, the\n"
+        "billing verbs, the danger clocks, the sources. With clocks: what happens by itself, and how it is watched.",
+        examples=(
+            "rgt profiles",
+            "rgt profiles autodl",
+            "rgt profiles clocks",
+            "rgt profiles clocks vastai --json",
+        ),
+    )
+    words = parser.add_argument(
+        "words", nargs="*", metavar="clocks|NAME", help="clocks, or platforms, or both"
+    )
+    words.completer = lambda **_: ["clocks", *profiles()]  # type: ignore[attr-defined]
+    json_option(parser, "print one JSON object per platform, or per clock")

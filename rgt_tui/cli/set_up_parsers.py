@@ -77,27 +77,6 @@ def profiles(**_: object) -> list[str]:
     return list(all_profiles())
 
 
-def add_profiles(subparsers: Subparsers) -> None:
-    """Declare ``rgt profiles``."""
-    parser = command(
-        subparsers,
-        "profiles",
-        about="List the platforms that rgt knows; with names, all that is known of each: what survives what, the\n"
-        "billing verbs, the danger clocks, the sources. With clocks: what happens by itself, and how it is watched.",
-        examples=(
-            "rgt profiles",
-            "rgt profiles autodl",
-            "rgt profiles clocks",
-            "rgt profiles clocks vastai --json",
-        ),
-    )
-    words = parser.add_argument(
-        "words", nargs="*", metavar="clocks|NAME", help="clocks, or platforms, or both"
-    )
-    words.completer = lambda **_: ["clocks", *profiles()]  # type: ignore[attr-defined]
-    json_option(parser, "print one JSON object per platform, or per clock")
-
-
 def _port(text: str) -> int:
     return port(text, 1, 65535)
 
