@@ -1,7 +1,7 @@
 """Thirty boxes behind bad networks at once: no gap, no duplicate, no session lost, and every state named rightly.
 
 Each box has a proxy of its own between the engine and a real sshd. RGT_TORTURE=full takes the black hole's whole
-minute and four rounds; the usual run one round with a shorter hole, which is still longer than the keepalive allows.
+minute and four rounds; the usual run one round with a third of the keepalive and of the hole: the hole is still longer.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import engine
+from rgt_tui.fleet import engine, keepalive
 from rgt_tui.model.box import Link
+from rgt_tui.ssh import hop
 from tests.torture.network.boxes import Boxes, Place, finish, writing
 from tests.torture.network.watching import Ledger, account, counted
 from tests.torture.network.weather import Road, Weather
@@ -26,7 +27,9 @@ from tests.torture.network.weather import Road, Weather
 FULL = os.environ.get("RGT_TORTURE") == "full"
 BOXES = 30
 ROUNDS = 4 if FULL else 1
-HOLE_SECONDS = 60 if FULL else 55
+HOLE_SECONDS = 60 if FULL else 20
+SHORTER = 1 if FULL else 3
+"""The keepalive of the usual run is so many times shorter."""
 FLAP_SECONDS = 2.0
 GROWTH_KIB = 160 * 1024
 """Resident memory that thirty sessions may add; a leak of buffers in a minute of hole would be far more."""
@@ -80,6 +83,8 @@ async def test_thirty_boxes_in_bad_weather(
     boxes = Boxes(tmp_path, BOXES)
     logs = {place.name: str(place.log) for place in boxes.places}
     monkeypatch.setattr(engine, "BoxSession", counted(ledger, logs))
+    monkeypatch.setattr(hop, "KEEPALIVE_SECONDS", hop.KEEPALIVE_SECONDS / SHORTER)
+    monkeypatch.setattr(keepalive, "HUNG_SECONDS", keepalive.HUNG_SECONDS / SHORTER)
     boxes.start()
     try:
         async with AsyncExitStack() as stack:
