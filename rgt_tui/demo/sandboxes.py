@@ -157,6 +157,7 @@ def environment(marker: str, root: str) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "PATH": f"{sys.prefix}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "RGT_RING_BYTES": str(8 << 20),
+        "RGT_TERMINALS": "",  # those of the person's own computer show through, and are no business of the box
         marker: root,
     }
 

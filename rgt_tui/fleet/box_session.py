@@ -50,6 +50,8 @@ from rgt_tui.ssh import (
     Answers,
     BoxError,
     Channel,
+    Deployed,
+    NoCommands,
     Policy,
     Probe,
     Unreachable,
@@ -269,6 +271,7 @@ class BoxSession:
         self._trying = self._called_back = False
         self._connection: asyncssh.SSHClientConnection | None = None
         self._channel: Channel | Probe | None = None
+        self._deployed: Deployed | None = None
         self._came: float | None = None
         """Client clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
@@ -307,6 +310,22 @@ class BoxSession:
         if self._channel is None or seconds > (self.state.interval or self.state.spec.interval):
             self._set(replace(self.state, interval=self._shown()))
         # Else by the next sample: what came at the slower pace is not old before that.
+
+    @property
+    def agent(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+        """The connection that stands, and the agent at its end, for a question beside the stream.
+
+        Raises:
+            Unreachable: there is none now.
+            NoCommands: only a plain shell answers there.
+        """
+        if self._connection is None or self._channel is None:
+            raise Unreachable(f"{self.state.spec.name} is not connected: {self.state.reason}")
+        if self._deployed is None:
+            raise NoCommands(
+                f"the agent does not run on {self.state.spec.name}: {'; '.join(self.state.limited)}"
+            )
+        return self._connection, self._deployed
 
     def _shown(self) -> float | None:
         return None if self._interval == self.state.spec.interval else self._interval
@@ -394,7 +413,7 @@ class BoxSession:
                 self._connection = await self._connector.connect()
             asked = self._interval, self.intake.followed
             watching = await self._watch(self._connection)
-            self._channel = watching.channel
+            self._channel, self._deployed = watching.channel, watching.deployed
             self._keepalive.begin()
             self._something_came()
             self._set(replace(self.state, limited=self._files.limits(watching.limited)))
@@ -415,7 +434,7 @@ class BoxSession:
             self._keepalive.end()
             self._files.end()
             self.take_in()
-            self._channel = None
+            self._channel = self._deployed = None
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.abort()

@@ -207,8 +207,19 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="hello
     """What this agent cannot do here, in words."""
     zlib: bool = False
     """All that follows is one zlib stream."""
-    identity: dict[str, str] = {}
-    """What the box calls itself: names such as ``RUNPOD_POD_ID`` or ``SLURM_JOB_ID``, and their values."""
+    identity: dict[
+        Annotated[str, msgspec.Meta(max_length=64)], Annotated[str, msgspec.Meta(max_length=256)]
+    ] = {}
+    """What the box calls itself, by the name of where it is said: ``RUNPOD_POD_ID``, ``CONTAINER_ID``,
+    ``SLURM_JOB_ID``, ``pod_uid``, … Empty = it says nothing, or the agent is older."""
+
+
+class Transfer(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that copies files, at work on the box; rgt's own are none."""
+
+    pid: int
+    name: Annotated[str, msgspec.Meta(max_length=64)]
+    """``rsync``, ``sftp-server``, ``aws s3``, …"""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="sample"):
@@ -229,6 +240,11 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", tag="samp
     """Samples left out right before this one, because the reader was slow."""
     unseen: str | None = None
     """Why a process that trains may be missing from `procs`, in words; None = all of them are there."""
+    transfers: tuple[Transfer, ...] | None = None
+    """What copies files now (looked at every 10 s); empty = nothing does; None = it is not known."""
+    input_at: float | None = None
+    """Newest input of a person at any terminal of the box, other than those of rgt; 0 = there was none on those that
+    there are; None = it is not known."""
 
 
 class HistoryRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):

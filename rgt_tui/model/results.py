@@ -13,14 +13,16 @@ class ResultGroup(msgspec.Struct, frozen=True, kw_only=True):
     path: Name
     """Absolute, on the box."""
     owner: str = ""
-    """``cell NAME``, ``run NAME`` or ``results GLOB``; empty = nobody's."""
+    """``cell NAME``, ``run NAME``, ``results GLOB``, or ``job DIR`` for the logs and the state of a queue; empty =
+    nobody's."""
     files: int = 0
     bytes: int = 0
     newest: float = 0.0
     """Newest ctime, by the box's clock."""
     newest_path: Name = ""
     fingerprint: str = ""
-    """SHA-256 over path, size, mtime, ctime and inode of every file: the same as long as none of them changes."""
+    """SHA-256 over path, size, mtime, ctime and inode of every file: the same as long as none of them changes, wherever
+    they are grouped alike. docs/agent.md says how it is made."""
     problem: str | None = None
     """Why not all of it could be looked at; such a group proves nothing."""
 
@@ -30,6 +32,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     files: int = 0
+    """0 for what was not walked at all, such as a mount that cannot be written to."""
     bytes: int = 0
 
 

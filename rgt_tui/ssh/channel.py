@@ -20,7 +20,7 @@ from rgt_tui.model.protocol import (
     WatchConfig,
 )
 from rgt_tui.ssh.bundle import AgentBundle
-from rgt_tui.ssh.deployment import deploy
+from rgt_tui.ssh.deployment import Deployed, deploy
 from rgt_tui.ssh.remote_command import LineSplitter, open_session, record
 from rgt_tui.ssh.sh_probe import Probe, open_probe
 from rgt_tui.ssh.ssh_errors import DeployFailed, NoCommands, NoPython
@@ -287,6 +287,8 @@ class Watching(msgspec.Struct, frozen=True):
 
     channel: Channel | Probe
     limited: tuple[str, ...] = ()
+    deployed: Deployed | None = None
+    """The agent; None where a plain shell is read."""
 
 
 async def watch(
@@ -330,7 +332,7 @@ async def watch(
     else:
         command = deployed.command("watch")
         channel = await open_channel(connection, command, config, on_frame, on_bad, on_line, on_waiting)
-        return Watching(channel, (deployed.note,) if deployed.note else ())
+        return Watching(channel, (deployed.note,) if deployed.note else (), deployed)
     probe = await open_probe(
         connection, config, on_frame, on_bad, on_line, terminal=terminal, limited=limited
     )

@@ -14,7 +14,7 @@ import stat
 import sys
 
 from rgt_box import background, files, jsonline, landing, options, place, procstat
-from rgt_box.queue import detach
+from rgt_box.queue import detach, queue_file, queue_state
 from rgt_box.recorder import control, state_files
 from rgt_box.sampling import disks
 
@@ -208,7 +208,7 @@ Exit status: 0 all of it is gone (or would be), 1 something stays, 2 the command
 """
 ZIPAPP = re.compile(r"rgt-(box|train)-[0-9a-f]{16}\.pyz$")
 STATE = re.compile(
-    r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock"
+    r"(?:recorder\.(?:lock|json)|recorder-config\.json|watch-\d+\.json|pynvml-.*\.pyc|hashes\.jsonl|mirror-.*\.lock|seal\.lock"
     r"|found\.json|xid\.json|host\.json|env-\d+|probe)(?:\.tmp-\d+)?|rgt-(?:box|train)-.*\.tmp"
 )
 RING = re.compile(r"\d+\.seg|spare-\d+")
@@ -257,7 +257,7 @@ def recorder_of(state: str) -> int:
 def live(naming: list[Namer], jobs: list[str]) -> Iterator[str]:
     """Yield what speaks against removing anything: a queue, or somebody who watches."""
     for job in jobs:
-        if files.is_locked(os.path.join(os.path.expanduser(job), "runner.lock")):
+        if queue_state.is_runner_alive(queue_file.Job(job)):
             yield "the queue in %s is running" % job
     for namer in naming:
         if namer.verb in ("slurm", "pod") and namer.file.startswith("rgt-box-"):

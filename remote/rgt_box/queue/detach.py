@@ -421,6 +421,8 @@ def _print(job: queue_file.Job, found: dict[str, Any], words: list[str]) -> int:
 
 
 def _start(job: queue_file.Job, words: list[str]) -> int:
+    if queue_state.is_sealed(job):
+        return _refuse("%s is sealed for a billing action; the seal opens by itself" % job.folder)
     if files.is_locked(job.path("runner.lock")):
         return _tell("running", None, _runner_pid(job))
     problems = queue_check.check_queue(job).problems

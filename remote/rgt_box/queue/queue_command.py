@@ -126,7 +126,8 @@ def run_lane(job: queue_file.Job, found: dict[str, Any]) -> int:
         return BUSY
     held.write({"pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
     if files.is_locked(job.path("runner.lock")):
-        print("a runner is at work on the whole queue of %s" % job.folder, file=sys.stderr)
+        words = "a runner is at work on the whole queue of %s" % job.folder
+        print(busy(job) if queue_state.is_sealed(job) else words, file=sys.stderr)
         return BUSY
     cell_process.block_signals()
     status = runner.Runner(job, only=name).run()
@@ -285,7 +286,9 @@ def cell(job: queue_file.Job, found: dict[str, Any]) -> int:
 
 
 def busy(job: queue_file.Job) -> str:
-    """Say that a runner is alive, and which."""
+    """Say that a runner is alive, and which; or that nothing may begin."""
+    if queue_state.is_sealed(job):
+        return "%s is sealed for a billing action; the seal opens by itself" % job.folder
     pid = files.lock_holder(job.path("runner.lock")).get("pid")
     return "a runner (pid %s) is already at work on %s" % (pid or "unknown", job.folder)
 

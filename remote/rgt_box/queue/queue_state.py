@@ -17,7 +17,7 @@ import os
 import sys
 import time
 
-from rgt_box import files, jsonline
+from rgt_box import files, jsonline, procstat
 from rgt_box.queue.queue_file import Job, Line
 
 TYPE_CHECKING = False
@@ -203,6 +203,18 @@ def by_name(state: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {cell["name"]: cell for cell in state.get("cells", [])}
 
 
+def is_sealed(job: Job) -> bool:
+    """Tell whether the queue's lock is held by a seal: nothing runs, and nothing can begin."""
+    holder = files.lock_holder(job.path("runner.lock"))
+    pid = holder.get("pid")
+    return bool(holder.get("seal")) and isinstance(pid, int) and procstat.is_alive(pid, holder.get("ticks"))
+
+
+def is_runner_alive(job: Job) -> bool:
+    """Tell whether a runner holds the queue's lock."""
+    return files.is_locked(job.path("runner.lock")) and not is_sealed(job)
+
+
 def queue_frame(job: Job, path: str) -> dict[str, Any]:
     """Return the ``queue`` frame as an onlooker sees it.
 
@@ -214,7 +226,7 @@ def queue_frame(job: Job, path: str) -> dict[str, Any]:
     """
     state = load_state(job)
     lines, problems = job.lines()
-    alive = files.is_locked(job.path("runner.lock"))
+    alive = is_runner_alive(job)
     cells = merged_cells(job, by_name(state), lines)
     at_work = {name for name in lane_names(job) if is_lane_alive(job, name)}
     if not alive:

@@ -16,6 +16,7 @@ from rgt_box.sampling.cgroup import CpuSampler, MemorySampler, ThreadWatch, oom_
 from rgt_box.sampling.disks import DiskSampler
 from rgt_box.sampling.gpu import GpuSampler
 from rgt_box.sampling.processes import ProcSampler
+from rgt_box.sampling.quiet_signs import QuietSigns
 from rgt_box.sampling.tmux_slurm import SessionSampler
 from rgt_box.sampling.xid import XidWatch
 
@@ -52,6 +53,7 @@ class Sampler:
         """Finds trainings by themselves; None where nobody asked for that."""
         self._disks = DiskSampler()
         self._session = SessionSampler()
+        self._signs = QuietSigns()
         self._memory = MemorySampler(cgroup.locate("memory"))
         self._cpu = CpuSampler(cgroup.locate("cpu"))
         self._threads = ThreadWatch()
@@ -128,6 +130,7 @@ class Sampler:
             ("cpu", self._cpu.read),
             ("disks", lambda: self._disks.read(wait)),
             ("session", lambda: self._session.read(wait)),
+            ("signs", self._signs.read),
         ]
         for key, read in reads:
             try:
@@ -140,6 +143,7 @@ class Sampler:
                 self._failing.add(key)
             if key == "procs":
                 procs = fields.get("procs", [])
+        signs = fields.pop("signs", {})
         if self.finder is not None:
             events += self.finder.events
             self.finder.events = []
@@ -150,7 +154,8 @@ class Sampler:
             if "events" not in self._failing:
                 events.append({"kind": "sampler-failed", "text": describe(error), "level": "warn"})
             self._failing.add("events")
-        return {key: value for key, value in fields.items() if value not in ([], {})}, events
+        told = {key: value for key, value in fields.items() if value not in ([], {})}
+        return dict(told, **signs), events  # no transfer is news, too: of an older agent it is not known
 
     def _changes(self, fields: dict[str, Any]) -> list[dict[str, str]]:
         events = []

@@ -40,7 +40,7 @@ class JobWatch:
         signatures = [files.signature(self._job.path(name)) for name in SOURCES]
         seen = [
             signatures,
-            files.is_locked(self._job.path("runner.lock")),
+            queue_state.is_runner_alive(self._job),
             queue_state.lane_signatures(self._job),
         ]
         if seen == self._seen:

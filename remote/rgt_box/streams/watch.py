@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 from rgt_box import PROTO, jsonline, options, ownership, place
+from rgt_box.box_identity import box_identity
 from rgt_box.queue import queue_state
 from rgt_box.recorder import control
 from rgt_box.recorder.ring_history import Summing
@@ -216,6 +217,7 @@ class Watch:
             "interval": self._config["interval"],
             "limited": status.get("limited", []),
             "zlib": self._config["zlib"],
+            "identity": box_identity(),
         }
         self._outbox.put(jsonline.line(hello))
         if self._config["zlib"]:

@@ -30,8 +30,9 @@ MaxStartups 100
 LogLevel ERROR
 Subsystem sftp internal-sftp
 SetEnv "HOME={folder}/home" "XDG_CACHE_HOME={folder}/home/.cache" "PATH={path}" "RGT_FIND_SECONDS=0.5" \
-"RGT_SPARE_DIRS={folder}/spare"
+"RGT_SPARE_DIRS={folder}/spare" "RGT_ROOTS={folder}/box" "RGT_TERMINALS="
 """
+"""On this box nobody types, and all that could be lost lies below ``FOLDER/box``."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ def running_sshd(folder: Path, around: Sequence[str] = (), options: str = "") ->
     """Run an sshd; `around` is a command that runs another one, such as `unshare`, `options` are lines of its own."""
     sshd = shutil.which("sshd") or "/usr/sbin/sshd"
     (folder / "home").mkdir()
+    (folder / "box").mkdir()
     for name in ("host_key", "id", "stranger"):
         keygen(folder / name)
     shutil.copy(folder / "id.pub", folder / "authorized_keys")

@@ -1,0 +1,210 @@
+"""The ``seal`` verb: the box holds still for a billing call, and says what it looks like meanwhile.
+
+A small process of its own holds the locks that queue runners need, so that none starts a cell. It ends, and the kernel
+opens them, when it is asked to, when its time is up, or when it dies: a laptop that crashes leaves nothing shut.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+
+from rgt_box import files, jsonline, options, ownership, place, procstat
+from rgt_box.background import describe
+from rgt_box.commands import results
+from rgt_box.queue import queue_command, queue_file
+from rgt_box.recorder import state_files
+from rgt_box.sampling import gpu
+from rgt_box.sampling.sampler import DEFAULT_PATTERN, Sampler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
+
+HELP = """
+usage: seal [--seconds N] [--pattern REGEX] [options of results]
+
+Take the locks of the queues, so that no runner starts a cell; look once more for whatever still happens here; and say
+what could be lost, by one number. The seal opens by itself after N seconds (default 120), or by unseal.
+
+Prints {"nonce", "generation", "at", "seconds", "busy"}: busy says, a line each, why the box is not quiet.
+
+Exit status: 0 sealed, 1 more than can be told, 2 wrong command line, or a lock cannot be had at all, 3 another
+seal holds.
+
+Example: seal --job ~/jobs/sweep --seconds 120
+"""
+OK, UNUSABLE, HELD = 0, 2, 3
+LOCK = "seal.lock"
+SECONDS, MOST_SECONDS = 120.0, 3600.0
+LOOK = 3.0
+"""Seconds for a driver to answer."""
+INPUT = 300.0
+"""Seconds for which input at a terminal says that somebody is there."""
+
+
+def main(argv: list[str]) -> int:
+    """Seal; returns the exit status."""
+    spec = dict(results.SPEC, **{"--seconds": "float", "--pattern": "str"})
+    found = options.parse_or_exit(argv, spec, HELP)
+    seconds = SECONDS if found["seconds"] is None else found["seconds"]
+    try:
+        if not 0 < seconds <= MOST_SECONDS:
+            raise ValueError("--seconds must be above 0, and at most %d" % MOST_SECONDS)
+        re.compile(found["pattern"] or DEFAULT_PATTERN)
+    except (ValueError, re.error) as error:
+        print("%s (--help tells more)" % error, file=sys.stderr)
+        return UNUSABLE
+    try:
+        ownership.take(place.state_dir())
+        own = files.Lock(os.path.join(place.state_dir(), LOCK))
+        if not own.acquire():
+            print(held_words(files.lock_holder(own.path)), file=sys.stderr)
+            return HELD
+        locks, busy = take_queues(found["job"])
+    except OSError as error:
+        print("cannot be sealed: %s: %s" % (error.filename or "a lock", describe(error)), file=sys.stderr)
+        return UNUSABLE
+    busy += look(found)
+    os.nice(results.NICE)
+    answer = results.look(found)
+    nonce = os.urandom(16).hex()
+    hold([own, *locks], nonce, seconds)
+    seal = {
+        "nonce": nonce,
+        "generation": answer["generation"],
+        "at": round(time.time(), 3),
+        "seconds": seconds,
+    }
+    sys.stdout.buffer.write(jsonline.line(dict(seal, busy=busy)))
+    sys.stdout.buffer.flush()
+    return OK
+
+
+def held_words(holder: dict[str, Any]) -> str:
+    """Say that a seal holds, and for how long."""
+    left = float(holder.get("until") or 0.0) - time.time()
+    return "another seal holds this box; it opens by itself %s" % (
+        "within %d s" % (left + 1) if left > 0 else "as soon as its look is over"
+    )
+
+
+def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
+    """Take the lock of each queue; returns them, and which are at work.
+
+    Raises:
+        OSError: where a lock cannot be had at all: then nothing keeps a runner from starting.
+    """
+    locks, busy = [], []
+    for folder in jobs:
+        job = queue_file.Job(folder)
+        if not os.path.isdir(job.folder):
+            continue  # no queue, and no runner without one
+        held = files.Lock(job.path("runner.lock"))
+        if held.acquire(1.0):
+            held.write({"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid())})
+            locks.append(held)
+        else:
+            busy.append(queue_command.busy(job))
+        # After the lock: a lane that begins now sees it and stays out.
+        busy += ["%s is being run in a lane of its own" % name for name in queue_command.busy_lanes(job)]
+    return locks, busy
+
+
+def look(found: dict[str, Any]) -> list[str]:
+    """Return what still happens on the box, a line each."""
+    state = place.state_dir()
+    sampler = Sampler(state, remember=False)
+    pattern = found["pattern"] or DEFAULT_PATTERN
+    sampler.configure({"jobs": found["job"], "pattern": pattern, "find": True, "mounts": []}, [])
+    fields, events = sampler.read(wait=LOOK)
+    blind = [event["text"] for event in events if event["kind"] == "sampler-failed"]
+    busy = ["cannot be looked at: %s" % text for text in blind]
+    known = set()
+    for proc in fields.get("procs", []):
+        known.add(proc["pid"])
+        busy.append("a training process is alive: pid %d, %s" % (proc["pid"], proc.get("run") or proc["cmd"]))
+    for raw in state_files.read_json(state, state_files.FOUND).get("runs") or []:
+        pid, ticks = raw.get("pid"), raw.get("ticks")
+        if (
+            isinstance(pid, int)
+            and pid not in known
+            and raw.get("ended") is None
+            and procstat.is_alive(pid, ticks)
+        ):
+            busy.append("a training process is alive: pid %d, %s" % (pid, raw.get("name")))
+    busy += gpu_users(fields.get("gpus", []), bool(known))
+    for transfer in fields.get("transfers", []):
+        busy.append("files are being copied: %s, pid %d" % (transfer["name"], transfer["pid"]))
+    typed = time.time() - fields.get("input_at", 0.0)
+    if "input_at" not in fields:
+        busy.append("it cannot be told when somebody last typed at a terminal")
+    elif -INPUT < typed < INPUT:
+        busy.append("somebody typed at a terminal %d s ago" % max(0, typed))
+    return busy
+
+
+def gpu_users(gpus: list[dict[str, Any]], training: bool) -> Iterator[str]:
+    """Yield which cards hold memory that no training explains, or do not answer.
+
+    Args:
+        gpus: Of a sample.
+        training: A training is alive, and told of already.
+    """
+    for card in gpus:
+        used = card.get("vram_used")
+        if card.get("error"):
+            yield "GPU %d does not answer: %s" % (card["index"], card["error"])
+        elif isinstance(used, int) and used >= gpu.UNEXPLAINED and not training and not card.get("sim"):
+            pids = [user["pid"] for user in card.get("procs") or card.get("orphans") or []]
+            who = "pid %s" % ", ".join(map(str, pids)) if pids else "an unknown process"
+            share = "%.0f %%" % card["util"] if card.get("util") is not None else "not told"
+            yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (
+                card["index"],
+                used / 2**30,
+                who,
+                share,
+            )
+
+
+def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:
+    """Leave a process behind that holds the locks; this one may end then."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(write)
+        os.waitpid(child, 0)
+        os.read(read, 1)  # it holds from now on, and can be asked to end
+        os.close(read)
+        return
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+        os.setsid()
+        os.close(read)
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for target in (0, 1, 2):
+            os.dup2(null, target)
+        os.chdir("/")
+        until = time.time() + seconds
+        value = {"seal": True, "pid": os.getpid(), "ticks": procstat.start_ticks(os.getpid()), "until": until}
+        for lock in locks:
+            lock.write(dict(value, nonce=nonce) if lock is locks[0] else value)
+        deadline = time.monotonic() + seconds
+        os.write(write, b".")
+        os.close(write)
+        left = seconds
+        while left > 0:
+            got = signal.sigtimedwait({signal.SIGTERM, signal.SIGINT, signal.SIGHUP}, left)
+            if got is not None and got.si_signo == signal.SIGTERM:
+                break
+            left = deadline - time.monotonic()
+        for lock in reversed(locks):  # the queues first: who sees the seal gone finds them free
+            lock.write({})
+            lock.release()
+    finally:
+        os._exit(0)

@@ -1,0 +1,160 @@
+"""Signs that somebody still uses the box although nothing trains: programs that copy files, and input at a terminal."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import time
+
+from rgt_box import procstat
+from rgt_box.sampling.processes import AGENT, program
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterable
+
+PERIOD = 10.0
+"""Seconds between two looks."""
+MOST = 16
+"""Transfers that are told."""
+
+TRANSFERS: dict[str, tuple[str, ...]] = {
+    "rsync": (), "scp": (), "sftp": (), "rclone": (), "s5cmd": (), "azcopy": (), "lftp": (), "croc": (),
+    "cp": (), "mv": (), "tar": (), "dd": (), "restic": (), "borg": (), "unison": (), "bbcp": (), "oss": (),
+    "ossutil": (), "ossutil64": (), "obsutil": (), "coscli": (), "b2": (), "s3cmd": (),
+    "aws": ("s3", "s3api"), "gsutil": ("cp", "mv", "rsync"), "gcloud": ("storage",), "az": ("storage",),
+    "mc": ("cp", "mirror", "mv", "pipe"), "hf": ("upload", "upload-large-folder", "download"),
+    "huggingface-cli": ("upload", "upload-large-folder", "download"), "git-lfs": (), "git": ("push", "lfs"),
+    "dvc": ("push",), "wandb": ("sync", "artifact"), "runpodctl": ("send",), "vastai": ("copy",),
+    "kubectl": ("cp",), "modelscope": ("upload", "download"), "kaggle": ("datasets", "models"),
+}  # fmt: skip
+"""Program → words of which one must be among its arguments; () = it does nothing but copy."""
+SFTP = "sftp-server"
+_PYTHON = re.compile(r"(?:python|pypy)[\d.]*")
+_OWN_TRANSFERS = ("mirror",)
+"""Verbs of the agent itself that copy to storage."""
+
+
+def transfer_name(words: list[str]) -> str | None:
+    """Return what a command line that copies files is called; None for any other, and for rgt's own.
+
+    A server of files by SSH is called `SFTP`: whether it has anything to do, its open files tell.
+    """
+    if any(AGENT.search(word) for word in words[:5]):
+        verb = next((word for word in words[1:7] if word in _OWN_TRANSFERS), None)
+        return "rgt %s" % verb if verb else None
+    if words and words[0].endswith("@internal-sftp"):  # sshd's own title for it
+        return SFTP
+    name, rest = program(words), words[1:]
+    if _PYTHON.fullmatch(name):
+        rest = [word for word in rest if not word.startswith("-")]
+        name, rest = os.path.basename(rest[0]) if rest else "", rest[1:]
+    if name == SFTP:
+        return SFTP
+    needed = TRANSFERS.get(name)
+    if needed is None:
+        return None
+    if not needed:
+        return name
+    word = next((word for word in rest if word in needed), None)
+    return "%s %s" % (name, word) if word else None
+
+
+def transfers() -> list[dict[str, Any]]:
+    """Return ``pid`` and ``name`` of every program that copies files now."""
+    found: list[dict[str, Any]] = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        pid = int(entry)
+        name = transfer_name(procstat.cmdline(pid, 1024))
+        if name is None or procstat.start_ticks(pid) is None or (name == SFTP and not _serves_file(pid)):
+            continue
+        found.append({"pid": pid, "name": name})
+        if len(found) >= MOST:
+            break
+    return found
+
+
+def _serves_file(pid: int) -> bool:
+    """Tell whether a file server has a file open; True where that cannot be seen, which is the cautious answer."""
+    folder = "/proc/%d/fd" % pid
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    for name in names:
+        try:
+            if stat.S_ISREG(os.stat(os.path.join(folder, name)).st_mode):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+TERMINALS = "/dev/pts/[0-9]*:/dev/tty[0-9]*"
+FRESH = 300.0
+"""Seconds: of older input nobody asks whose it was."""
+
+
+def terminals() -> list[str]:
+    """Return the terminals of the box; ``RGT_TERMINALS`` names others, as globs with ``:`` between."""
+    patterns = os.environ.get("RGT_TERMINALS", TERMINALS).split(":")
+    return [path for pattern in patterns if pattern for path in glob.glob(pattern)]
+
+
+def input_at(paths: Iterable[str] | None = None) -> float:
+    """Return when a person last typed at a terminal that is not rgt's (epoch seconds); 0 where nobody has.
+
+    The kernel keeps it as the time of access, to some 8 seconds (``tty_update_time`` in drivers/tty/tty_io.c); ``w``
+    shows the same. A terminal that was only just opened counts: somebody has.
+    """
+    read: list[tuple[float, int]] = []
+    for path in terminals() if paths is None else paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            continue
+        if stat.S_ISCHR(seen.st_mode):
+            read.append((seen.st_atime, seen.st_rdev))
+    now = time.time()
+    ours = _of_rgt() if any(now - at < FRESH for at, _ in read) else frozenset()
+    return max((at for at, device in read if device not in ours), default=0.0)
+
+
+def _of_rgt() -> frozenset[int]:
+    """Return the terminals that a queue runner of rgt's was given: nobody types there."""
+    found = set()
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and any(AGENT.search(word) for word in procstat.cmdline(int(entry), 1024)[:5]):
+            known = procstat.read_stat(int(entry))
+            if known is not None and known.terminal:
+                found.add(_device(known.terminal))
+    return frozenset(found)
+
+
+def _device(number: int) -> int:
+    """Return a device as ``stat`` has it, from the packed form of ``/proc/PID/stat`` (proc(5), ``tty_nr``)."""
+    return os.makedev((number >> 8) & 0xFFF, (number & 0xFF) | ((number >> 12) & 0xFFF00))
+
+
+class QuietSigns:
+    """Looks every `PERIOD` seconds."""
+
+    def __init__(self) -> None:
+        self._looked = float("-inf")
+        self._found: dict[str, Any] = {}
+
+    def read(self) -> dict[str, Any]:
+        """Return the fields ``transfers`` and ``input_at`` of a sample; one that cannot be told is missing."""
+        now = time.monotonic()
+        if now - self._looked >= PERIOD:
+            self._looked = now
+            self._found = {}
+            self._found["transfers"] = transfers()
+            self._found["input_at"] = round(input_at(), 1)
+        return self._found

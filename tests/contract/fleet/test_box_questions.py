@@ -1,0 +1,197 @@
+"""What a billing action asks of a box, over a real OpenSSH server and the real agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import shlex
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import asyncssh
+import msgspec
+import pytest
+
+from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
+from rgt_tui.model.box import BoxSpec, Link
+from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy
+from tests.contract.fleet.conftest import end_recorder
+from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.process.box.harness import make_job
+
+Way = tuple[asyncssh.SSHClientConnection, Deployed]
+
+
+@pytest.fixture(scope="module")
+def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealSshd]:
+    with running_sshd(tmp_path_factory.mktemp("questions")) as running:
+        yield running
+        end_recorder(running)
+
+
+@contextlib.asynccontextmanager
+async def way(box: RealSshd) -> AsyncIterator[Way]:
+    async with await connect(box.spec) as connection:
+        yield connection, await deploy(connection, build_agent(), (box.spec.python or "",))
+
+
+@pytest.fixture
+def job(box: RealSshd, request: pytest.FixtureRequest) -> Path:
+    folder = make_job(box.folder / "box" / request.node.name, ["true"], ["a"])
+    (folder / "out/a").mkdir(parents=True)
+    (folder / "out/a/model.pt").write_text("weights")
+    return folder
+
+
+def described(box: RealSshd, job: Path) -> BoxSpec:
+    return msgspec.structs.replace(box.spec, jobs=(str(job),))
+
+
+async def test_results_are_those_of_the_box(box: RealSshd, job: Path) -> None:
+    (job.parent / "notes").mkdir(exist_ok=True)
+    (job.parent / "notes/left.csv").write_text("1")
+    async with way(box) as (connection, deployed):
+        found = await ask_results(connection, deployed, described(box, job))
+        less = await ask_results(
+            connection, deployed, described(box, job), Wanted(ignore=(f"{job.parent}/notes",), since=1.5)
+        )
+    groups = {group.path: group for group in found.groups}
+    assert (groups[f"{job}/out/a"].owner, groups[f"{job}/out/a"].bytes) == ("cell a", 7)
+    assert groups[f"{job.parent}/notes"].owner == ""
+    assert found.since is None and less.since == 1.5
+    assert f"{job.parent}/notes" not in {group.path for group in less.groups}
+    assert f"ignored: {job.parent}/notes" in {item.rule for item in less.skipped}
+
+
+async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(box: RealSshd, job: Path) -> None:
+    async with way(box) as (connection, deployed):
+        seal = await ask_seal(connection, deployed, described(box, job))
+    async with way(box) as (connection, deployed):
+        found = await ask_results(connection, deployed, described(box, job))
+        assert found.generation == seal.generation
+        with pytest.raises(
+            CommandFailed, match=r"rgt-box seal: another seal holds this box; it opens by itself"
+        ):
+            await ask_seal(connection, deployed, described(box, job))
+        command = deployed.command("queue", "run", "--job", str(job))
+        refused = await connection.run(command)
+        assert refused.exit_status == 3
+        assert await ask_unseal(connection, deployed, seal.nonce) is True
+        assert await ask_unseal(connection, deployed, seal.nonce) is False
+        ran = await connection.run(command)
+        assert ran.exit_status == 0
+
+
+GOOD = {"path": "/x", "files": 1, "bytes": 1, "newest": 1.0, "newest_path": "/x/y", "fingerprint": "f"}
+NO_RESULTS = [
+    b"",
+    b"hello\n",
+    b"{}\n",
+    b'{"at": 1.0}\n',
+    b'{"at": 1.0, "generation": ""}\n',
+    b'{"at": 1.0, "generation": "g", "groups": 3}\n',
+    json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD | {"path": "x"}]}).encode(),
+    json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD | {"files": -1}]}).encode(),
+    json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD | {"fingerprint": ""}]}).encode(),
+    b'{"at": 1.0, "generation": "g", "groups": [{"path": "' + b"x" * 9000 + b'"}]}',
+    b'{"at": 1.0, "generation": "g", "groups": ' + b"[" * 100_000,
+    b'{"at": 1.0, "generation": "g", "groups": []',
+]
+
+
+def saying(folder: Path, out: bytes, status: int = 0) -> Deployed:
+    """Return an agent that says this, and nothing else."""
+    (folder / "said").write_bytes(out)
+    script = folder / "agent.sh"
+    script.write_text(f"cat {shlex.quote(str(folder / 'said'))}\nexit {status}\n")
+    return Deployed("/bin/sh", str(script))
+
+
+@pytest.mark.parametrize("out", NO_RESULTS)
+async def test_an_answer_that_makes_no_sense_is_an_error_and_never_nothing(
+    box: RealSshd, tmp_path: Path, out: bytes
+) -> None:
+    async with await connect(box.spec) as connection:
+        with pytest.raises(CommandFailed, match="rgt-box results: "):
+            await ask_results(connection, saying(tmp_path, out), box.spec)
+        with pytest.raises(CommandFailed):
+            await ask_seal(connection, saying(tmp_path, out), box.spec)
+        with pytest.raises(CommandFailed):
+            await ask_unseal(connection, saying(tmp_path, out), "n")
+
+
+async def test_a_good_answer_with_a_bad_status_is_none(box: RealSshd, tmp_path: Path) -> None:
+    out = json.dumps({"at": 1.0, "generation": "g", "groups": [GOOD]}).encode()
+    async with await connect(box.spec) as connection:
+        assert (await ask_results(connection, saying(tmp_path, out), box.spec)).groups[0].path == "/x"
+        with pytest.raises(CommandFailed, match="exit 1"):
+            await ask_results(connection, saying(tmp_path, out, 1), box.spec)
+
+
+async def test_an_agent_that_does_not_know_the_question_is_an_error(box: RealSshd, tmp_path: Path) -> None:
+    script = tmp_path / "old.sh"
+    script.write_text("echo 'unknown verb: results' >&2; exit 2\n")
+    async with await connect(box.spec) as connection:
+        with pytest.raises(CommandFailed, match="rgt-box results: unknown verb: results"):
+            await ask_results(connection, Deployed("/bin/sh", str(script)), box.spec)
+
+
+async def test_words_of_the_box_come_without_what_a_terminal_obeys(box: RealSshd, tmp_path: Path) -> None:
+    evil = "\x1b]0;owned\x07x\u202ey"
+    said = {
+        "at": 1.0,
+        "generation": "g",
+        "groups": [GOOD | {"owner": evil, "problem": evil}],
+        "problems": [evil],
+    }
+    said["skipped"] = [{"rule": evil, "files": 1, "bytes": 1}]
+    seal = {"nonce": "a" * 32, "generation": "g", "at": 1.0, "seconds": 120.0, "busy": [evil]}
+    async with await connect(box.spec) as connection:
+        found = await ask_results(connection, saying(tmp_path, json.dumps(said).encode()), box.spec)
+        held = await ask_seal(connection, saying(tmp_path, json.dumps(seal).encode()), box.spec)
+    texts = [
+        found.groups[0].owner,
+        found.groups[0].problem,
+        *found.problems,
+        found.skipped[0].rule,
+        *held.busy,
+    ]
+    assert texts == ["xy"] * 5
+
+
+async def test_a_box_that_hangs_or_is_lost_is_an_error_in_words(box: RealSshd, tmp_path: Path) -> None:
+    script = tmp_path / "hang.sh"
+    script.write_text("sleep 1000\n")
+    hanging = Deployed("/bin/sh", str(script))
+    async with await connect(box.spec) as connection:
+        with pytest.raises(CommandFailed, match="rgt-box results did not end within"):
+            await ask_results(connection, hanging, box.spec, seconds=0.2)
+        question = asyncio.create_task(ask_results(connection, hanging, box.spec))
+        await asyncio.sleep(0)
+        connection.abort()
+        with pytest.raises(BoxError):
+            await question
+
+
+async def test_the_running_session_lends_its_connection(box: RealSshd, job: Path, tmp_path: Path) -> None:
+    fleet = Fleet([described(box, job)], audit=tmp_path / "audit.jsonl")
+    session = fleet._sessions["real"]
+    with pytest.raises(Unreachable, match="real is not connected"):
+        _ = session.agent
+    live = asyncio.Event()
+    fleet.subscribe(lambda state: live.set() if state.boxes[0].sample is not None else None)
+    await fleet.start()
+    try:
+        async with asyncio.timeout(60):
+            await live.wait()
+        state = fleet.state.boxes[0]
+        assert state.link is Link.LIVE and state.hello is not None and state.sample is not None
+        assert state.sample.input_at == 0 and state.sample.transfers is not None
+        found = await ask_results(*session.agent, state.spec)
+        assert f"{job}/out/a" in {group.path for group in found.groups}
+        seal = await ask_seal(*session.agent, state.spec)
+        assert await ask_unseal(*session.agent, seal.nonce)
+    finally:
+        await fleet.stop()

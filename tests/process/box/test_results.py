@@ -1,0 +1,329 @@
+"""The results verb on real trees: whose files there are, what is left out, and that nothing is ever lost on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.results import ResultGroup, Results
+from tests.process.box.harness import Agent, make_job, private_mount, until
+
+Groups = dict[str, ResultGroup]
+
+
+def results(agent: Agent, root: Path, *words: str, home: Path | None = None) -> Results:
+    env = {
+        "RGT_ROOTS": str(root),
+        "HOME": str(home or root / "home"),
+        "XDG_CACHE_HOME": str(root.parent / "cache"),
+    }
+    done = agent.run("results", *words, env=env)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return msgspec.json.decode(done.stdout, type=Results)
+
+
+def groups(found: Results) -> Groups:
+    return {group.path: group for group in found.groups}
+
+
+def put(path: Path, text: str = "x") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def fingerprint(*paths: Path) -> str:
+    total = 0
+    for path in paths:
+        at = os.lstat(path)
+        text = b"%s\0%d\0%d\0%d\0%d" % (
+            os.fsencode(path),
+            at.st_size,
+            at.st_mtime_ns,
+            at.st_ctime_ns,
+            at.st_ino,
+        )
+        total += int.from_bytes(hashlib.sha256(text).digest(), "big")
+    return hashlib.sha256(b"%d:%064x" % (len(paths), total % (1 << 256))).hexdigest()
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Path:
+    root = tmp_path / "box"
+    root.mkdir()
+    return root
+
+
+def test_cells_runs_globs_and_nobody_have_their_groups(agent: Agent, box: Path) -> None:
+    job = make_job(box / "job", ["true"], ["a", "b"])
+    put(box / "job/out/a/best/model.pt")
+    put(box / "job/out/a/metrics.jsonl", "12345")
+    put(box / "job/logs/a.log")
+    put(box / "runs/r1/deep/er/ckpt.pt")
+    put(box / "kept/one.csv")
+    put(box / "left/behind.pt")
+    words = ["--job", str(job), "--run", str(box / "runs/*"), "--results", str(box / "ke*")]
+    found = results(agent, box, *words)
+    owners = {group.path: (group.owner, group.files, group.bytes) for group in found.groups}
+    assert owners == {
+        str(box / "job"): (
+            f"job {job}",
+            4,
+            (job / "job.json").stat().st_size + (job / "queue.txt").stat().st_size,
+        ),
+        str(box / "job/out/a"): ("cell a", 2, 6),
+        str(box / "job/logs"): (f"job {job}", 1, 1),
+        str(box / "runs/r1"): ("run r1", 1, 1),
+        str(box / "kept"): (f"results {box / 'ke*'}", 1, 1),
+        str(box / "left"): ("", 1, 1),
+    }
+    assert found.problems == ()
+
+
+def test_a_fingerprint_is_what_the_docs_say_and_moves_with_every_change(agent: Agent, box: Path) -> None:
+    one, two = put(box / "run/a.pt"), put(box / "run/sub/b.pt")
+    first = results(agent, box, "--run", str(box / "run"))
+    assert groups(first)[str(box / "run")].fingerprint == fingerprint(one, two)
+    assert results(agent, box, "--run", str(box / "run")).generation == first.generation
+    was = os.stat(two)
+    two.write_text("y")  # same size; same mtime, as a copy tool may leave it
+    os.utime(two, ns=(was.st_atime_ns, was.st_mtime_ns))
+    second = results(agent, box, "--run", str(box / "run"))
+    assert groups(second)[str(box / "run")].fingerprint == fingerprint(one, two)
+    assert len({first.generation, second.generation}) == 2
+    os.rename(one, box / "run/c.pt")
+    assert results(agent, box, "--run", str(box / "run")).generation not in (
+        first.generation,
+        second.generation,
+    )
+
+
+def test_only_what_changed_since_the_instance_was_made_counts(agent: Agent, box: Path) -> None:
+    put(box / "data/old.pt")
+    made = os.stat(box / "data/old.pt").st_ctime + 0.001
+    until(lambda: time.time() > made + 0.05)
+    old = put(box / "data/new.pt")
+    os.utime(old, (1, 1))  # an old mtime, as `cp -p` and `tar` leave it, makes no file old
+    found = groups(results(agent, box, "--since", repr(made)))
+    assert (found[str(box / "data")].files, found[str(box / "data")].newest_path) == (1, str(old))
+    assert groups(results(agent, box))[str(box / "data")].files == 2
+    assert results(agent, box, "--since", repr(time.time() + 1000)).groups == ()
+
+
+CACHES = (
+    "home/.cache/pip/http/abc",
+    "home/.cache/huggingface/hub/models--x/blobs/0123abcd",
+    "home/.npm/_cacache/index",
+    "home/.ssh/known_hosts",
+    "home/.bash_history",
+    "home/venv/bin/activate",
+    "work/__pycache__/a.pyc",
+    "work/.git/objects/ab/cdef",
+    "home/venv/lib/python3.11/site-packages/torch/weights.pt",
+    "work/node_modules/x/y.js",
+)
+
+
+def test_caches_and_packages_are_left_out_and_counted(agent: Agent, box: Path) -> None:
+    for name in CACHES:
+        put(box / name)
+    put(box / "home/venv/pyvenv.cfg")
+    found = results(agent, box)
+    assert found.groups == ()
+    assert sum(item.files for item in found.skipped) == len(CACHES) + 1
+    assert {item.rule for item in found.skipped} == {
+        "caches", "packages", "objects of git", "Python environments", "settings of programs",
+        "start-up files and histories of shells",
+    }  # fmt: skip
+
+
+HIDDEN = (
+    "home/.cache/huggingface/hub/my-finetune/model.safetensors",
+    "home/.cache/mine/pytorch_model.bin",
+    "home/.config/ckpt.pt",
+    "home/.best.pt",
+    "home/venv/out/metrics.jsonl",
+    "work/.pytest_cache/last.ckpt",
+    "x/events.out.tfevents.17.host.1.0",
+)
+
+
+def test_no_rule_hides_a_checkpoint_outside_of_packages(agent: Agent, box: Path) -> None:
+    for name in HIDDEN:
+        put(box / name)
+    put(box / "home/venv/pyvenv.cfg")
+    found = results(agent, box)
+    assert sum(group.files for group in found.groups) == len(HIDDEN)
+    assert {group.path for group in found.groups} == {str((box / name).parent) for name in HIDDEN}
+
+
+def test_in_a_runs_directory_nothing_is_a_cache(agent: Agent, box: Path) -> None:
+    for name in (".cache/state", ".config/run.yaml", "venv/pyvenv.cfg", ".hydra/config.yaml"):
+        put(box / "run" / name)
+    put(box / "run/code/__pycache__/a.pyc")
+    found = results(agent, box, "--run", str(box / "run"))
+    assert [(group.owner, group.files) for group in found.groups] == [("run run", 4)]
+    assert [(item.rule, item.files) for item in found.skipped] == [("packages", 1)]
+
+
+def test_what_a_person_ignores_is_left_out_by_name_and_shown(agent: Agent, box: Path) -> None:
+    put(box / "data/train/1.npy")
+    put(box / "data/keep.pt")
+    found = results(agent, box, "--ignore", str(box / "data/train"), "--ignore", "*.tmp")
+    assert [(group.path, group.files) for group in found.groups] == [(str(box / "data"), 1)]
+    assert [(item.rule, item.files, item.bytes) for item in found.skipped] == [
+        (f"ignored: {box}/data/train", 1, 1)
+    ]
+
+
+def test_what_outlives_the_instance_is_not_walked_but_named(agent: Agent, box: Path) -> None:
+    put(box / "volume/model.pt")
+    found = results(agent, box, "--survives", str(box / "volume"))
+    assert (found.groups, [item.rule for item in found.skipped]) == (
+        (),
+        [f"outlives the instance: {box}/volume"],
+    )
+
+
+def test_odd_names_special_files_and_loops_do_no_harm(agent: Agent, box: Path) -> None:
+    put(box / "d/f.pt")
+    (box / "d/self").symlink_to(".")
+    (box / "d/up").symlink_to(box)
+    (box / "d/out").symlink_to("/etc")
+    os.mkfifo(box / "d/pipe")
+    odd = os.path.join(os.fsencode(box), b"\xff\x1b[31m")
+    os.mkdir(odd)
+    with open(os.path.join(odd, b"\xfe.pt"), "wb") as file:
+        file.write(b"1234")
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(box / "d/sock"))
+        found = results(agent, box)
+    assert sorted((group.files, group.bytes) for group in found.groups) == [(1, 1), (1, 4)]
+    assert found.problems == ()
+    (strange,) = [group for group in found.groups if group.bytes == 4]
+    assert "\N{REPLACEMENT CHARACTER}" in strange.path and strange.newest_path.endswith(
+        "\N{REPLACEMENT CHARACTER}.pt"
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_what_cannot_be_read_is_a_problem_and_no_empty_directory(agent: Agent, box: Path) -> None:
+    put(box / "run/model.pt")
+    put(box / "run/secret/other.pt")
+    put(box / "theirs/x.pt")
+    for closed in (box / "run/secret", box / "theirs"):
+        closed.chmod(0o700)
+    for folder in (*agent.path.parents, *box.parents):
+        if folder.stat().st_mode & 0o005 != 0o005:
+            folder.chmod(folder.stat().st_mode | 0o055)
+    state = agent.state.parent / "nobodys"
+    command = [
+        "setpriv",
+        "--reuid",
+        "65534",
+        "--regid",
+        "65534",
+        "--clear-groups",
+        "/usr/bin/python3",
+        "-I",
+        "-S",
+    ]
+    env = agent.env | {"RGT_ROOTS": str(box), "HOME": "/nonexistent", "RGT_STATE_DIR": str(state)}
+    done = subprocess.run(
+        [*command, str(agent.path), "results", "--run", str(box / "run")],
+        capture_output=True,
+        env=env,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout, type=Results)
+    assert sorted(found.problems) == [
+        f"{box}/run/secret: Permission denied",
+        f"{box}/theirs: Permission denied",
+    ]
+    assert groups(found)[str(box / "run")].problem == f"{box}/run/secret: Permission denied"
+    assert groups(found)[str(box / "run")].files == 1
+
+
+def test_many_directories_of_nobody_are_one_and_none_is_lost(agent: Agent, box: Path) -> None:
+    for number in range(40):
+        put(box / f"data/train/class{number}/1.npy")
+        put(box / f"data/train/class{number}/deep/2.npy")
+    put(box / "job-like/a.pt")
+    put(box / "job-like/b/c.pt")
+    found = groups(results(agent, box))
+    assert {path: group.files for path, group in found.items()} == {
+        str(box / "data/train"): 80,
+        str(box / "job-like"): 1,
+        str(box / "job-like/b"): 1,
+    }
+    everything = list((box / "data/train").rglob("*.npy"))
+    assert found[str(box / "data/train")].fingerprint == fingerprint(*everything)
+
+
+def test_fifty_thousand_files_take_little_memory(agent: Agent, box: Path) -> None:
+    for folder in range(5000):
+        (box / f"a{folder % 10}/b{folder % 100}/c{folder}").mkdir(parents=True)
+        for number in range(10):
+            os.close(
+                os.open(box / f"a{folder % 10}/b{folder % 100}/c{folder}/{number}", os.O_CREAT | os.O_WRONLY)
+            )
+    code = "import resource,subprocess,sys;subprocess.run(sys.argv[1:],check=True);"
+    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    env = agent.env | {"RGT_ROOTS": str(box)}
+    words = [agent.python, "-c", code, *agent.command("results")]
+    done = subprocess.run(words, capture_output=True, env=env, check=True)
+    answer, peak = done.stdout.splitlines()
+    found = msgspec.json.decode(answer, type=Results)
+    assert sum(group.files for group in found.groups) == 50_000
+    assert len(found.groups) <= 300
+    assert int(peak) < 64 << 10  # KiB
+
+
+def test_groups_end_at_mounts_and_what_cannot_be_written_is_not_looked_at(agent: Agent, box: Path) -> None:
+    put(box / "run/a.pt")
+    for name in ("run/scratch", "host", "data"):
+        (box / name).mkdir(parents=True, exist_ok=True)
+    put(box / "data/shown.pt")
+    prefix = private_mount(
+        f"mount -t tmpfs none {box}/run/scratch", f"echo 1 > {box}/run/scratch/b.pt",
+        f"mount --bind {box}/data {box}/host", f"mount -o remount,bind,ro {box}/host",
+        f"mkdir {box}/proc", f"mount -t proc none {box}/proc",
+    )  # fmt: skip
+    env = agent.env | {"RGT_ROOTS": str(box)}
+    done = subprocess.run(
+        [*prefix, *agent.command("results", "--run", str(box / "run"))],
+        capture_output=True,
+        env=env,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = msgspec.json.decode(done.stdout, type=Results)
+    assert {group.path: (group.owner, group.files) for group in found.groups} == {
+        str(box / "run"): ("run run", 1),
+        str(box / "run/scratch"): ("run run", 1),
+        str(box / "data"): ("", 1),
+    }
+    assert [item.rule for item in found.skipped] == [f"mounted read-only: {box}/host"]
+
+
+def test_a_training_that_was_found_has_its_directories_also_after_its_end(agent: Agent, box: Path) -> None:
+    put(box / "out/sft/checkpoint-5/model.safetensors")
+    put(box / "logs/sft.log")
+    run = {"name": "proj/sft", "key": 1, "pid": 1, "ticks": 1, "started": 1.0, "ended": 2.0, "cwd": str(box)}
+    run |= {"dirs": [str(box / "out/sft")], "logs": [str(box / "logs/sft.log")]}
+    agent.state.mkdir()
+    (agent.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+    found = results(agent, box)
+    assert {group.path: group.owner for group in found.groups} == {
+        str(box / "out/sft"): "run proj/sft",
+        str(box / "logs"): "run proj/sft",
+    }

@@ -1,0 +1,245 @@
+"""The seal: no runner starts a cell under it, it opens by every way that there is, and it says what still happens."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.model.results import Seal
+from tests.process.box.harness import Agent, Channel, make_job, until
+
+
+@pytest.fixture
+def still(agent: Agent, tmp_path: Path) -> Iterator[Agent]:
+    """An agent on a box where nobody types and little lies about; no seal outlives the test."""
+    (tmp_path / "box").mkdir()
+    agent.env |= {"RGT_ROOTS": str(tmp_path / "box"), "RGT_TERMINALS": "", "HOME": str(tmp_path / "home")}
+    yield agent
+    holder = lock(agent)
+    if holder.get("pid") and Path(f"/proc/{holder['pid']}").exists():
+        os.kill(holder["pid"], signal.SIGKILL)
+
+
+def lock(agent: Agent) -> dict[str, Any]:
+    try:
+        found = json.loads((agent.state / "seal.lock").read_text() or "{}")
+    except FileNotFoundError:
+        return {}
+    assert isinstance(found, dict)
+    return found
+
+
+def seal(agent: Agent, *words: str) -> Seal:
+    done = agent.run("seal", *words)
+    assert done.returncode == 0, done.stderr
+    return msgspec.json.decode(done.stdout, type=Seal)
+
+
+def quiet(found: Seal) -> list[str]:
+    """Return what speaks against a call, without what other tests do on the same machine."""
+    return [
+        line for line in found.busy if "files are being copied" not in line and "training process" not in line
+    ]
+
+
+def unseal(agent: Agent, nonce: str) -> bool:
+    done = agent.run("unseal", nonce)
+    assert done.returncode == 0, done.stderr
+    return bool(json.loads(done.stdout)["opened"])
+
+
+def status(agent: Agent, job: Path) -> dict[str, Any]:
+    found = json.loads(agent.run("queue", "status", "--job", str(job)).stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_no_runner_begins_under_a_seal_and_one_does_after_it(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    found = seal(still, "--job", str(job))
+    assert (quiet(found), found.seconds, len(found.nonce)) == ([], 120.0, 32)
+    for words in (["queue", "run"], ["queue", "cell", "--index", "0"], ["detach"]):
+        refused = still.run(*words, "--job", str(job))
+        assert refused.returncode in (2, 3)
+        assert b"sealed for a billing action" in refused.stderr
+    assert status(still, job).get("runner_alive", False) is False
+    assert status(still, job)["cells"][0]["state"] == "waiting"
+    assert unseal(still, found.nonce) is True
+    assert still.run("queue", "run", "--job", str(job)).returncode == 0
+    assert status(still, job)["done"] is True
+    assert unseal(still, found.nonce) is False
+
+
+def test_a_watcher_sees_no_runner_where_a_seal_holds_the_lock(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    found = seal(still, "--job", str(job))
+    channel: Channel = still.watch(jobs=[str(job)])
+    frame = channel.expect(lambda frame: type(frame).__name__ == "QueueState")
+    assert frame.runner_alive is False
+    assert unseal(still, found.nonce)
+
+
+def test_a_live_runner_is_busy_and_goes_on(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["sleep", "1000"], ["a", "b"])
+    runner = still.start("queue", "run", "--job", str(job))
+    try:
+        until(lambda: status(still, job)["cells"][0]["state"] == "running")
+        found = seal(still, "--job", str(job))
+        assert any(f"a runner (pid {runner.pid}) is already at work on {job}" == line for line in found.busy)
+        assert runner.poll() is None
+        assert unseal(still, found.nonce)
+    finally:
+        runner.terminate()
+        runner.communicate()
+
+
+def test_a_lane_at_work_is_busy(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["sleep", "1000"], ["a", "b"])
+    lane = still.start("queue", "cell", "--job", str(job), "--index", "1")
+    try:
+        until(lambda: (job / "lanes/b.json").exists())
+        found = seal(still, "--job", str(job))
+        assert "b is being run in a lane of its own" in found.busy
+        assert unseal(still, found.nonce)
+    finally:
+        lane.terminate()
+        lane.communicate()
+
+
+def test_a_second_seal_is_refused_until_the_first_one_is_open(still: Agent) -> None:
+    first = seal(still)
+    refused = still.run("seal")
+    assert refused.returncode == 3
+    assert b"another seal holds this box; it opens by itself within" in refused.stderr
+    assert unseal(still, "0" * 32) is False, "a nonce that is not its own opens nothing"
+    assert still.run("seal").returncode == 3
+    assert unseal(still, first.nonce)
+    second = seal(still)
+    assert second.nonce != first.nonce
+    assert unseal(still, first.nonce) is False
+    assert unseal(still, second.nonce)
+
+
+def test_it_opens_by_itself(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    seal(still, "--job", str(job), "--seconds", "0.2")
+    until(lambda: still.run("queue", "run", "--job", str(job)).returncode == 0, "its end")
+
+
+def test_it_opens_when_its_holder_is_killed(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    seal(still, "--job", str(job))
+    os.kill(lock(still)["pid"], signal.SIGKILL)
+    until(lambda: still.run("queue", "run", "--job", str(job)).returncode == 0)
+    assert unseal(still, seal(still).nonce)
+
+
+def test_it_outlives_who_asked_for_it_and_a_hang_up(still: Agent) -> None:
+    process = subprocess.Popen(
+        still.command("seal"), stdout=subprocess.PIPE, env=still.env, start_new_session=True
+    )
+    assert process.stdout is not None
+    nonce = json.loads(process.stdout.readline())["nonce"]
+    process.wait()
+    for number in (signal.SIGHUP, signal.SIGINT):
+        os.kill(lock(still)["pid"], number)
+    assert still.run("seal").returncode == 3
+    assert unseal(still, nonce)
+
+
+def test_its_generation_is_that_of_results_and_moves_with_a_new_checkpoint(
+    still: Agent, tmp_path: Path
+) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    (job / "out/a").mkdir(parents=True)
+    before = json.loads(still.run("results", "--job", str(job)).stdout)["generation"]
+    first = seal(still, "--job", str(job))
+    assert first.generation == before
+    assert unseal(still, first.nonce)
+    (job / "out/a/model.pt").write_text("newer")
+    second = seal(still, "--job", str(job))
+    assert second.generation != before
+    assert unseal(still, second.nonce)
+
+
+def test_what_still_happens_is_said(still: Agent, tmp_path: Path) -> None:
+    source = tmp_path / "train.py"
+    source.write_text("import time\ntime.sleep(1000)\n")
+    training = subprocess.Popen([sys.executable, str(source), "--epochs", "3"])
+    held, kept = os.openpty()
+    os.write(held, b"typed\n")
+    os.read(kept, 100)
+    copier = subprocess.Popen(["bash", "-c", "exec -a rsync sleep 1000"])
+    still.env |= {"RGT_TERMINALS": os.ttyname(kept)}
+    try:
+        until(lambda: Path(f"/proc/{copier.pid}/cmdline").read_bytes().startswith(b"rsync"))
+        found = seal(still)
+        assert any(f"training process is alive: pid {training.pid}," in line for line in found.busy)
+        assert f"files are being copied: rsync, pid {copier.pid}" in found.busy
+        assert any(line.startswith("somebody typed at a terminal") for line in found.busy)
+        assert unseal(still, found.nonce)
+    finally:
+        for process in (training, copier):
+            process.kill()
+            process.wait()
+        os.close(held)
+        os.close(kept)
+
+
+def test_a_training_that_only_the_recorder_knows_is_said(still: Agent, tmp_path: Path) -> None:
+    process = subprocess.Popen(["sleep", "1000"])
+    try:
+        ticks = int(Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        run = {"name": "proj/quiet", "key": 1, "pid": process.pid, "ticks": ticks, "started": time.time()}
+        still.state.mkdir()
+        (still.state / "found.json").write_text(json.dumps({"boot": "x", "runs": [run]}))
+        found = seal(still)
+        assert f"a training process is alive: pid {process.pid}, proj/quiet" in found.busy
+        assert unseal(still, found.nonce)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_queue_whose_lock_cannot_be_had_is_not_sealed(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    os.mkfifo(job / "runner.lock")
+    fd = os.open(job / "runner.lock", os.O_RDWR)
+    try:
+        refused = still.run("seal", "--job", str(job))
+        assert refused.returncode == 2
+        assert b"cannot be sealed" in refused.stderr and b"runner.lock" in refused.stderr
+        assert refused.stdout == b""
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize(
+    "words", [["--seconds", "0"], ["--seconds", "nan"], ["--seconds", "1e9"], ["--pattern", "("]]
+)
+def test_nonsense_is_refused_before_anything_is_taken(still: Agent, words: list[str]) -> None:
+    refused = still.run("seal", *words)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert not (still.state / "seal.lock").exists()
+
+
+def test_the_holder_holds_nothing_but_its_locks(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    found = seal(still, "--job", str(job))
+    pid = lock(still)["pid"]
+    targets = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+    assert targets == {"/dev/null", str(job / "runner.lock"), str(still.state / "seal.lock")}
+    with (job / "runner.lock").open("rb") as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert unseal(still, found.nonce)
