@@ -9,10 +9,10 @@ import time
 
 import msgspec
 
-from rgt_tui import files
 from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.gate import (
+    JOURNAL,
     AuditEntry,
     AuditFailed,
     AuditLine,
@@ -31,7 +31,7 @@ from rgt_tui.model.plain import clean
 def run_audit(arguments: argparse.Namespace) -> int:
     """Print or verify the record; return the exit code."""
     log = AuditLog(default_path(os.environ))
-    journal = Journal(files.state_directory(os.environ) / "journal")
+    journal = Journal(log.path.parent / JOURNAL)
     try:
         lines = list(log.lines())
         if arguments.verify:

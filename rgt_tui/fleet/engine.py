@@ -18,7 +18,9 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
 from rgt_tui.fleet.fleet_source import Observer, Remember, Tap
 from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
+from rgt_tui.gate import JOURNAL, AuditLog, Journal
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
@@ -151,7 +153,7 @@ class Fleet(BaseFleet):
 
         Args:
             specs: The boxes; names are unique.
-            audit: Where billing actions are written down.
+            audit: Where billing actions are written down; how far each came stands beside it.
             clock: Epoch seconds.
             env: Where the providers' keys are looked for; None = the process's environment.
             meter_seconds: Pause between two readings of the meters.
@@ -198,6 +200,14 @@ class Fleet(BaseFleet):
         )
         self._teardown = Teardown(
             self._sessions, self._profiles, self._meters, audit, clock, readonly=readonly
+        )
+        self._open = OpenActions(
+            Journal(audit.parent / JOURNAL, clock=clock),
+            AuditLog(audit),
+            self._sessions,
+            self._meters,
+            clock=clock,
+            say=self._publisher.say,
         )
         self._publisher.fill(self._sessions)
         self._focus: str | None = None
@@ -292,6 +302,7 @@ class Fleet(BaseFleet):
         self._collect_again = collect_less(len(self._sessions))
         works = {f"watching {name}": session.run for name, session in self._sessions.items()}
         works |= {
+            "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
             "publishing": self._publisher.run,
             "looking at the clock": self._clocks,

@@ -9,6 +9,7 @@ from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, A
 from rgt_tui.gate.decision import changes, digest, evaluate, phrase, review, unprotect_phrase
 from rgt_tui.gate.evidence import gather
 from rgt_tui.gate.journal import (
+    JOURNAL,
     SETTLED,
     Action,
     ActionState,
@@ -23,6 +24,7 @@ from rgt_tui.gate.journal import (
 )
 
 __all__ = [
+    "JOURNAL",
     "SETTLED",
     "Action",
     "ActionState",

@@ -25,6 +25,9 @@ from rgt_tui import files
 from rgt_tui.gate.audit import LONGEST, ROOM, who
 from rgt_tui.model.evidence import Verb, steady
 
+JOURNAL = "journal"
+"""Name of its directory, beside the audit log."""
+
 
 class JournalFailed(Exception):
     """The journal cannot be read or written. Before a call this refuses the action: nothing is sent."""

@@ -21,7 +21,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
 )
 from rgt_tui.providers.registry import KINDS, Providers, UnknownProvider, adapter
-from rgt_tui.providers.stopping import carry_out
+from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
 
 __all__ = [
     "KINDS",
@@ -41,7 +41,9 @@ __all__ = [
     "UnknownProvider",
     "Unreachable",
     "adapter",
+    "came_of",
     "carry_out",
     "keep_last_good",
     "use_permit",
+    "what_is_off",
 ]

@@ -1,0 +1,231 @@
+"""What an rgt that died, or gave up waiting, left open: shown at the start, asked for at the provider, written down.
+
+Nothing is ever sent from here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.event_loop import Say
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.gate import (
+    Action,
+    ActionState,
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLog,
+    Held,
+    Journal,
+    JournalFailed,
+    OpenAction,
+    Record,
+    Target,
+    boot,
+    words,
+)
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Meter, MeterKind
+from rgt_tui.providers import Provider, came_of, what_is_off
+
+EVERY_SECONDS = 5.0
+SELDOM_SECONDS = 30.0
+"""Between two looks while nothing is open, or nothing that is new."""
+SETTLE_SECONDS = 180.0
+"""A machine that is as before so long after the call was not stopped by it; a stop normally takes a few seconds."""
+
+PHASES = {
+    StopPhase.REQUESTED: ActionState.ANSWERED,
+    StopPhase.CONFIRMED: ActionState.CONFIRMED,
+    StopPhase.METER_OFF: ActionState.OFF,
+    StopPhase.FAILED: ActionState.FAILED,
+    StopPhase.UNCONFIRMED: ActionState.UNKNOWN,
+}
+"""What each step of an action is called in the journal."""
+
+
+def target_of(ref: ProviderRef) -> Target:
+    """Return whose journal a machine's is."""
+    return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+
+
+async def journaled(steps: AsyncIterator[StopProgress], action: Action) -> AsyncIterator[StopProgress]:
+    """Pass the steps of an action on, each when it is in the journal.
+
+    A step that cannot be written is passed on all the same: the call is out, and the person has to know.
+    """
+    async for step in steps:
+        text = step.text
+        try:
+            await asyncio.to_thread(action.put, PHASES[step.phase], text)
+        except JournalFailed as error:
+            text = f"{text} ({error})"
+        yield StopProgress(phase=step.phase, at=step.at, text=text)
+
+
+def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str] | None:
+    """Return what a reading says became of an open action, and the words for it; None = nothing new yet.
+
+    Args:
+        action: It was sent, for all that is known.
+        meter: A reading of its machine, made after that.
+        age: Seconds since its last state.
+    """
+    first, last = action.first, action.last
+    shown = meter.native_status or meter.lifecycle.value
+    phase = came_of(first.verb, meter)
+    if phase is StopPhase.METER_OFF:
+        return ActionState.OFF, f"{meter.source}: {shown}"
+    if phase is StopPhase.CONFIRMED and first.verb is Verb.DESTROY:
+        # The journal knows that it was there, also where this process has never seen it.
+        return (
+            ActionState.OFF,
+            f"{meter.source}: gone; what else it left billing, such as a volume, is not known",
+        )
+    if phase is StopPhase.CONFIRMED:
+        new = last.state is not ActionState.CONFIRMED
+        return (ActionState.CONFIRMED, f"{meter.source}: {shown}") if new else None
+    if phase is StopPhase.FAILED:
+        return ActionState.FAILED, f"{meter.source}: gone, not parked: its disks went with it"
+    if meter.error is None and age >= SETTLE_SECONDS:
+        return ActionState.FAILED, f"{meter.source}: {shown} {age:.0f} s later, so it was not done"
+    return None
+
+
+class OpenActions:
+    """Looks after what is open in the journal, until each of it is known.
+
+    Args:
+        journal: Where actions are.
+        audit: Where what came of them is recorded.
+        sessions: The boxes of the fleet; an action on a machine of none of them is only named.
+        meters: Reads the machines.
+        clock: Epoch seconds.
+        say: Told what is open, and what became of it.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        audit: AuditLog,
+        sessions: Mapping[str, BoxSession],
+        meters: Meters,
+        *,
+        clock: Callable[[], float],
+        say: Say,
+    ) -> None:
+        self._journal = journal
+        self._audit = audit
+        self._sessions = sessions
+        self._meters = meters
+        self._clock = clock
+        self._say = say
+        self._said: set[str] = set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            now, ticks, started = self._clock(), steady(), boot()
+            ages = [action.age(now, ticks, started) for action in await self.look()]
+            young = any(age < SETTLE_SECONDS for age in ages)
+            await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
+
+    async def look(self) -> tuple[OpenAction, ...]:
+        """Ask once about everything that is open; return what still is."""
+        found, problems = await asyncio.to_thread(self._journal.open_actions)
+        for problem in problems:
+            self._tell(problem, problem, "error")
+        still = []
+        for action in found:
+            try:
+                if await self._is_open(action):
+                    still.append(action)
+            except Held as held:
+                if action.last.pid != os.getpid():
+                    self._tell(f"{action.first.action} held", f"{words(action)}: {held}", "info")
+            except JournalFailed as error:
+                self._tell(str(error), str(error), "error")
+                still.append(action)
+        return tuple(still)
+
+    async def _is_open(self, action: OpenAction) -> bool:
+        """Ask about one action under its lock, and write what became of it; tell whether it stays open."""
+        first = action.first
+        session = self._session(first.target)
+        if session is None:
+            self._tell(
+                first.action,
+                f"{words(action)}; its machine is not in this fleet file, so look at its console",
+                "warn",
+            )
+            return True
+        provider = self._meters.provider(session)
+        if provider is None:
+            return True
+        holding = self._journal.hold(first.target, first.box, first.verb)
+        held = await asyncio.to_thread(holding.__enter__)
+        try:
+            if held.earlier is None:
+                # Somebody else has settled it; or it never came to its call, and `hold` wrote that down.
+                if action.last.state is ActionState.INTENT:
+                    self._tell(
+                        first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
+                    )
+                return False
+            asking = "it is asked for at the provider, and not sent again"
+            self._tell(first.action, f"{words(held.earlier)}; {asking}", "warn")
+            return not await self._settled(held, held.earlier, session, provider)
+        finally:
+            await asyncio.to_thread(holding.__exit__, None, None, None)
+
+    async def _settled(
+        self, held: Action, action: OpenAction, session: BoxSession, provider: Provider
+    ) -> bool:
+        meter = await provider.read(action.first.target.instance)
+        self._meters.put(session, meter)
+        result = came(action, meter, action.age(self._clock(), steady(), boot()))
+        if result is None:
+            return False
+        state, text = result
+        if state is ActionState.OFF and meter.kind in (MeterKind.STORAGE_ONLY, MeterKind.NONE):
+            text = f"{text}; {what_is_off(provider, action.first.verb, action.first.target.instance, meter)}"
+        await asyncio.to_thread(held.settle, state, text)
+        await asyncio.to_thread(self._record, action.first, state, text)
+        done = state in (ActionState.OFF, ActionState.CONFIRMED)
+        self._say(
+            f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: {text}",
+            "info" if done else "error",
+        )
+        return state is not ActionState.CONFIRMED
+
+    def _record(self, first: Record, state: ActionState, text: str) -> None:
+        entry = AuditEntry(
+            at=self._clock(),
+            event=AuditEvent.ANSWER,
+            box=first.box,
+            verb=first.verb,
+            instance=first.target.instance,
+            evidence=first.evidence,
+            text=f"{state}, found out later: {text}",
+        )
+        try:
+            self._audit.record(entry)
+        except AuditFailed as error:
+            self._tell(str(error), str(error), "error")
+
+    def _session(self, target: Target) -> BoxSession | None:
+        for session in self._sessions.values():
+            ref = session.state.spec.provider
+            if ref is not None and target_of(ref) == target:
+                return session
+        return None
+
+    def _tell(self, key: str, text: str, level: str) -> None:
+        if key not in self._said:
+            self._said.add(key)
+            self._say(text, level)

@@ -1,0 +1,247 @@
+"""What a crash left open is asked for at a real local provider, written down, and never sent again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.demo import Fault, LocalProvider
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, journaled, target_of
+from rgt_tui.gate import ActionState, AuditLog, Journal, Target
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.profiles import load_profile
+from rgt_tui.ssh import AgentBundle
+
+BOX, POD, KEY = "lab", "pod1", "RGT_TEST_KEY"
+INTENT, SENT, ANSWERED = ActionState.INTENT, ActionState.SENT, ActionState.ANSWERED
+CONFIRMED, OFF, FAILED = ActionState.CONFIRMED, ActionState.OFF, ActionState.FAILED
+UNKNOWN, REFUSED = ActionState.UNKNOWN, ActionState.REFUSED
+COURSES = {
+    SENT: [SENT],
+    ANSWERED: [SENT, ANSWERED],
+    CONFIRMED: [SENT, ANSWERED, CONFIRMED],
+    UNKNOWN: [SENT, UNKNOWN],
+}
+
+
+@dataclass
+class World:
+    server: LocalProvider
+    session: BoxSession
+    meters: Meters
+    journal: Journal
+    open: OpenActions
+    audit: Path
+    target: Target
+    said: list[tuple[str, str]] = field(default_factory=list)
+
+    def crashed(self, verb: Verb, *states: ActionState, target: Target | None = None) -> None:
+        """Leave an action behind as an rgt does that is killed: its lock goes with it, its file stays."""
+        with self.journal.hold(target or self.target, BOX, verb) as action:
+            action.intend("x", evidence="e")
+            for state in states:
+                action.put(state, "x")
+
+    def age(self, seconds: float) -> None:
+        """Let all that is written be so much older."""
+        for path in self.journal.folder.glob("*.jsonl"):
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            old = [{**line, "at": line["at"] - seconds, "steady": line["steady"] - seconds} for line in lines]
+            path.write_text("".join(json.dumps(line) + "\n" for line in old))
+
+    def states(self) -> list[str]:
+        (path,) = self.journal.folder.glob("*.jsonl")
+        return [json.loads(line)["state"] for line in path.read_text().splitlines()]
+
+    def audited(self) -> list[str]:
+        return [line.entry.text for line in AuditLog(self.audit).lines() if line.entry is not None]
+
+    def sent(self) -> list[str]:
+        return [what for what in self.server.requests if not what.startswith("GET ")]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    server = LocalProvider(settle_s=0.0)
+    await server.start()
+    server.add_pod(POD, BOX, cost=0.5, persistent=10.0)
+    ref = ProviderRef("runpod", POD, base_url=server.base_url, key_env=KEY)
+    spec = BoxSpec(name=BOX, host="127.0.0.1", profile="runpod", provider=ref)
+    bundle = AgentBundle(data=b"", digest="", filename="")
+    session = BoxSession(spec, load_profile("runpod"), bundle, ConnectLimit(), lambda: 1.8e9, lambda _: None)
+    meters = Meters({BOX: session}, seconds=60, clock=lambda: 1.8e9, say=print, env={KEY: server.key})
+    journal = Journal(tmp_path / "journal", clock=lambda: 1.8e9)
+    said: list[tuple[str, str]] = []
+
+    def say(text: str, level: str = "info") -> None:
+        said.append((level, text))
+
+    found = OpenActions(
+        journal,
+        AuditLog(tmp_path / "audit.jsonl"),
+        {BOX: session},
+        meters,
+        clock=lambda: 1.8e9,
+        say=say,
+    )
+    yield World(server, session, meters, journal, found, tmp_path / "audit.jsonl", target_of(ref), said)
+    await meters.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize("state", COURSES, ids=str)
+@pytest.mark.parametrize("verb", list(Verb))
+async def test_what_was_done_is_found_out_and_nothing_is_sent(
+    world: World, verb: Verb, state: ActionState
+) -> None:
+    world.server.pods[POD].status = "EXITED" if verb is Verb.PARK else "TERMINATED"
+    world.crashed(verb, *COURSES[state])
+    assert await world.open.look() == ()
+    assert world.states()[-1] == "off"
+    assert world.journal.open_actions() == ((), ())
+    assert world.sent() == []
+    (text,) = world.audited()
+    assert text.startswith("off, found out later")
+    assert [level for level, _ in world.said] == ["warn", "info"]
+    assert "not sent again" in world.said[0][1]
+    requests = len(world.server.requests)
+    assert await world.open.look() == ()
+    assert len(world.server.requests) == requests, "what is settled is asked for no more"
+
+
+@pytest.mark.parametrize("state", COURSES, ids=str)
+async def test_what_was_not_done_is_waited_for_then_said_and_never_sent_again(
+    world: World, state: ActionState
+) -> None:
+    world.crashed(Verb.DESTROY, *COURSES[state])
+    for _ in range(3):
+        assert len(await world.open.look()) == 1
+    assert world.states()[-1] == state
+    world.age(SETTLE_SECONDS)
+    assert await world.open.look() == ()
+    assert world.states()[-1] == "failed"
+    level, text = world.said[-1]
+    assert level == "error" and "RUNNING 180 s later, so it was not done" in text
+    assert world.sent() == []
+
+
+async def test_an_action_that_came_to_no_call_is_closed_without_asking(world: World) -> None:
+    world.crashed(Verb.DESTROY)
+    assert await world.open.look() == ()
+    assert world.states() == ["intent", "refused"]
+    assert world.server.requests == []
+    assert "nothing was sent" in world.said[0][1]
+
+
+@pytest.mark.parametrize("age", [0.0, 9e6])
+async def test_a_provider_that_cannot_be_asked_settles_nothing(world: World, age: float) -> None:
+    world.crashed(Verb.DESTROY, SENT)
+    world.age(age)
+    world.server.inject(Fault(on="GET ", status=500, times=-1))
+    assert len(await world.open.look()) == 1
+    assert world.states() == ["intent", "sent"]
+
+
+async def test_a_parked_machine_that_is_gone_has_failed_loudly(world: World) -> None:
+    world.crashed(Verb.PARK, SENT)
+    world.server.pods[POD].status = "TERMINATED"
+    assert await world.open.look() == ()
+    assert world.states()[-1] == "failed"
+    assert "its disks went with it" in world.said[-1][1]
+
+
+async def test_what_bills_on_is_asked_for_until_it_is_known(world: World) -> None:
+    world.crashed(Verb.PARK, SENT)
+    world.server.pods[POD].status = "EXITED"
+    world.server.inject(Fault(on="GET /v2/pods/", change=_no_mounts, times=2))
+    assert len(await world.open.look()) == 1
+    assert len(await world.open.look()) == 1
+    assert await world.open.look() == ()
+    assert world.states() == ["intent", "sent", "confirmed", "off"]
+
+
+async def test_what_another_process_is_at_is_left_alone(world: World) -> None:
+    world.crashed(Verb.DESTROY, SENT)
+    with world.journal.hold(world.target, BOX, Verb.DESTROY):
+        assert await world.open.look() == ()
+    assert world.states() == ["intent", "sent"]
+    assert world.server.requests == []
+
+
+async def test_a_machine_of_another_fleet_file_is_named_once(world: World) -> None:
+    world.crashed(
+        Verb.DESTROY, SENT, target=Target(kind="runpod", account=world.target.account, instance="other")
+    )
+    for _ in range(2):
+        assert len(await world.open.look()) == 1
+    assert len(world.said) == 1 and "look at its console" in world.said[0][1]
+    assert world.server.requests == []
+
+
+async def test_a_journal_that_cannot_be_read_is_said(world: World) -> None:
+    world.crashed(Verb.DESTROY, SENT)
+    (path,) = world.journal.folder.glob("*.jsonl")
+    path.write_text("?\n")
+    await world.open.look()
+    assert [level for level, _ in world.said] == ["error"]
+
+
+async def test_each_step_is_in_the_journal_when_it_is_told(world: World) -> None:
+    phases = [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.UNCONFIRMED, StopPhase.METER_OFF]
+
+    async def steps() -> AsyncIterator[StopProgress]:
+        for phase in phases:
+            yield StopProgress(phase=phase, at=1.0, text="words")
+
+    with world.journal.hold(world.target, BOX, Verb.PARK) as action:
+        action.intend("x")
+        action.sent("x")
+        told = journaled(steps(), action)
+        for number in range(len(phases)):
+            step = await anext(told)
+            assert step.phase is phases[number]
+            assert len(world.states()) == 3 + number
+        with contextlib.suppress(StopAsyncIteration):
+            await anext(told)
+    assert world.states() == ["intent", "sent", "answered", "confirmed", "unknown", "off"]
+
+
+async def test_a_step_that_cannot_be_written_is_told_all_the_same(world: World) -> None:
+    async def steps() -> AsyncIterator[StopProgress]:
+        yield StopProgress(phase=StopPhase.METER_OFF, at=1.0, text="words")
+
+    with world.journal.hold(world.target, BOX, Verb.PARK) as action:
+        action.intend("x")
+        action.sent("x")
+        (path,) = world.journal.folder.glob("*.jsonl")
+        path.unlink()
+        path.mkdir()
+        (step,) = [step async for step in journaled(steps(), action)]
+    assert step.phase is StopPhase.METER_OFF
+    assert "cannot be used" in step.text
+
+
+def _no_mounts(data: object) -> object:
+    assert isinstance(data, dict)
+    return {**data, "mounts": None}
+
+
+def test_a_target_tells_accounts_apart() -> None:
+    mine = ProviderRef("runpod", "k3v9")
+    others = (
+        msgspec.structs.replace(mine, key_env="OTHER"),
+        msgspec.structs.replace(mine, base_url="https://else"),
+        msgspec.structs.replace(mine, instance="k3v8"),
+        msgspec.structs.replace(mine, kind="vast"),
+    )
+    assert len({target_of(ref).file_name for ref in (mine, *others)}) == 5
