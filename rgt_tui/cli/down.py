@@ -195,6 +195,7 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
         "lost": review.lost,
         "kept": review.kept,
         "keeps_billing": review.keeps_billing,
+        "dangers": review.dangers,
         "items": [
             {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)} for item in review.items
         ],
@@ -212,6 +213,7 @@ def _show(arguments: argparse.Namespace, review: Review) -> None:
         ("lost", review.lost),
         ("kept", review.kept),
         ("keeps billing", review.keeps_billing),
+        *((("by itself", review.dangers),) if review.dangers else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
             sys.stdout.write(columns([(title, 13, "dim")], clean(text)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rgt_tui.health import dangers
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Permit, Refusal, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
@@ -157,6 +158,7 @@ def review(
         spent_at_least=meter.spent_at_least,
         note=action.note if action is not None else None,
         how=action.how if action is not None else (),
+        dangers=dangers(profile, verb) if profile is not None else (),
         lost=lost,
         kept=kept,
         keeps_billing=keeps_billing + _money(meter, verb),

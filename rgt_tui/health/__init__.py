@@ -27,6 +27,7 @@ from rgt_tui.health.danger_clocks import (
     Bound,
     ClockReading,
     clock_readings,
+    dangers,
     notices,
     pending_readings,
 )
@@ -64,7 +65,7 @@ __all__ = [
     "Facts", "Memory", "Mute", "Notes", "Reading", "Rung", "SettingsError", "Sink", "SinkError", "Step",
     "Stored", "Told", "Trend", "Worst", "WorstCase", "advice", "alert_began", "alert_ended",
     "alert_message", "alert_rows", "alerts_path", "alerts_stamp", "assess", "build_sink", "calls",
-    "calls_once", "clock_readings", "covered", "diagnose", "ended_at", "evaluate", "facts_of",
+    "calls_once", "clock_readings", "covered", "dangers", "diagnose", "ended_at", "evaluate", "facts_of",
     "failure_reason", "finding_key", "hears_findings", "holding", "key_of", "listed", "load_alerts",
     "mark_muted", "mute_covers", "mute_is_over", "notices", "ordered", "park_confirmed", "parse_alerts",
     "pending_readings", "put_mute", "resumed", "silences", "step_alerts", "stop_asked", "update_alerts",

@@ -26,6 +26,7 @@ from rgt_tui.health.facts import (
     provider_word,
 )
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import ClockMode, ClockStart, DangerClock, Profile
 from rgt_tui.profiles.prices import money
@@ -141,12 +142,21 @@ def pending_readings(profile: Profile) -> tuple[ClockReading, ...]:
 
 def notices(profile: Profile) -> tuple[str, ...]:
     """Return what is said of a platform when it is first met: its worst danger, and what nothing can watch for."""
-    told = [
+    return (profile.top_danger, *_noticed(profile))
+
+
+def dangers(profile: Profile, verb: Verb) -> tuple[str, ...]:
+    """Return what is said before a billing action: what a park starts to count, and what nothing can watch for."""
+    started = [one.text for one in pending_readings(profile)] if verb is Verb.PARK else []
+    return (*started, *_noticed(profile))
+
+
+def _noticed(profile: Profile) -> list[str]:
+    return [
         f"{clock.what} ({clock.applies_when}): {clock.consequence}"
         for clock in profile.clocks
         if clock.mode is ClockMode.NOTICE
     ]
-    return (profile.top_danger, *told)
 
 
 def countdowns(readings: Iterable[ClockReading]) -> tuple[ClockReading, ...]:

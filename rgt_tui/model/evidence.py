@@ -273,6 +273,8 @@ class Review(msgspec.Struct, frozen=True):
     """What the platform's profile says of the verb, e.g. that the GPU may be gone at the next start."""
     how: tuple[str, ...] = ()
     """How a person does the same without rgt: the console's word, the platform's own command or call."""
+    dangers: tuple[str, ...] = ()
+    """What the platform then does by itself, and what nothing can watch for, a line each."""
 
     def age(self, item: EvidenceItem, now: float) -> float | None:
         """Return how old an item is, in seconds; None where nobody knows.

@@ -6,9 +6,12 @@ import msgspec
 
 from rgt_tui.health import AlertState, Memory, clock_readings, step_alerts
 from rgt_tui.model.box import BoxState, Life, Link
+from rgt_tui.model.evidence import Review, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.profiles import load_profile
+from rgt_tui.ui.widgets.confirm_state import Confirm
+from rgt_tui.ui.widgets.confirm_view import Setting, facts
 from rgt_tui.ui.widgets.fleet_cells import Row, clock_cell
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.boxes import NOW, profile, running_box
@@ -76,3 +79,13 @@ def test_screen_and_alert_say_the_same_words() -> None:
     (real, *_) = clock_readings(load_profile("autodl"), box, NOW)
     assert alert.text == real.text
     assert (real.seconds_left, real.bound) == (shown.seconds_left, shown.bound)
+
+
+def test_the_dialog_says_what_happens_by_itself() -> None:
+    review = Review(
+        "a", Verb.PARK, "Stop", "1", False, None, None, "CNY", (), (), (), (), (), "POST", "running", NOW,
+        dangers=("15d 0h after a stop: auto-release",),
+    )  # fmt: skip
+    state = Confirm("a", Verb.PARK, NOW, review=review)
+    text = [text_of(made) for made in facts(state, Setting(Meter(), None, "AutoDL", NOW), 80)]
+    assert any("by itself" in made and "auto-release" in made for made in text)

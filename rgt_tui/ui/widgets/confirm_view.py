@@ -68,6 +68,8 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if review.kept:
         lines += _list("kept", review.kept, width)
     lines += _list("keeps billing", review.keeps_billing or ("nothing found",), width)
+    if review.dangers:
+        lines += _list("by itself", review.dangers, width)
     lines += [EMPTY, *_evidence(review, setting.now, width), EMPTY]
     lines += _list("will send", (review.will_send,), width)
     return lines

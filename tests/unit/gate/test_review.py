@@ -9,6 +9,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import Profile
+from rgt_tui.profiles import load_profile
 from tests.unit.gate.builders import METER, NOW, PROFILE, box, cell, evidence
 
 replace = msgspec.structs.replace
@@ -54,6 +55,20 @@ def test_a_park_keeps_the_volume_and_says_its_price() -> None:
     assert not seen.irreversible
     assert any(line.startswith("volume-disk (/workspace") for line in seen.kept)
     assert "volume-disk: $0.20 per GB and month (2026-08)" in seen.keeps_billing
+
+
+def test_what_the_platform_does_by_itself_is_said_before_the_call() -> None:
+    """A park starts the clocks; what nothing can watch for is said with either verb."""
+    real = {id_: load_profile(id_) for id_ in ("autodl", "vastai")}
+    parked, destroyed = made(Verb.PARK, profile=real["autodl"]), made(profile=real["vastai"])
+    assert parked.dangers[0].startswith("15d 0h after a stop: auto-release of the stopped box")
+    assert any("data disk bills while stopped" in text for text in parked.dangers)
+    assert [text.split(" (")[0] for text in destroyed.dangers] == [
+        "Volume outlives the instance",
+        "bandwidth is metered",
+    ]
+    assert made(profile=real["autodl"]).dangers == ()
+    assert made(profile=None).dangers == ()
 
 
 def test_the_providers_own_prices_take_precedence() -> None:
