@@ -34,6 +34,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu, Sample
+from rgt_tui.profiles.run_costs import run_cost
 
 MIB = 1 << 20
 _HEAD = re.compile(rb"^(# [A-Z]+ \w+_TOTAL)_total ", re.MULTILINE)
@@ -156,6 +157,15 @@ def _meter(read: Callable[[Seen], Value]) -> Callable[[Seen], Rows]:
     return rows
 
 
+def _run_costs(seen: Seen) -> Rows:
+    for run in seen.box.runs if seen.up else ():
+        cost = run_cost(seen.box, run.name, seen.now)
+        if cost is not None:
+            price = cost.per_1000_steps
+            labels = {"run": run.name, "currency": price.currency, "at_least": str(price.at_least).lower()}
+            yield labels, price.value
+
+
 def _meter_age(seen: Seen) -> Value:
     at = seen.box.meter.at
     return None if at is None else max(0.0, seen.now - at)
@@ -185,6 +195,15 @@ FAMILIES: tuple[Family, ...] = (
     Family("rgt_alert", "gauge", "1 for each alert that holds.", _alerts),
     Family("rgt_meter_per_hour", "gauge", "What an hour costs now.", _meter(lambda seen: seen.box.meter.per_hour)),
     Family("rgt_meter_spent", "gauge", "What the box has cost so far.", _meter(lambda seen: seen.box.meter.spent)),
+    Family(
+        "rgt_meter_per_hour_at_least", "gauge", "1 where a part of the price is not known.",
+        _meter(lambda seen: None if seen.box.meter.per_hour is None else int(seen.box.meter.at_least)),
+    ),
+    Family(
+        "rgt_meter_spent_at_least", "gauge", "1 where rgt_meter_spent is a lower bound.",
+        _meter(lambda seen: None if seen.box.meter.spent is None else int(seen.box.meter.spent_at_least)),
+    ),
+    Family("rgt_run_cost_per_1000_steps", "gauge", "What the box costs while a run makes so many steps.", _run_costs),
     Family("rgt_meter_age_seconds", "gauge", "Age of the provider's reading.", _one(_meter_age)),
     Family("rgt_memory_used_bytes", "gauge", "Charged to the container, with cache.", _sampled(lambda s: s.mem.used)),
     Family("rgt_memory_cache_bytes", "gauge", "Of it, inactive file cache.", _sampled(lambda s: s.mem.cache)),

@@ -28,6 +28,7 @@ from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct
+from rgt_tui.profiles.run_costs import RunCost, run_cost
 
 
 class Verdict(enum.StrEnum):
@@ -73,6 +74,15 @@ class RunLine(msgspec.Struct, frozen=True):
     log: str | None = None
     ended: float | None = None
     """Box clock; when it was seen to be gone."""
+    eta_s: float | None = None
+    """Seconds to its last step at the pace that it has had."""
+    cost_per_1000_steps: float | None = None
+    """What the box costs while the run makes so many; None = price or pace is not known, which is not free."""
+    eta_cost: float | None = None
+    """What the box costs for `eta_s`."""
+    cost_currency: str | None = None
+    cost_at_least: bool = False
+    """The two costs are lower bounds."""
 
 
 class MeterLine(msgspec.Struct, frozen=True):
@@ -87,6 +97,17 @@ class MeterLine(msgspec.Struct, frozen=True):
     """Of the reading."""
     source: str
     error: str | None
+    at_least: bool = False
+    """`per_hour` is a lower bound: what `unpriced` names is billed as well."""
+    spent_at_least: bool = False
+    spent_since: float | None = None
+    """Client clock from which on `spent` counts."""
+    unpriced: tuple[str, ...] = ()
+    doubt: str | None = None
+    """What the provider leaves open about the price; the higher reading is given."""
+    books_differ: float | None = None
+    """The provider's books less price × time since `books_differ_since`, where the two disagree."""
+    books_differ_since: float | None = None
 
 
 class AlertLine(msgspec.Struct, frozen=True):
@@ -265,10 +286,20 @@ def _runs(box: BoxState, now: float) -> list[RunLine]:
     cells = {cell.name: cell for queue in box.queues for cell in queue.cells}
     found = {told.name: told for told in box.found}
     names = dict.fromkeys((*cells, *known, *found))
-    return [_run(name, known.get(name), cells.get(name), found.get(name), now) for name in names]
+    return [
+        _run(name, known.get(name), cells.get(name), found.get(name), run_cost(box, name, now), now)
+        for name in names
+    ]
 
 
-def _run(name: str, run: RunState | None, cell: Cell | None, found: FoundRun | None, now: float) -> RunLine:
+def _run(
+    name: str,
+    run: RunState | None,
+    cell: Cell | None,
+    found: FoundRun | None,
+    cost: RunCost | None,
+    now: float,
+) -> RunLine:
     run = run or RunState(name=name)
     alive = run.alive if found is None else found.alive
     standing = None if alive is None else "running" if alive else "ended"
@@ -293,6 +324,11 @@ def _run(name: str, run: RunState | None, cell: Cell | None, found: FoundRun | N
         session=found.session if found else None,
         log=found.log if found else None,
         ended=run.ended if found is None else found.ended,
+        eta_s=None if cost is None else _rounded(cost.left_s),
+        cost_per_1000_steps=None if cost is None else round(cost.per_1000_steps.value, 6),
+        eta_cost=None if cost is None or cost.to_end is None else round(cost.to_end.value, 6),
+        cost_currency=None if cost is None else cost.per_1000_steps.currency,
+        cost_at_least=cost is not None and cost.per_1000_steps.at_least,
     )
 
 
@@ -310,6 +346,13 @@ def _meter(meter: Meter, now: float) -> MeterLine:
         age_s=None if meter.at is None else _rounded(max(0.0, now - meter.at)),
         source=meter.source,
         error=meter.error,
+        at_least=meter.at_least,
+        spent_at_least=meter.spent_at_least,
+        spent_since=meter.spent_since,
+        unpriced=meter.unpriced,
+        doubt=meter.doubt,
+        books_differ=meter.books_differ,
+        books_differ_since=meter.books_differ_since,
     )
 
 
@@ -359,15 +402,26 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
         if loss or run.name not in reason:
             step = "" if run.step is None else f" step {run.step:,}"
             total = "" if run.total_steps is None else f"/{run.total_steps:,}"
-            parts.append(f"{run.name}{step}{total}{loss}")
+            parts.append(f"{run.name}{step}{total}{loss}{_cost(run)}")
+        elif cost := _cost(run):
+            parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
     queued = sum(run.state is not None for run in runs)
     return [*parts, f"{done}/{queued} cells done"] if queued else parts
 
 
+def _cost(run: RunLine) -> str:
+    if run.cost_per_1000_steps is None or run.cost_currency is None:
+        return ""
+    currency, least = run.cost_currency, run.cost_at_least
+    end = "" if run.eta_cost is None else f", {money(run.eta_cost, currency, least)} to go"
+    return f" {money(run.cost_per_1000_steps, currency, least)}/1k steps{end}"
+
+
 def _meter_text(meter: MeterLine) -> list[str]:
     if meter.age_s is None and meter.per_hour is None:
         return []
-    spent = "" if meter.spent is None else f", {money(meter.spent, meter.currency)} so far"
-    rate = "price unknown" if meter.per_hour is None else f"{money(meter.per_hour, meter.currency)}/h"
-    return [f"{rate}{spent}"]
+    total = money(meter.spent, meter.currency, meter.spent_at_least)
+    spent = "" if meter.spent is None else f", {total} so far"
+    rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    return [f"{'price unknown' if meter.per_hour is None else rate}{spent}"]

@@ -25,7 +25,7 @@ from rgt_tui.ssh import trainer_root
 KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""
 POD_DISK_GB = 20.0
-"""Disk sizes that the local provider bills for."""
+"""Disk sizes of its pods that the local provider bills for."""
 
 
 class Embedded:
@@ -78,7 +78,9 @@ class Embedded:
         await asyncio.gather(*(machine.boot() for machine in self.machines.values()))
         await self._start_sshds(self.workspace.path)
         await self._start_provider()
-        self.specs = tuple(self._spec(box, self.workspace.path) for box in self.boxes)
+        assert self._provider is not None
+        url, folder = self._provider.base_url, self.workspace.path
+        self.specs = tuple(described(box, folder, self._sshds[box.name].port, url) for box in self.boxes)
         self._write_ssh_config(self.workspace.path)
 
     async def _make_workspace(self) -> None:
@@ -145,15 +147,7 @@ class Embedded:
             raise DemoError(
                 f"the local provider: {error}; leave out --port-base to use any free port"
             ) from error
-        for box in self.boxes:
-            provider.add_pod(
-                box.name,
-                box.name,
-                cost=box.usd_per_hour,
-                mount=box.data,
-                persistent=POD_DISK_GB,
-                disk=POD_DISK_GB,
-            )
+        rent(provider, self.boxes)
         self.env = {KEY_ENV: provider.key}
 
     async def _pod_changed(self, change: Change) -> None:
@@ -164,28 +158,6 @@ class Embedded:
         elif change.action == "start" and change.pod in self.stopped:
             self.stopped.discard(change.pod)
             await self.restore(change.pod)
-
-    def _spec(self, box: DemoBox, folder: Path) -> BoxSpec:
-        assert self._provider is not None
-        return BoxSpec(
-            name=box.name,
-            host=HOST,
-            port=self._sshds[box.name].port,
-            user="root",
-            profile=box.profile,
-            identity=str(folder / "id_ed25519"),
-            known_hosts=str(folder / "known_hosts"),
-            ssh_config="none",
-            mounts=tuple(disk.path for disk in box.disks),
-            jobs=(box.job,),
-            durable=box.durable,
-            tiers={disk.path: disk.tier for disk in box.disks},
-            python=sys.executable,
-            gpu_trace=f"{TRACES}/{box.gpu}.json",
-            provider=ProviderRef(
-                kind="runpod", instance=box.name, base_url=self._provider.base_url, key_env=KEY_ENV
-            ),
-        )
 
     def _write_ssh_config(self, folder: Path) -> None:
         if shutil.which("ssh") is None:
@@ -204,3 +176,51 @@ class Embedded:
             ]
         with contextlib.suppress(OSError):
             (folder / "ssh_config").write_text("\n".join(lines))
+
+
+def rent(provider: LocalProvider, boxes: Sequence[DemoBox]) -> None:
+    """Let the local provider have a pod for each box that it answers for.
+
+    It speaks as RunPod does: to a box of another platform it would tell another's rules and prices.
+    """
+    for box in boxes:
+        if box.control_plane:
+            provider.add_pod(
+                box.name,
+                box.name,
+                cost=box.per_hour,
+                mount=box.data,
+                persistent=POD_DISK_GB,
+                disk=POD_DISK_GB,
+            )
+
+
+def described(box: DemoBox, folder: Path, port: int, provider_url: str) -> BoxSpec:
+    """Return a box as a fleet file describes it.
+
+    Args:
+        box: Its plan.
+        folder: Where its key and known_hosts are.
+        port: Of its SSH server.
+        provider_url: Of the local provider.
+    """
+    ref = ProviderRef(kind=box.profile, instance=box.name, base_url=provider_url, key_env=KEY_ENV)
+    return BoxSpec(
+        name=box.name,
+        host=HOST,
+        port=port,
+        user="root",
+        profile=box.profile,
+        identity=str(folder / "id_ed25519"),
+        known_hosts=str(folder / "known_hosts"),
+        ssh_config="none",
+        mounts=tuple(disk.path for disk in box.disks),
+        jobs=(box.job,),
+        durable=box.durable,
+        tiers={disk.path: disk.tier for disk in box.disks},
+        python=sys.executable,
+        gpu_trace=f"{TRACES}/{box.gpu}.json",
+        provider=ref if box.control_plane else None,
+        per_hour=None if box.control_plane else box.per_hour,
+        currency=box.currency,
+    )

@@ -46,6 +46,7 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
     """Return one box's part."""
     cells = [cell for queue in box.queues for cell in queue.cells]
     counts = {state: sum(cell.state == state for cell in cells) for state in ("done", "failed", "running")}
+    spent = None if box.meter.spent is None else round(box.meter.spent, 6)
     latest = max(box.runs, key=lambda run: run.last_at or 0.0, default=None)
     return {
         "name": box.spec.name,
@@ -70,7 +71,12 @@ def box_report(box: BoxState, now: float) -> dict[str, Any]:
             for finding in box.findings
         ],
         "meter": box.meter.kind.value,
-        "spent_usd": None if box.meter.spent is None else round(box.meter.spent, 6),
+        "spent_usd": spent if box.meter.currency == "USD" else None,
+        "spent": spent,
+        "spent_at_least": box.meter.spent_at_least,
+        "per_hour": box.meter.per_hour,
+        "per_hour_at_least": box.meter.at_least,
+        "currency": box.meter.currency,
     }
 
 

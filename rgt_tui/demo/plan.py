@@ -35,7 +35,11 @@ class DemoBox(msgspec.Struct, frozen=True):
     profile: str
     gpu: str
     """Key of the GPU trace to replay."""
-    usd_per_hour: float
+    per_hour: float
+    """What an hour of it would cost on its platform, in `currency`; nobody bills it."""
+    currency: str
+    control_plane: bool
+    """Whether the local provider answers for it. Else its price stands in the fleet file, and a person stops it."""
     memory_limit: int
     disks: tuple[Disk, ...]
     data: str
@@ -61,7 +65,9 @@ BOXES: tuple[DemoBox, ...] = (
         name="autodl-demo",
         profile="autodl",
         gpu="rtx4090",
-        usd_per_hour=0.27,
+        per_hour=1.98,
+        currency="CNY",
+        control_plane=False,
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "system", 256 * MIB, 20_000),
@@ -83,7 +89,9 @@ BOXES: tuple[DemoBox, ...] = (
         name="runpod-demo",
         profile="runpod",
         gpu="a100",
-        usd_per_hour=0.69,
+        per_hour=0.69,
+        currency="USD",
+        control_plane=True,
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "container-disk", 256 * MIB, 20_000, survives_reboot=False),
@@ -100,7 +108,9 @@ BOXES: tuple[DemoBox, ...] = (
         name="vast-demo",
         profile="vastai",
         gpu="rtx3090",
-        usd_per_hour=0.42,
+        per_hour=0.42,
+        currency="USD",
+        control_plane=False,
         memory_limit=1200 * MIB,
         disks=(
             Disk("/", "container-disk", 256 * MIB, 20_000),

@@ -109,8 +109,12 @@ class Teardown:
         except ValueError as error:
             raise GateClosed((str(error),)) from error
         if provider is None:
+            profile = self._profiles[box]
             raise GateClosed(
-                (f"{box} has no control plane in the fleet file: stop it in the platform's own console",)
+                (
+                    f"{box} has no control plane in the fleet file, so rgt cannot stop its meter: "
+                    f"do it by hand in {profile.name}'s own console",
+                )
             )
         return provider
 

@@ -29,6 +29,8 @@ def is_priced(spec: BoxSpec) -> bool:
 def metered(box: BoxState, now: float) -> Meter:
     """Return the meter of a box whose price the fleet file tells.
 
+    What was spent counts from when some rgt first saw the box, and only while it was seen: it is a lower bound.
+
     Args:
         box: Its state, the meter so far included.
         now: Client clock.
@@ -55,6 +57,7 @@ def metered(box: BoxState, now: float) -> Meter:
             currency=spec.currency,
             at=until if until is not None else now,
             source=SOURCE,
+            spent_at_least=True,
         )
     return Meter(
         kind=MeterKind.COMPUTE_AND_STORAGE,
@@ -65,6 +68,7 @@ def metered(box: BoxState, now: float) -> Meter:
         currency=spec.currency,
         at=now,
         source=SOURCE,
+        spent_at_least=True,
     )
 
 

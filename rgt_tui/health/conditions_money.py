@@ -17,7 +17,7 @@ from rgt_tui.health.facts import (
 )
 from rgt_tui.model.money import Lifecycle, MeterKind
 from rgt_tui.profiles import ProfileError
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.prices import caveats, money
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
 
@@ -65,13 +65,13 @@ def _is_over(view: Facts) -> bool:
 def say_done_billing(view: Facts, reading: Reading, since: float) -> str:
     """Say what it costs an hour, and what it has cost for nothing."""
     meter = view.box.meter
-    rate = money(meter.per_hour, meter.currency)
+    rate = money(meter.per_hour, meter.currency, meter.at_least)
     waited = max(0.0, view.now - since)
     what = "queue done" if view.box.queues else "no training alive"
     if waited < SHORT_S:
         return f"{what}, still billing {rate}/h ({meter.source})"
     wasted = None if meter.per_hour is None else meter.per_hour * waited / 3600.0
-    spent = f": {money(wasted, meter.currency)} for nothing" if wasted is not None else ""
+    spent = f": {money(wasted, meter.currency, meter.at_least)} for nothing" if wasted is not None else ""
     length = f"{age(waited)} ago" if view.box.queues else f"for {age(waited)}"
     return f"{what} {length}, still billing {rate}/h{spent} ({meter.source})"
 
@@ -168,8 +168,10 @@ def check_meter_read(view: Facts) -> Verdict:
         return warn("no provider is configured: what the box costs is not known")
     if meter.at is None:
         return waiting(f"not read yet{f': {meter.error}' if meter.error else ''}")
-    rate = f"{money(meter.per_hour, meter.currency)}/h"
-    text = f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}"
+    rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    text = "; ".join(
+        (f"{meter.source}: {meter.lifecycle.value}, {meter.kind.value}, {rate}", *caveats(meter))
+    )
     if meter.error is not None or view.now - meter.at > METER_OLD_S:
         return warn(
             f"{text}; last read {age(view.now - meter.at)} ago{f', {meter.error}' if meter.error else ''}",

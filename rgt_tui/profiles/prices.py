@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rgt_tui.model.money import Amount, Meter, MeterKind
 from rgt_tui.model.plain import clean
@@ -122,6 +123,28 @@ def _bands_in_words(bands: Sequence[Price]) -> str:
         head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
     rest = [f"above {band.above_gb:,.0f} GB {figure(band.amount, band.currency)}" for band in more]
     return ", ".join((head, *rest))
+
+
+def caveats(meter: Meter) -> tuple[str, ...]:
+    """Say what is not known of a meter's figures, a line each: parts without a price, doubts, books that differ."""
+    said = []
+    if meter.unpriced:
+        said.append(f"without a price that is known: {', '.join(meter.unpriced)}")
+    if meter.doubt:
+        said.append(meter.doubt)
+    if (differ := books_differ(meter)) is not None:
+        said.append(differ)
+    return tuple(clean(text) for text in said)
+
+
+def books_differ(meter: Meter) -> str | None:
+    """Say by how much the provider's books and rgt's own count differ, and since when; None = they do not."""
+    if meter.books_differ is None or meter.books_differ_since is None:
+        return None
+    way = "more" if meter.books_differ > 0 else "less"
+    since = datetime.fromtimestamp(meter.books_differ_since).astimezone().strftime("%m-%d %H:%M")
+    by = money(abs(meter.books_differ), meter.currency)
+    return f"the provider's books say {by} {way} than price × time since {since}"
 
 
 def money(amount: float | None, currency: str, at_least: bool = False, *, none: str = "?") -> str:

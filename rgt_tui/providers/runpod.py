@@ -259,10 +259,7 @@ def _check_id(instance: str) -> None:
         )
 
 
-DISKS_IN_PRICE = (
-    "RunPod does not say whether a pod's price includes its disks; they are counted on top of it, "
-    "so it may be less by what they cost"
-)
+DISKS_IN_PRICE = "RunPod does not say whether a pod's price includes its disks: they are counted on top of it"
 """https://docs.runpod.io/api-reference-v2/overview: ``cost`` is $ per hour, and leaves storage out while stopped."""
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import FoundRun
 from rgt_tui.model.run import Resume, RunState, Series
 from rgt_tui.ui.widgets.queue_lines import queue_lines
@@ -21,7 +22,9 @@ RUN = FoundRun(
 
 
 def lines(*found: FoundRun, runs: tuple[RunState, ...] = ()) -> list[str]:
-    box = msgspec.structs.replace(running_box("a"), queues=(), runs=runs, found=found, clock_skew=0.0)
+    box = msgspec.structs.replace(
+        running_box("a"), queues=(), runs=runs, found=found, clock_skew=0.0, meter=Meter()
+    )
     return [text_of(made) for made in queue_lines(box, 100, NOW)]
 
 
@@ -31,6 +34,19 @@ def test_a_training_that_was_found_has_a_line_in_place_of_a_queue() -> None:
     assert "step 1,200" in only
     assert "tmux main:0.1" in only
     assert "2m05" in only
+
+
+def test_what_a_run_costs_stands_behind_it_or_below_it_and_an_unknown_price_says_nothing() -> None:
+    run = RunState("exp/train.py", step=1200, total_steps=2400, series={"loss": Series([1, 2], [1.0, 1.0])})
+    base = msgspec.structs.replace(running_box("a"), queues=(), runs=(run,), found=(RUN,), clock_skew=0.0)
+    box = msgspec.structs.replace(base, meter=msgspec.structs.replace(base.meter, per_hour=36.0))
+    words = "¥1.04/1k steps, ¥1.25 to go"
+    (wide,) = [text_of(made) for made in queue_lines(box, 140, NOW)]
+    assert wide.endswith(words)
+    first, below = [text_of(made) for made in queue_lines(box, 80, NOW)]
+    assert (words in first, below.strip()) == (False, words)
+    unknown = msgspec.structs.replace(box, meter=Meter())
+    assert "steps" not in text_of(queue_lines(unknown, 140, NOW)[0]).replace("step 1,200", "")
 
 
 def test_one_that_is_gone_is_never_called_done() -> None:

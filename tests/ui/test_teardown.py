@@ -11,8 +11,10 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from rgt_tui.fleet import GateClosed
 from rgt_tui.model.evidence import Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.profile import BillingAction, Profile
+from rgt_tui.profiles import load_profile
 from rgt_tui.ui import RgtApp
 from rgt_tui.ui.screens.teardown import TeardownScreen
 from rgt_tui.ui.widgets.confirm import DialogButton, Facts
@@ -396,3 +398,23 @@ async def test_the_key_that_opened_the_dialog_is_not_typed_when_it_repeats() -> 
         assert screen.query_one(Input).value == ""
         assert screen.focused is not None
         assert screen.focused.id == "cancel"
+
+
+async def test_a_box_without_a_control_plane_shows_the_platform_s_own_way_and_sends_nothing() -> None:
+    class Unowned(ParkFleet):
+        async def review(self, box: str, verb: Verb, **_: object) -> Review:
+            raise GateClosed((f"{box} has no control plane in the fleet file",))
+
+        def profile(self, box: str) -> Profile:
+            return load_profile("vastai")
+
+    fleet = Unowned()
+    async with app_of(fleet).run_test(size=(80, 24)) as pilot:
+        screen = await open_dialog(pilot, fleet)
+        await until(pilot, lambda: "by hand" in said(screen))
+        assert "console: Stop" in said(screen)
+        assert "bills for ever" in said(screen)
+        assert "container-disk: price not known" in said(screen)
+        await type_name(pilot, screen)
+        assert button(screen, "ok").disabled
+        assert fleet.executed == []

@@ -245,6 +245,63 @@ def test_the_facts_are_all_there() -> None:
     assert "no undo" in text_of(status(ready(), SETTING))
 
 
+def test_the_platform_s_note_and_its_ways_by_hand_are_there() -> None:
+    review = opened(note="The disk bills for ever.", how=("console: Stop", "vastai stop instance <id>"))
+    shown = flat(facts(review, SETTING, 100))
+    assert "note           The disk bills for ever." in shown
+    assert "or by hand     console: Stop" in shown
+    assert "vastai stop instance <id>" in shown
+
+
+def test_lower_bounds_and_what_makes_them_so_are_said() -> None:
+    meter = Meter(
+        compute_per_hour=0.40,
+        storage_per_hour=0.0251,
+        at_least=True,
+        unpriced=("volume disk",),
+        doubt="the list may be wrong",
+        books_differ=-0.5,
+        books_differ_since=0.0,
+    )
+    shown = flat(facts(opened(at_least=True, spent_at_least=True), replace(SETTING, meter=meter), 100))
+    for part in (
+        "≥ $0.42/h",
+        "spent ≥ $1.11",
+        "compute $0.40/h",
+        "not storage ≥ $0.02/h",
+        "without a price that is known: volume disk",
+        "the list may be wrong",
+        "the provider's books say $0.50 less than price × time since",
+    ):
+        assert part in shown, part
+
+
+def test_without_a_control_plane_the_dialog_says_how_to_do_it_by_hand() -> None:
+    action = BillingAction(
+        "stop",
+        "关机",
+        "park",
+        True,
+        False,
+        True,
+        note="Safe for 15 days.",
+        how=("console: 关机", "on the box: /usr/bin/shutdown"),
+    )
+    meter = Meter(per_hour=1.98, currency="CNY", source="fleet file")
+    setting = Setting(meter, action, "AutoDL", LATER, keeps=("data: price not known",))
+    closed = replace(ready(), review=None, review_error="lab has no control plane")
+    shown = flat(facts(closed, setting, 100))
+    for part in ("no control plane", "¥1.98/h", "console: 关机", "/usr/bin/shutdown", "Safe for 15 days.",
+                 "data: price not known"):  # fmt: skip
+        assert part in shown, part
+    unpriced = flat(facts(closed, replace(setting, meter=Meter()), 100))
+    assert "price unknown" in unpriced
+
+
+def test_a_price_that_becomes_a_lower_bound_has_changed() -> None:
+    assert "the price per hour changed" in changes(opened().review, opened(at_least=True).review)  # type: ignore[arg-type]
+
+
 def test_an_unknown_price_is_never_free() -> None:
     assert "price unknown" in flat(facts(opened(per_hour=None, spent=None), SETTING, 100))
 

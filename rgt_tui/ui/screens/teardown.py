@@ -20,6 +20,7 @@ from rgt_tui.model.evidence import Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
+from rgt_tui.profiles.keeps_billing import keeps_billing
 from rgt_tui.ui.commands import APP, Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs, plain
@@ -179,7 +180,9 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         box = self._fleet.state.box(self.box_name)
         meter = box.meter if box is not None else Meter()
         console = self._profile.home_url or ""
-        return Setting(meter, self._described(self.state.verb), self._profile.name, self.now, console)
+        verb = self.state.verb
+        keeps = keeps_billing(self._profile, verb)
+        return Setting(meter, self._described(verb), self._profile.name, self.now, console, keeps)
 
     def _set(self, state: Confirm) -> None:
         """Take a state and show it; harmless after the dialog was closed."""

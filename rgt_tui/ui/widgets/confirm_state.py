@@ -28,7 +28,11 @@ def changes(before: Review, after: Review) -> tuple[str, ...]:
         found.append("now irreversible" if after.irreversible else "now reversible")
     if before.native_label != after.native_label:
         found.append(f"called {after.native_label}, was {before.native_label}")
-    if (before.per_hour, before.currency) != (after.per_hour, after.currency):
+    if (before.per_hour, before.currency, before.at_least) != (
+        after.per_hour,
+        after.currency,
+        after.at_least,
+    ):
         found.append("the price per hour changed")
     for name, old, new in (
         ("lost", before.lost, after.lost),

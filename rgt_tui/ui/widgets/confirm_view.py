@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, money
+from rgt_tui.profiles import prices
+from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, known, money
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, mismatch
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
 
@@ -35,6 +36,8 @@ class Setting:
     now: float
     console: str = ""
     """Where a person can look for themselves."""
+    keeps: tuple[str, ...] = ()
+    """What the verb leaves on the bill by the platform's profile, for where nobody else can say it."""
 
 
 def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
@@ -53,7 +56,7 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if review is None:
         if state.review_error is None:
             lines.append(_named("", dim("asking the box and the provider")))
-        return lines
+        return lines + _by_profile(setting, width)
     if review.refusals and state.stage is Stage.REVIEW:
         lines += [*_list("refused", review.refusals, width, Tone.TROUBLE, glyphs().trouble), EMPTY]
     if state.changed:
@@ -70,9 +73,26 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     lines += _list("keeps billing", review.keeps_billing or ("nothing found",), width)
     if review.dangers:
         lines += _list("by itself", review.dangers, width)
+    lines += _list("note", (review.note,) if review.note else (), width)
     lines += [EMPTY, *_evidence(review, setting.now, width), EMPTY]
     lines += _list("will send", (review.will_send,), width)
+    lines += _list("or by hand", review.how, width, Tone.DIM)
     return lines
+
+
+def _by_profile(setting: Setting, width: int) -> list[Line]:
+    """Return what the platform's profile alone says of the verb: how a person does it, and what goes on billing."""
+    action = setting.action
+    if action is None:
+        return []
+    rate = prices.rate(setting.meter)
+    price = Span("price unknown", Tone.WARN) if rate is None else Span(f"{known(rate)}/h", Tone.STRONG)
+    lines = [_named("now", price, dim(f"   {clean(setting.meter.source)}"))]
+    lines += _list(
+        "by hand", action.how or (f"{setting.platform}: {action.native_label}",), width, Tone.STRONG
+    )
+    lines += _list("note", (action.note,) if action.note else (), width)
+    return lines + _list("keeps billing", setting.keeps or ("nothing, according to the profile",), width)
 
 
 def title(state: Confirm, setting: Setting) -> str:
@@ -178,13 +198,15 @@ def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, m
 
 
 def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:
-    rate = money(review.per_hour, review.currency)
+    rate = money(review.per_hour, review.currency, review.at_least)
     now: list[Span] = [
         Span(f"{rate}/h", Tone.STRONG) if review.per_hour is not None else Span("price unknown", Tone.WARN)
     ]
-    now.append(Span(f"   spent {money(review.spent, review.currency)}"))
+    now.append(Span(f"   spent {money(review.spent, review.currency, review.spent_at_least)}"))
     now.append(dim(f"   provider says {clean(review.status)}"))
     lines = [_named("now", tuple(now))]
+    for caveat in prices.caveats(setting.meter):
+        lines += _list("", (caveat,), width, Tone.DIM)
     parts = _stops(state.verb, setting)
     if parts:
         lines.append(_named("stops", Span("   ".join(parts))))
@@ -203,7 +225,8 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
         ("compute", setting.action.stops_gpu_meter, meter.compute_per_hour),
         ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
-        cost = f" {money(price, meter.currency)}/h" if price is not None else ""
+        least = meter.at_least and name == "storage"
+        cost = f" {money(price, meter.currency, least)}/h" if price is not None else ""
         if stops is None:
             found.append(f"{name}{cost}: the platform does not say")
         else:

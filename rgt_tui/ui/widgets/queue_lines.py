@@ -6,13 +6,11 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles.readings import how_ended
+from rgt_tui.profiles.run_costs import from_its_start, run_cost
 from rgt_tui.ui.box_status import cells_of
-from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, ratio, thousands
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line
+from rgt_tui.ui.notation import clean, compact_time, glyphs, number, percent, plain, ratio, thousands
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, fit, line, width_of
 from rgt_tui.ui.widgets.why import cell_mark
-
-MOST_OFF = 2
-"""A curve that counts from 0 begins within so many of its own intervals."""
 
 
 def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
@@ -23,7 +21,10 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
     runs = {run.name: run for run in box.runs}
     names = min(max(len(clean(cell.name)) for cell in cells), 20)
     skew = box.clock_skew or 0.0
-    out = [_cell_line(cell, runs.get(cell.name), names, now + skew) for cell in cells]
+    out = []
+    for cell in cells:
+        made = _cell_line(cell, runs.get(cell.name), names, now + skew)
+        out += _with_cost(made, box, cell.name, width, now)
     for queue in box.queues:
         if queue.error:
             out.append(line(Span(clean(queue.error), Tone.TROUBLE)))
@@ -32,6 +33,17 @@ def queue_lines(box: BoxState, width: int, now: float) -> list[Line]:
         if queue.done:
             out.append(line(dim("QUEUE DONE")))
     return out
+
+
+def _with_cost(made: Line, box: BoxState, name: str, width: int, now: float) -> list[Line]:
+    """Return the line of a run with what it costs behind it, or below it where it does not fit; nothing if unknown."""
+    cost = run_cost(box, name, now)
+    if cost is None:
+        return [made]
+    words = plain(cost.words)
+    if width_of(made) + 2 + len(words) <= width:
+        return [line(*made, dim(f"  {words}"))]
+    return [made, line(dim(f"  {words}"))]
 
 
 def _nothing(box: BoxState) -> str:
@@ -55,13 +67,14 @@ def found_lines(box: BoxState, width: int, now: float) -> list[Line]:
         took = (box_now if found.alive or found.ended is None else found.ended) - found.started
         if found.alive:
             run = runs.get(found.name)
-            left = _remaining(run, took) if run is not None and _from_its_start(run) else ""
+            left = _remaining(run, took) if run is not None and from_its_start(run) else ""
             how = (Span(_progress(run)), dim(f"  {compact_time(took)}{left}"))
         else:
             code = how_ended(found)
             how = (Span("ended", Tone.WARN), dim(f", {code}  after {compact_time(took)}"))
         where = dim(f"  {clean(found.session)}{place}")
-        out.append(line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where))
+        made = line(Span(f"{glyph} ", tone), fit(clean(found.name), names), "  ", *how, where)
+        out += _with_cost(made, box, found.name, width, now)
         out += [line(dim(f"  {clean(note)}")) for note in found.notes[:2]]
     return out
 
@@ -112,15 +125,6 @@ def _progress(run: RunState | None) -> str:
     share = f" ({percent(ratio(run.step, run.total_steps))})" if run.total_steps else ""
     loss = f"  loss {number(run.loss)}" if run.loss is not None else ""
     return f"step {thousands(run.step)}{total}{share}{loss}"
-
-
-def _from_its_start(run: RunState) -> bool:
-    """Tell whether a training's steps are those of the process that runs: one that resumed made some of them before."""
-    loss = run.series.get("loss")
-    if run.resumes or loss is None or loss.dropped or len(loss) < MOST_OFF:
-        return False
-    steps = loss.columns()[0]
-    return steps[0] <= MOST_OFF * (steps[1] - steps[0])
 
 
 def _remaining(run: RunState | None, took: float | None) -> str:

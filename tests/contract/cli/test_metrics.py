@@ -126,7 +126,7 @@ async def test_a_box_that_is_lost_is_down_and_leaves_no_old_figures(
     assert {"rgt_disk_used_bytes", "rgt_inodes_used", "rgt_training_processes"} <= gone
     assert down.keys() <= {
         "rgt_box_up", "rgt_box_state", "rgt_sample_age_seconds", "rgt_alert", "rgt_meter_per_hour",
-        "rgt_meter_spent", "rgt_meter_age_seconds",
+        "rgt_meter_spent", "rgt_meter_age_seconds", "rgt_meter_per_hour_at_least", "rgt_meter_spent_at_least",
     }  # fmt: skip
     assert down["rgt_sample_age_seconds"][0][1] >= 0
 

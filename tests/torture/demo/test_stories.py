@@ -32,8 +32,15 @@ def test_three_stories_happen_and_the_advice_lets_the_cell_go_on(tmp_path: Path)
         assert box["samples"] >= 0.6 * (result["seconds"] - 20)
         assert box["agent_rss_bytes"] > 1_000_000
         assert box["last_loss"] < 2.5
-        assert box["spent_usd"] > 0
+        assert box["spent"] > 0
+        assert box["per_hour"] > 0
+        assert box["spent_usd"] == (box["spent"] if box["currency"] == "USD" else None)
         assert box["meter"] == "compute+storage"
+    assert {name: box["currency"] for name, box in boxes.items()} == {
+        "autodl-demo": "CNY",
+        "runpod-demo": "USD",
+        "vast-demo": "USD",
+    }
     assert boxes["autodl-demo"]["cells"] == {"total": 4, "done": 4, "failed": 0, "running": 0}
     assert boxes["runpod-demo"]["resumed"]
     assert not boxes["autodl-demo"]["resumed"]

@@ -100,6 +100,30 @@ def test_runs_are_the_queue_s_cells_and_what_was_found_beside_them() -> None:
     assert all("series" not in run for run in found)
 
 
+def test_what_a_run_costs_stands_beside_it_and_an_unknown_price_is_null() -> None:
+    cell = Cell(name="a", cfg="a", task="lm", state="running", started=NOW - 100)
+    state = box(
+        queues=(QueueState(path="q", at=NOW, cells=(cell,)),),
+        runs=(RunState(name="a", step=200, total_steps=1000, loss=1.0),),
+        meter=Meter(
+            kind=MeterKind.COMPUTE_AND_STORAGE, per_hour=3.6, currency="CNY", at=NOW, at_least=True,
+            unpriced=("volume disk",), spent=2.0, spent_at_least=True, spent_since=NOW - 9,
+        ),
+        clock_skew=0.0,
+    )  # fmt: skip
+    (run,) = decoded(state)["runs"]
+    assert (run["cost_per_1000_steps"], run["eta_s"], run["eta_cost"]) == (0.5, 400.0, 0.4)
+    assert (run["cost_currency"], run["cost_at_least"]) == ("CNY", True)
+    meter = decoded(state)["meter"]
+    assert (meter["at_least"], meter["unpriced"], meter["spent_at_least"]) == (True, ["volume disk"], True)
+    assert meter["spent_since"] == NOW - 9
+    text = text_line(line(state))
+    assert "≥ ¥0.50/1k steps, ≥ ¥0.40 to go" in text
+    assert "≥ ¥3.60/h, ≥ ¥2.00 so far" in text
+    (unknown,) = decoded(msgspec.structs.replace(state, meter=Meter()))["runs"]
+    assert unknown["cost_per_1000_steps"] is unknown["eta_cost"] is unknown["cost_currency"] is None
+
+
 def test_nothing_that_a_terminal_obeys_is_in_a_line() -> None:
     evil = "a\x1b]0;owned\x07b\x9b31mc\u202ed\nE"
     state = box(link=Link.UNREACHABLE, reason=evil, runs=(RunState(name=evil, step=1),))

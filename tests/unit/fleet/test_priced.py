@@ -32,6 +32,9 @@ def test_a_box_that_reports_costs_what_the_file_says() -> None:
     assert (first.kind, first.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
     assert (first.per_hour, first.currency, first.source) == (3.6, "EUR", SOURCE)
     assert (first.spent, first.spent_since, first.at) == (0.0, 100.0, 100.0)
+    assert (first.at_least, first.spent_at_least) == (False, True), (
+        "it may have been on before anybody looked"
+    )
     second = metered(box(110.0, meter=first), 110.0)
     assert second.spent == pytest.approx(0.01)
     assert second.spent_since == 100.0
@@ -42,6 +45,7 @@ def test_a_box_that_does_not_report_is_unknown_and_not_free() -> None:
     lost = metered(box(112.0, Link.UNREACHABLE, before), 200.0)
     assert (lost.kind, lost.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.UNKNOWN)
     assert lost.per_hour == 3.6
+    assert lost.spent_at_least
     assert lost.spent == pytest.approx(0.012), "up to its last sample the box was seen"
     assert metered(box(112.0, Link.UNREACHABLE, lost), 900.0) is lost
     stale = metered(box(112.0, Link.LIVE, before), 200.0)

@@ -103,6 +103,19 @@ def test_unknown_is_never_shown_as_free() -> None:
     assert made(meter=replace(METER, kind=MeterKind.NONE), bills=()).keeps_billing == ()
 
 
+def test_parts_without_a_price_are_named_and_the_price_is_a_lower_bound() -> None:
+    seen = made(Verb.PARK, meter=replace(METER, at_least=True, unpriced=("volume disk",)), bills=())
+    assert (seen.at_least, seen.spent_at_least) == (True, False)
+    assert seen.keeps_billing == ("at a price that nobody said: volume disk",)
+
+
+def test_the_profile_s_note_and_ways_are_part_of_the_review() -> None:
+    stop = replace(PROFILE.billing[0], note="It may not come back.", how=("console: Stop",))
+    seen = made(Verb.PARK, profile=replace(PROFILE, billing=(stop, PROFILE.billing[1])))
+    assert (seen.note, seen.how) == ("It may not come back.", ("console: Stop",))
+    assert (made(profile=None).note, made(profile=None).how) == (None, ())
+
+
 def test_an_unknown_profile_counts_everything_as_lost() -> None:
     seen = made(profile=None)
     assert seen.lost == ("everything on the box: its platform is unknown",)

@@ -13,6 +13,7 @@ from rgt_tui.model.profile import Price, Tier
 from rgt_tui.profiles import all_profiles, load_profile
 from rgt_tui.profiles.prices import (
     HOURS,
+    caveats,
     fleet_rate,
     fleet_spent,
     money,
@@ -151,3 +152,11 @@ def test_every_price_of_the_profiles_has_a_source_and_a_unit() -> None:
     prices = [price for profile in all_profiles().values() for tier in profile.tiers for price in tier.prices]
     assert len(prices) >= 6
     assert all(price.url.startswith("https://") and price.per in HOURS for price in prices)
+
+
+def test_what_is_not_known_of_a_meter_is_said() -> None:
+    assert caveats(Meter(per_hour=1.0)) == ()
+    meter = Meter(unpriced=("volume disk", "net\x1b[31m"), doubt="the disks may be in it")
+    assert caveats(meter) == ("without a price that is known: volume disk, net", "the disks may be in it")
+    more = Meter(currency="CNY", books_differ=0.5, books_differ_since=1_790_000_000.0)
+    assert caveats(more)[0].startswith("the provider's books say ¥0.50 more than price × time since ")
