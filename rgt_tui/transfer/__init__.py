@@ -12,10 +12,10 @@ from rgt_tui.transfer.ledger import (
     LedgerError,
     Stamp,
     ledger_path,
-    proofs,
 )
 
 if TYPE_CHECKING:
+    from rgt_tui.transfer.copy_proofs import proofs
     from rgt_tui.transfer.verification import NotVerifiable, verify
     from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 _LATER = {
+    "copy_proofs": "proofs",
     "verification": "NotVerifiable verify",
     "verified_record": "CheckpointFound Problem Verification VerifiedFile",
 }

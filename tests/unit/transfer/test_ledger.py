@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from rgt_tui.model.results import CopyProof, ResultGroup
-from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, Stamp, ledger_path, proofs
-from rgt_tui.transfer.ledger import GoneRow
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, Stamp, ledger_path
+from rgt_tui.transfer.ledger import GoneRow, proofs
 
 
 class World:

@@ -1,0 +1,129 @@
+"""A copy proves nothing while nobody has looked whether the checkpoints in it load."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.model.results import CopyProof, ResultGroup
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, ledger_path, proofs, verify
+from tests.unit.transfer.hostile_files import FILES
+
+
+class Pulled:
+    """The fixtures as if they had come from ``/w`` of a box, a group for each of their directories."""
+
+    def __init__(self, folder: Path) -> None:
+        self.env = {"XDG_STATE_HOME": str(folder / "state"), "HOME": str(folder)}
+        self.root = folder / "copies"
+        shutil.copytree(FILES, self.root)
+        self.told()
+
+    def told(self) -> None:
+        """Write into the ledger what stands there."""
+        ledger = Ledger(ledger_path("lab", self.env))
+        for place, _, names in os.walk(self.root):
+            inside = os.path.relpath(place, self.root)
+            there = "/w" if inside == "." else f"/w/{inside}"
+            rows = [
+                self.row(Path(place, name), f"{there}/{name}")
+                for name in names
+                if not name.startswith("PULL_")
+            ]
+            ledger.add(rows)
+            ledger.add(
+                [
+                    FolderRow(
+                        path=there, local=place, fingerprint="f", files=len(rows), instance="pod-1",
+                        bytes=sum(row.there.size for row in rows),
+                    )
+                ]
+            )  # fmt: skip
+        ledger.close()
+
+    def row(self, local: Path, path: str) -> FileRow:
+        stamp = Stamp.of(local.stat())
+        digest = hashlib.sha256(local.read_bytes()).hexdigest()
+        return FileRow(path=path, local=str(local), sha256=digest, there=stamp, here=stamp, instance="pod-1")
+
+    def rows(self) -> list[FileRow]:
+        ledger = Ledger(ledger_path("lab", self.env))
+        ledger.close()
+        return list(ledger.files())
+
+    def proof(self, path: str) -> CopyProof:
+        groups = [
+            ResultGroup(path=each) for each in ("/w", "/w/sharded", "/w/hf", "/w/hf/checkpoint-5", "/w/logs")
+        ]
+        return next(each for each in proofs("lab", "pod-1", groups, env=self.env) if each.path == path)
+
+
+@pytest.fixture
+def pulled(tmp_path: Path) -> Pulled:
+    return Pulled(tmp_path)
+
+
+def test_checkpoints_that_nobody_looked_at_prove_nothing_and_logs_need_no_look(pulled: Pulled) -> None:
+    for path in ("/w", "/w/sharded", "/w/hf/checkpoint-5"):
+        ((_, reason),) = pulled.proof(path).errors
+        assert "rgt verify" in reason
+    assert (pulled.proof("/w/logs").errors, pulled.proof("/w/logs").checkpoints) == ((), 0)
+
+
+def test_what_was_looked_at_and_has_not_changed_is_proven(pulled: Pulled) -> None:
+    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    assert found.ok
+    assert not [each for each in found.unproven if "checksums" in each.reason], (
+        "the pull's hashes prove these"
+    )
+    for path, count in (("/w", 3), ("/w/sharded", 1), ("/w/hf/checkpoint-5", 1)):
+        assert (pulled.proof(path).errors, pulled.proof(path).checkpoints) == ((), count), path
+
+
+def test_a_flipped_byte_and_a_missing_file_are_found_by_what_the_pull_knew(pulled: Pulled) -> None:
+    weights = pulled.root / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\xff")
+    (pulled.root / "logs/metrics.jsonl").unlink()
+    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    assert {each.path for each in found.errors} == {"weights.safetensors", "logs/metrics.jsonl"}
+    assert [path for path, _ in pulled.proof("/w").errors] == ["/w/weights.safetensors"] * 2
+    assert [path for path, _ in pulled.proof("/w/logs").errors] == ["/w/logs/metrics.jsonl"]
+    assert pulled.proof("/w/sharded").errors == ()
+
+
+def test_a_checkpoint_that_came_damaged_from_the_box_is_no_proof(pulled: Pulled) -> None:
+    today = pulled.root / "today.pt"
+    today.write_bytes(today.read_bytes()[:-1])
+    pulled.told()
+    assert not verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
+    ((path, reason),) = pulled.proof("/w").errors
+    assert path == "/w/today.pt" and "does not pass" in reason and "cut off" in reason
+
+
+def test_a_newer_file_needs_a_look_of_its_own(pulled: Pulled) -> None:
+    verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    shutil.copy(pulled.root / "hf/checkpoint-5/optimizer.pt", pulled.root / "today.pt")
+    pulled.told()
+    ((path, reason),) = pulled.proof("/w").errors
+    assert path == "/w/today.pt" and "nobody has looked" in reason
+    assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok, (
+        "the pull vouches for the new bytes"
+    )
+    assert pulled.proof("/w").errors == ()
+
+
+def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled: Pulled) -> None:
+    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    record = pulled.root / "PULL_VERIFIED.json"
+    record.chmod(0o666)
+    assert "can be written by everyone" in pulled.proof("/w").errors[0][1]
+    record.chmod(0o600)
+    record.write_bytes(record.read_bytes()[:-9])
+    assert "cannot be used" in pulled.proof("/w").errors[0][1]
+    record.write_bytes(msgspec.json.encode(msgspec.structs.replace(found, format=99)))
+    assert "format 99" in pulled.proof("/w").errors[0][1]
