@@ -21,6 +21,7 @@ VERBS = {
     "unseal": ("rgt_box.commands.unseal", "open a seal"),
     "mirror": ("rgt_box.commands.mirror", "copy a directory to durable storage, read back and compared"),
     "cat": ("rgt_box.commands.cat", "print the exact bytes of a file, from any byte on"),
+    "send": ("rgt_box.commands.send", "send pieces of files and their hashes as asked for on stdin"),
     "grep": ("rgt_box.commands.grep", "search logs, newest lines first"),
     "scalars": ("rgt_box.metrics.scalars_command", "print the metrics that a run has written"),
     "reap": ("rgt_box.commands.reap", "list who holds GPU memory without working; end one by pid and start"),

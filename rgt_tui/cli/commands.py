@@ -197,6 +197,15 @@ COMMANDS: dict[str, Command] = {
         "curves", "Logs", "list the scalars in a file or a directory",
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
+    "pull": Command(
+        "pull", "Results", "copy the results of a box here, verified",
+        (
+            (OK, "everything that was asked for stands here, verified; with --dry-run: could be pulled"),
+            (FAILED, "something was refused, changed or could not be written; each is named"),
+            _WAY,
+            (UNREACHABLE, "the box could not be reached, or was lost; the next rgt pull goes on"),
+        ),
+    ),
     "verify": Command(
         "verifying", "Results", "prove that a directory of results is whole and loads",
         (

@@ -24,6 +24,7 @@ from rgt_tui.ssh.ssh_errors import (
 from rgt_tui.ssh.ssh_route import Host, Wanted, check_host, check_user, resolve
 
 if TYPE_CHECKING:
+    from rgt_tui.ssh.bulk_channel import BulkChannel, open_bulk
     from rgt_tui.ssh.bundle import AgentBundle, build_agent, build_trainer, remote_root, trainer_root
     from rgt_tui.ssh.channel import NO_FILES, Channel, Watching, open_channel, watch
     from rgt_tui.ssh.connection import Elsewhere, connect, hops, where
@@ -43,6 +44,7 @@ __all__ = [
     "Answers",
     "AuthFailed",
     "BoxError",
+    "BulkChannel",
     "CatFailed",
     "Channel",
     "CommandFailed",
@@ -76,6 +78,7 @@ __all__ = [
     "has_sftp",
     "hops",
     "listed",
+    "open_bulk",
     "open_channel",
     "percent",
     "push",
@@ -93,6 +96,7 @@ __all__ = [
 __getattr__ = imported_later(
     __name__,
     {
+        "bulk_channel": "BulkChannel open_bulk",
         "bundle": "AgentBundle build_agent build_trainer remote_root trainer_root",
         "channel": "NO_FILES Channel Watching open_channel watch",
         "connection": "Elsewhere connect hops where",

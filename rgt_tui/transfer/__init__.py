@@ -8,6 +8,7 @@ from rgt_tui import imported_later
 from rgt_tui.transfer.ledger import (
     FileRow,
     FolderRow,
+    GoneRow,
     Ledger,
     LedgerError,
     Stamp,
@@ -23,6 +24,7 @@ __all__ = [
     "CheckpointFound",
     "FileRow",
     "FolderRow",
+    "GoneRow",
     "Ledger",
     "LedgerError",
     "NotVerifiable",

@@ -55,6 +55,11 @@ def identity(stat: os.stat_result) -> tuple[int, int, int, int, int]:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
+def stamp(found: os.stat_result) -> list[int]:
+    """Return what a client keeps of a file to tell whether it has changed: size, mtime, ctime and inode."""
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
 def steady(opened: Callable[[], int]) -> tuple[str, os.stat_result]:
     """Hash a file that was the same before and after it was read.
 

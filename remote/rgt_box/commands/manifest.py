@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import sys
 
 from rgt_box import jsonline
 from rgt_box.background import describe
 from rgt_box.commands import file_tree, hashing
-from rgt_box.commands.hashing import HashCache, default_path
+from rgt_box.commands.hashing import HashCache, default_path, stamp
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator
 
 HELP = """
-usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache]
+usage: manifest PATH... [--out FILE] [--cache FILE | --no-cache] [--no-hash]
 
 Print one JSON line for each file below each PATH, sorted: {"path", "size", "sha256", "mtime"}. A line {"root"} stands
 before the files of each PATH. A link is named {"path", "link"} and never followed ("outside": true where it leads out
@@ -26,13 +27,15 @@ A name that is no UTF-8 also comes as "path_b64".
   --out FILE    write to FILE (by a temporary file and a rename) and print the last line only
   --cache FILE  where hashes are remembered; by default in the agent's state directory
   --no-cache    hash everything
+  --no-hash     read no file: {"path", "stamp"} with [size, mtime_ns, ctime_ns, inode] instead of size, hash and mtime;
+                "~" and globs in PATH are expanded, and {"root", "file": true} stands before a PATH that is no directory
 
 Exit status: 0 everything is listed, 1 something is not (see the lines with "error"), 2 wrong command line, or FILE
 cannot be written.
 
 Example: manifest /workspace/runs --out /workspace/manifest.jsonl
 """
-SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag"}
+SPEC = {"--out": "str", "--cache": "str", "--no-cache": "flag", "--no-hash": "flag"}
 NICE = 10
 """Hashing must not slow the training next to it."""
 
@@ -54,7 +57,11 @@ def main(argv: list[str]) -> int:
     if not roots:
         return file_tree.refuse("manifest: which PATH?")
     os.nice(NICE)
-    cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
+    cache: HashCache | None = None
+    if found["no-hash"]:
+        roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
+    else:
+        cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     counts = Counts()
     try:
         if found["out"]:
@@ -69,24 +76,34 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         return file_tree.refuse("manifest: %s: %s" % (error.filename or found["out"], describe(error)))
     finally:
-        cache.close()
+        if cache is not None:
+            cache.close()
     return 1 if counts.problems else 0
+
+
+def expanded(root: str) -> list[str]:
+    """Return the paths that a word with ``~`` and globs stands for; the word itself where nothing fits."""
+    path = os.path.expanduser(root)
+    return [path] if os.path.lexists(path) else sorted(glob.glob(path)) or [path]
 
 
 def _print(
     roots: list[str],
-    cache: HashCache,
+    cache: HashCache | None,
     counts: Counts,
     write: Callable[[bytes], Any],
     own: tuple[int, int] | None = None,
 ) -> None:
     for root in roots:
-        write(jsonline.line(file_tree.named(os.fsencode(os.path.abspath(root)), "root")))
+        head = file_tree.named(os.fsencode(os.path.abspath(root)), "root")
+        if cache is None and not os.path.isdir(root):
+            head["file"] = True
+        write(jsonline.line(head))
         for row in rows(root, cache, counts, own):
             write(jsonline.line(row))
 
 
-def _to_file(path: str, roots: list[str], cache: HashCache, counts: Counts) -> None:
+def _to_file(path: str, roots: list[str], cache: HashCache | None, counts: Counts) -> None:
     temporary = path + ".part"  # always the same name: what a killed run leaves is overwritten by the next
     try:
         with open(temporary, "wb") as file:
@@ -105,13 +122,13 @@ def _to_file(path: str, roots: list[str], cache: HashCache, counts: Counts) -> N
 
 
 def rows(
-    root: str, cache: HashCache, counts: Counts, own: tuple[int, int] | None = None
+    root: str, cache: HashCache | None, counts: Counts, own: tuple[int, int] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the lines of one tree.
 
     Args:
         root: A directory or a file.
-        cache: Hashes that are known.
+        cache: Hashes that are known; None = nothing is hashed.
         counts: Counts along.
         own: Device and inode of the file that the manifest is being written to: it does not list itself.
     """
@@ -128,7 +145,7 @@ def rows(
         yield {"path": ".", "error": describe(error)}
 
 
-def _row(root: str, entry: file_tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any] | None:
+def _row(root: str, entry: file_tree.Entry, cache: HashCache | None, counts: Counts) -> dict[str, Any] | None:
     """Return the line of one entry; None for a directory, which its files speak for."""
     row = file_tree.named(entry.path)
     try:
@@ -148,8 +165,13 @@ def _row(root: str, entry: file_tree.Entry, cache: HashCache, counts: Counts) ->
     return dict(row, error=text)
 
 
-def _file(entry: file_tree.Entry, cache: HashCache, counts: Counts) -> dict[str, Any]:
+def _file(entry: file_tree.Entry, cache: HashCache | None, counts: Counts) -> dict[str, Any]:
     stat = entry.stat
+    if cache is None and stat is not None:
+        counts.files += 1
+        counts.bytes += stat.st_size
+        return {"stamp": stamp(stat)}
+    assert cache is not None
     found = cache.get(stat) if stat is not None else None
     if found is None or stat is None:
         found, stat = hashing.steady(entry.open)

@@ -1,0 +1,171 @@
+"""The ``send`` verb: pieces of files and their hashes, one after the other, as a client on standard input asks for."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+from rgt_box import files, jsonline
+from rgt_box.background import describe
+from rgt_box.commands import file_tree, hashing
+from rgt_box.commands.hashing import stamp
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+HELP = """
+usage: send
+
+Read requests on standard input, one JSON object a line, and answer them in their order until it ends:
+  {"id": N, "path": P, "start": A, "end": B}                 send bytes A to B of a file; without "end": to its end
+  {"id": N, "path": P, "start": A, "end": B, "hash": true}   only the SHA-256 of those bytes
+A name that is no UTF-8 is asked for as "path_b64". Links are not followed; what is no regular file is not opened.
+
+Answers:
+  {"id": N, "n": COUNT, "stamp": S}     COUNT bytes come right behind this line, then:
+  {"id": N, "stamp": S, "sha256": H}    that was all; H is of the bytes of this answer, null where a piece of a larger
+                                        file was sent. S is [size, mtime_ns, ctime_ns, inode]: another one than before
+                                        means that the file changed meanwhile
+  {"id": N, "busy": COUNT}              so much has been hashed by now; more follows
+  {"id": N, "error": TEXT}              it cannot be read
+
+Exit status: 0 the input has ended, or the reader has gone, 2 wrong command line.
+
+Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
+"""
+BLOCK = 1 << 20
+BUSY_SECONDS = 2.0
+NICE = 10
+"""Nothing here may slow the training next to it."""
+
+
+def main(argv: list[str]) -> int:
+    """Run the verb; returns its exit status."""
+    paths, _ = file_tree.parse_words(argv, {}, HELP)
+    if paths:
+        return file_tree.refuse("send: requests come on standard input")
+    os.nice(NICE)
+    server = Server(1)
+    try:
+        for line in sys.stdin.buffer:
+            server.answer(line)
+    except (BrokenPipeError, ConnectionResetError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter would complain once more at its end
+    finally:
+        server.close()
+    return 0
+
+
+class Server:
+    """Answers requests.
+
+    Args:
+        out: Descriptor that the answers are written to.
+    """
+
+    def __init__(self, out: int) -> None:
+        self._out = out
+        self._buffer = bytearray(BLOCK)
+        self._cache: hashing.HashCache | None = None
+
+    def answer(self, line: bytes) -> None:
+        """Answer one line.
+
+        Raises:
+            BrokenPipeError: the reader has gone.
+        """
+        request = jsonline.loads_dict(line) or {}
+        number = request.get("id")
+        path = file_tree.raw_name(request)
+        if path is None or not isinstance(number, int):
+            return self._say({"id": number, "error": "send: no request"})
+        try:
+            fd = files.open_regular(os.fsdecode(path))
+        except OSError as error:
+            return self._say({"id": number, "error": describe(error)})
+        try:
+            self._file(fd, number, request)
+        finally:
+            os.close(fd)
+        return None
+
+    def _file(self, fd: int, number: int, request: dict[str, Any]) -> None:
+        found = os.fstat(fd)
+        if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < hashing.RACY_NS:
+            # A write within one tick of the clock would not show in the stamp.
+            time.sleep(hashing.RACY_NS / 10**9)
+            found = os.fstat(fd)
+        start = min(max(0, _whole(request.get("start"), 0)), found.st_size)
+        end = min(max(start, _whole(request.get("end"), found.st_size)), found.st_size)
+        if request.get("hash") is True:
+            self._hash(fd, number, found, start, end)
+        else:
+            self._send(fd, number, found, start, end)
+
+    def _send(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+        head = jsonline.line({"id": number, "n": end - start, "stamp": stamp(found)})
+        whole = start == 0 and end == found.st_size
+        digest = hashing.hasher() if whole else None
+        view, at = memoryview(self._buffer), start
+        while at < end or head:
+            part = view[: os.preadv(fd, [view[: min(BLOCK, end - at)]], at)] if at < end else view[:0]
+            if not part and at < end:  # it was cut: the count was promised, and the stamp tells
+                part = memoryview(bytes(min(BLOCK, end - at)))
+            if digest is not None:
+                digest.update(part)
+            at += len(part)
+            last = b""
+            if at >= end:
+                told = digest.hexdigest() if digest is not None else None
+                last = jsonline.line({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": told})
+            self._write([head, part, last])
+            head = b""
+
+    def _hash(self, fd: int, number: int, found: os.stat_result, start: int, end: int) -> None:
+        whole = start == 0 and end == found.st_size
+        known = self._known().get(found) if whole else None
+        if known is None:
+            digest, at, view = hashing.hasher(), start, memoryview(self._buffer)
+            spoken = time.monotonic()
+            while at < end:
+                count = os.preadv(fd, [view[: min(BLOCK, end - at)]], at)
+                if not count:
+                    break
+                digest.update(view[:count])
+                at += count
+                if time.monotonic() - spoken > BUSY_SECONDS:
+                    spoken = time.monotonic()
+                    self._say({"id": number, "busy": at - start})
+            known = str(digest.hexdigest())
+            after = os.fstat(fd)
+            if whole and hashing.identity(after) == hashing.identity(found):
+                self._known().put(after, known)
+        self._say({"id": number, "stamp": stamp(os.fstat(fd)), "sha256": known})
+
+    def _known(self) -> hashing.HashCache:
+        if self._cache is None:
+            self._cache = hashing.HashCache(hashing.default_path())
+        return self._cache
+
+    def _say(self, row: dict[str, Any]) -> None:
+        self._write([jsonline.line(row)])
+
+    def _write(self, parts: list[Any]) -> None:
+        parts = [part for part in parts if part]
+        while parts:
+            count = os.writev(self._out, parts)
+            while parts and count >= len(parts[0]):
+                count -= len(parts.pop(0))
+            if count:
+                parts[0] = memoryview(parts[0])[count:]
+
+    def close(self) -> None:
+        """Let go of the hashes."""
+        if self._cache is not None:
+            self._cache.close()
+
+
+def _whole(value: Any, default: int) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else default

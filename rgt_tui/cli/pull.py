@@ -1,0 +1,212 @@
+"""``rgt pull``: the results of a box, copied here and verified."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from rgt_tui.cli import running
+from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.opening import open_boxes
+from rgt_tui.cli.printing import complain, json_line
+from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest, pull
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import age, size
+from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+
+SHOWN = 50
+"""Names of one kind that are printed; --json has them all."""
+EVERY_S = 5.0
+"""Between two lines of progress where there is no terminal."""
+
+
+def run_pull(arguments: argparse.Namespace) -> int:
+    """Pull; return the exit code."""
+    opened = open_boxes(arguments, [arguments.box], trusted=True)
+    if opened is None:
+        return USAGE
+    (spec,) = opened[1]
+    destination = Path(arguments.dest or Path("pulled") / spec.name).expanduser().absolute()
+    request = PullRequest(
+        paths=tuple(arguments.paths),
+        destination=destination,
+        streams=arguments.streams,
+        limit=arguments.limit,
+        dry_run=arguments.dry_run,
+        patience=arguments.timeout,
+        accept_new_host_keys=arguments.accept_new_host_key,
+    )
+    hint = "" if arguments.dry_run else "; what has come is kept, and the next rgt pull goes on"
+    return running.run_on_box(spec.name, _work(spec, request, as_json=arguments.json), hint=hint)
+
+
+async def _work(spec: BoxSpec, request: PullRequest, *, as_json: bool) -> int:
+    over = asyncio.Event()
+    running.until_signalled(over)
+    with Display(spec.name, as_json=as_json) as display:
+        working = asyncio.ensure_future(pull(spec, request, display.show, display.planned))
+        waiting = asyncio.ensure_future(over.wait())
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+            raise KeyboardInterrupt
+        try:
+            report = working.result()
+        except PullFailed as error:
+            complain(f"{spec.name}: {clean(str(error))}")
+            return FAILED
+    tell(report, as_json=as_json)
+    return OK if report.whole else FAILED
+
+
+class Display:
+    """Shows how far a pull is: a line that changes on a terminal, a line now and then elsewhere, or JSON.
+
+    Args:
+        name: Of the box.
+        as_json: Whether standard output takes JSON lines.
+    """
+
+    def __init__(self, name: str, *, as_json: bool) -> None:
+        self._name = name
+        self._json = as_json
+        self._live: Live | None = None
+        self._said_at = -EVERY_S
+        self._phase = ""
+
+    def __enter__(self) -> Display:
+        if sys.stderr.isatty() and not self._json:
+            from rich.console import Console
+            from rich.live import Live
+
+            self._live = Live(console=Console(stderr=True), transient=True, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def planned(self, plan: Plan, listing: Listing, traffic: str) -> None:
+        """Say what will be done, before the first byte."""
+        if self._json:
+            return
+        said = f"{self._name}: {len(listing.files):,} files, {size(listing.bytes)}"
+        said += f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
+        if plan.present:
+            said += f" (of that at most {size(plan.present)} from an earlier pull)"
+        self._say(said)
+        if traffic:
+            self._say(f"{self._name}: traffic: {traffic}")
+
+    def _say(self, text: str) -> None:
+        with contextlib.suppress(OSError):
+            if self._live is not None:
+                self._live.console.print(clean(text), markup=False, highlight=False)
+            else:
+                sys.stderr.write(clean(text) + "\n")
+                sys.stderr.flush()
+
+    def show(self, progress: PullProgress) -> None:
+        """Show a look at it."""
+        if self._live is not None:
+            self._live.update(drawn(self._name, progress), refresh=True)
+            return
+        now = time.monotonic()
+        if progress.phase == self._phase and now - self._said_at < EVERY_S:
+            return
+        self._phase, self._said_at = progress.phase, now
+        if self._json:
+            row = {**msgspec.structs.asdict(progress), "path": clean(progress.path)}
+            sys.stdout.write(json_line({"box": self._name, **row}).decode())
+            sys.stdout.flush()
+        elif progress.phase == "pulling":
+            self._say(f"{self._name}: {in_words(progress)}")
+
+
+def in_words(progress: PullProgress) -> str:
+    """Return a look at a pull as one line."""
+    if progress.phase != "pulling":
+        return f"{progress.phase} …"
+    parts = [
+        f"{100 * progress.share:3.0f} %",
+        f"{size(progress.bytes_done)} of {size(progress.bytes)}",
+        f"{progress.files_done:,} of {progress.files:,} files",
+        f"{size(progress.rate)}/s" if progress.rate is not None else "",
+        f"{age(progress.eta)} to go" if progress.eta is not None else "",
+        f"{progress.problems:,} problems" if progress.problems else "",
+    ]
+    return "  ".join(part for part in parts if part)
+
+
+def drawn(name: str, progress: PullProgress) -> RenderableType:
+    """Return the line of a terminal."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    row = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=1.0, completed=progress.share, width=20)
+    cells: list[RenderableType] = [Text(f"{name}:"), *([bar] if progress.phase == "pulling" else [])]
+    row.add_row(*cells, Text(in_words(progress)))
+    return row
+
+
+def tell(report: PullReport, *, as_json: bool) -> None:
+    """Print what was found and done."""
+    if as_json:
+        body = {"end": True, "ok": report.whole, **msgspec.to_builtins(shown(report))}
+        sys.stdout.write(json_line(body).decode())
+        return
+    name = report.box
+    verb = "would be fetched" if report.dry_run else "verified now"
+    here = "" if report.dry_run else f", in {clean(report.destination)}"
+    sys.stdout.write(
+        f"{name}: {report.landed:,} files {verb} ({size(report.landed_bytes)}), {report.same:,} stood here "
+        f"already{here}\n"
+    )
+    _list(name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused))
+    _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
+    links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
+    _list(name, "link", links, len(report.links))
+    if report.uncounted:
+        complain(f"{name}: and {report.uncounted:,} more that are not named")
+
+
+def shown(report: PullReport) -> PullReport:
+    """Return a report as text that any encoder takes: bytes of names that are no UTF-8 become U+FFFD."""
+    return msgspec.structs.replace(
+        report,
+        destination=utf8(report.destination),
+        roots=tuple(map(utf8, report.roots)),
+        refused=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.refused),
+        beside=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.beside),
+        links=tuple((utf8(path), utf8(target)) for path, target in report.links),
+    )
+
+
+def utf8(text: str) -> str:
+    """Return a text without the halves of characters that stand for bytes."""
+    return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _list(name: str, what: str, rows: Iterable[tuple[str, str]], count: int) -> None:
+    for path, reason in list(rows)[:SHOWN]:
+        complain(f"{name}: {what}: {clean(utf8(path))}: {clean(utf8(reason))}")
+    if count > SHOWN:
+        complain(f"{name}: {what}: and {count - SHOWN:,} more (rgt pull --json names them)")

@@ -1,0 +1,152 @@
+"""A command on a box whose output is much: handed on as it comes, at the pace of who takes it.
+
+asyncssh opens the window again by more than was taken from it whenever reading pauses between two deliveries (see
+`rgt_tui.ssh.remote_cat`): whoever takes the data pauses late, and goes on when little is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import asyncssh
+
+from rgt_tui.model.plain import clean
+from rgt_tui.ssh.remote_command import lost, not_opened, open_session
+
+WINDOW = 4 << 20
+"""Bytes that may be on their way: 100 MB/s over 40 ms."""
+STDERR_BYTES = 4096
+
+
+class _Bulk(asyncssh.SSHClientSession[bytes]):
+    def __init__(self, on_data: Callable[[bytes], None]) -> None:
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.words = b""
+        self.status: int | None = None
+        self.fault: Exception | None = None
+        self._on_data = on_data
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:
+        if datatype == asyncssh.EXTENDED_DATA_STDERR:
+            self.words = (self.words + data)[-STDERR_BYTES:]
+            return
+        if self.ended.done():
+            return
+        try:
+            self._on_data(data)
+        except Exception as error:
+            self.fault = error
+            self.ended.set_result(None)
+
+    def exit_status_received(self, status: int) -> None:
+        self.status = status
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.ended.done():
+            if exc is None:
+                self.ended.set_result(None)
+            else:
+                self.ended.set_exception(exc)
+
+
+class BulkChannel:
+    """A running command."""
+
+    def __init__(
+        self,
+        connection: asyncssh.SSHClientConnection,
+        channel: asyncssh.SSHClientChannel[bytes],
+        session: _Bulk,
+    ) -> None:
+        self._connection, self._channel, self._session = connection, channel, session
+        self._paused = False
+
+    @property
+    def ended(self) -> bool:
+        """Nothing will come any more, or what came could not be taken."""
+        return self._session.ended.done()
+
+    @property
+    def status(self) -> int | None:
+        """Exit status of the command; None = it was ended otherwise."""
+        return self._session.status
+
+    @property
+    def words(self) -> str:
+        """The last line of its standard error, printable."""
+        lines = self._session.words.decode("utf-8", "replace").strip().splitlines()
+        return clean(lines[-1]) if lines else ""
+
+    def write(self, data: bytes) -> None:
+        """Send to its standard input; nothing where it has ended."""
+        if data and not self.ended:
+            with contextlib.suppress(BrokenPipeError, OSError):
+                self._channel.write(data)
+
+    def finish(self) -> None:
+        """End its standard input."""
+        if not self.ended:
+            with contextlib.suppress(BrokenPipeError, OSError):
+                self._channel.write_eof()
+
+    def pause(self) -> None:
+        """Take nothing more, apart from what fits the window."""
+        if not self._paused and not self.ended:
+            self._paused = True
+            self._channel.pause_reading()
+
+    def resume(self) -> None:
+        """Take again."""
+        if self._paused:
+            self._paused = False
+            self._channel.resume_reading()
+
+    async def wait(self) -> None:
+        """Wait for the end of its output.
+
+        Raises:
+            Unreachable: the connection was lost.
+            Exception: what the taker of the data raised.
+        """
+        try:
+            await asyncio.shield(self._session.ended)
+        except (asyncssh.Error, OSError) as error:
+            raise lost(self._connection) from error
+        if self._session.fault is not None:
+            raise self._session.fault
+        if self.status is None and self._connection.is_closed():
+            raise lost(self._connection)
+
+    def close(self) -> None:
+        """Hang up."""
+        if not self._session.ended.done():
+            self._session.ended.set_result(None)
+        elif not self._session.ended.cancelled():
+            self._session.ended.exception()  # it was looked at
+        self._channel.abort()
+
+
+async def open_bulk(
+    connection: asyncssh.SSHClientConnection, command: str, on_data: Callable[[bytes], None]
+) -> BulkChannel:
+    """Start a command on a box.
+
+    Args:
+        connection: An open connection.
+        command: For the login shell of the box.
+        on_data: Called from the event loop with what it prints.
+
+    Raises:
+        NoCommands: the box runs no commands, or no further one on this connection.
+        Unreachable: the connection was lost.
+    """
+    session = _Bulk(on_data)
+    try:
+        channel = await open_session(connection, lambda: session, command, window=WINDOW)
+    except asyncssh.ChannelOpenError as error:
+        raise not_opened(connection, error, "to run commands") from error
+    except (asyncssh.Error, OSError) as error:
+        raise lost(connection) from error
+    return BulkChannel(connection, channel, session)

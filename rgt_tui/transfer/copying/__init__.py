@@ -1,0 +1,38 @@
+"""A pull without the network: what a box lists, what is missing here, what is asked for, and how it lands."""
+
+from __future__ import annotations
+
+from rgt_tui.transfer.copying.box_listing import (
+    Listing,
+    ListingError,
+    ListingReader,
+    Refused,
+    RemoteFile,
+    folds_case,
+)
+from rgt_tui.transfer.copying.fetching import Fetcher, Stream, empty_but_listed
+from rgt_tui.transfer.copying.local_copy import LandingFailed, sync_folder
+from rgt_tui.transfer.copying.piece_stream import LONGEST_LINE, StreamError
+from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, Plan, parts_folder, plan
+from rgt_tui.transfer.copying.pull_progress import PullProgress
+
+__all__ = [
+    "LONGEST_LINE",
+    "RANGE_BYTES",
+    "Fetcher",
+    "LandingFailed",
+    "Listing",
+    "ListingError",
+    "ListingReader",
+    "Plan",
+    "PullProgress",
+    "Refused",
+    "RemoteFile",
+    "Stream",
+    "StreamError",
+    "empty_but_listed",
+    "folds_case",
+    "parts_folder",
+    "plan",
+    "sync_folder",
+]

@@ -1,0 +1,297 @@
+"""What a box says that it has, as its agent lists it: which names can be taken, and which are refused, each with why.
+
+The list is text from a box: it may name anything, and never end. Nothing in it decides where this machine writes
+before it has passed here.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import unicodedata
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.transfer.ledger import Stamp
+
+MOST_FILES = 1_000_000
+MOST_BYTES = 1 << 30
+MOST_REFUSED = 10_000
+"""Names that are kept of what is refused; the rest is counted."""
+LONGEST_NAME, LONGEST_PATH = 255, 4096
+"""Bytes, as Linux and macOS have them."""
+PARTS = ".rgt-parts"
+"""Directory of unfinished copies, in the destination."""
+CHECKPOINTS = frozenset((".pt", ".pth", ".ckpt", ".safetensors", ".distcp", ".npz", ".h5", ".gguf"))
+"""Ends of names of files that hold something or are damaged."""
+TRAINERS_LIST = "manifest.json"
+"""What the trainer writes last into a checkpoint: the size of each of its files."""
+
+
+class ListingError(Exception):
+    """The list cannot be used; the message says why."""
+
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """A file that can be pulled."""
+
+    path: str
+    """On the box, absolute; bytes that are no UTF-8 as `os.fsdecode` gives them."""
+    there: Stamp
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """What is not pulled."""
+
+    path: str
+    reason: str
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything below some paths of a box."""
+
+    roots: tuple[str, ...]
+    files: tuple[RemoteFile, ...]
+    refused: tuple[Refused, ...] = ()
+    """What cannot be pulled and may be lost: no proof holds while it is there."""
+    links: tuple[tuple[str, str], ...] = ()
+    """``(path, target)``: named, neither followed nor made anew."""
+    uncounted: int = 0
+    """How many more were refused, or are links."""
+
+    @property
+    def bytes(self) -> int:
+        """Of all files."""
+        return sum(file.there.size for file in self.files)
+
+
+class _Row(msgspec.Struct, frozen=True):
+    root: str | None = None
+    root_b64: str | None = None
+    file: bool = False
+    path: str | None = None
+    path_b64: str | None = None
+    stamp: Stamp | None = None
+    link: str | None = None
+    error: str | None = None
+    end: bool = False
+    files: int = -1
+
+
+_decode = msgspec.json.Decoder(_Row).decode
+
+
+class ListingReader:
+    """Takes the lines of ``manifest --no-hash``.
+
+    Args:
+        most_files: More are not held in memory.
+        most_bytes: Nor is more read.
+    """
+
+    def __init__(self, most_files: int = MOST_FILES, most_bytes: int = MOST_BYTES) -> None:
+        self.ended = False
+        self._most = most_files
+        self._bytes_left = most_bytes
+        self._roots: list[str] = []
+        self._files: dict[str, RemoteFile] = {}
+        self._refused: list[Refused] = []
+        self._links: list[tuple[str, str]] = []
+        self._prefix: str | None = None
+        self._rows = self._uncounted = 0
+
+    def feed(self, line: bytes) -> None:
+        """Take a line.
+
+        Raises:
+            ListingError: it is none of a list, or the list is too long.
+        """
+        self._bytes_left -= len(line)
+        if self._bytes_left < 0:
+            raise ListingError(f"the box's list of files is longer than anyone wants: {self._advice()}")
+        try:
+            row = _decode(line)
+        except (ValueError, RecursionError) as error:
+            raise ListingError(f"the box's list of files cannot be read: {error}") from error
+        if row.end:
+            if row.files != self._rows:
+                raise ListingError(
+                    f"the box says that it listed {row.files:,} files, but {self._rows:,} came"
+                )
+            self.ended = True
+        elif (root := _name(row.root, row.root_b64)) is not None:
+            self._begin(root, row.file)
+        else:
+            self._entry(row)
+
+    def _advice(self) -> str:
+        return "pull it in parts, by naming paths"
+
+    def _begin(self, root: str, is_file: bool) -> None:
+        reason = why_not_root(root)
+        if reason is not None:
+            raise ListingError(f"the box lists {clean(root)!r}, which is {reason}")
+        self._roots.append(root)
+        self._prefix = (root.rpartition("/")[0] if is_file else root).rstrip("/") + "/"
+
+    def _entry(self, row: _Row) -> None:
+        name = _name(row.path, row.path_b64)
+        if name is None or self._prefix is None:
+            raise ListingError("the box lists something without a name")
+        if row.error is not None:
+            return self._refuse(self._roots[-1] if name == "." else self._prefix + name, clean(row.error))
+        if row.link is not None:
+            if len(self._links) < MOST_REFUSED:
+                self._links.append((self._prefix + name, row.link))
+            else:
+                self._uncounted += 1
+            return None
+        if row.stamp is None:
+            raise ListingError(f"the box lists {clean(name)!r} without its size")
+        self._rows += 1
+        if len(self._files) >= self._most:
+            raise ListingError(f"the box lists more than {self._most:,} files: {self._advice()}")
+        reason = why_not(name, row.stamp)
+        if reason is not None:
+            return self._refuse(self._prefix + name, reason)
+        path = self._prefix + name
+        self._files[path] = RemoteFile(path, row.stamp)
+        return None
+
+    def _refuse(self, path: str, reason: str) -> None:
+        if len(self._refused) < MOST_REFUSED:
+            self._refused.append(Refused(path, reason))
+        else:
+            self._uncounted += 1
+
+    def listing(self, *, folds: bool) -> Listing:
+        """Return what was listed.
+
+        Args:
+            folds: The destination takes names for one that differ in case only.
+
+        Raises:
+            ListingError: the list was cut off.
+        """
+        if not self.ended:
+            raise ListingError("the box's list of files was cut off")
+        files, clashes = apart(self._files.values()) if folds else (tuple(self._files.values()), ())
+        return Listing(
+            roots=tuple(self._roots),
+            files=files,
+            refused=(*self._refused, *clashes),
+            links=tuple(self._links),
+            uncounted=self._uncounted,
+        )
+
+
+def _name(text: str | None, coded: str | None) -> str | None:
+    if coded is None:
+        return text
+    try:
+        return os.fsdecode(base64.b64decode(coded, validate=True))
+    except ValueError as error:
+        raise ListingError("the box lists a name that is no base64") from error
+
+
+def why_not_root(root: str) -> str | None:
+    """Say why nothing below this path of a box can be pulled; None = it can."""
+    if not root.startswith("/"):
+        return "not an absolute path"
+    return _why_not_parts(root[1:].rstrip("/")) if root.rstrip("/") else None
+
+
+def why_not(name: str, stamp: Stamp) -> str | None:
+    """Say why a file, named relative to what was asked for, is refused; None = it is not."""
+    if name.startswith("/"):
+        return "is refused: its name is absolute"
+    reason = _why_not_parts(name)
+    if reason is not None:
+        return f"is refused: it is {reason}"
+    if stamp.size < 0:
+        return "is refused: its size makes no sense"
+    if stamp.size == 0 and PurePosixPath(name).suffix.lower() in CHECKPOINTS:
+        return "is refused: it has 0 bytes, and a checkpoint has more"
+    return None
+
+
+def _why_not_parts(name: str) -> str | None:
+    parts = name.split("/")
+    if ".." in parts:
+        return "a path with .. in it"
+    if "" in parts or "." in parts:
+        return "a path with an empty part"
+    if "\0" in name:
+        return "a name with a zero byte"
+    if parts[0] == PARTS:
+        return "where rgt keeps what is not finished"
+    if any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+        return f"a name of more than {LONGEST_NAME} bytes"
+    return None
+
+
+def beneath(destination: Path, path: str) -> Path:
+    """Return where a file of the box goes: its absolute path, below the destination.
+
+    Raises:
+        ListingError: the path is too long here.
+    """
+    found = destination / path.lstrip("/")
+    if len(os.fsencode(found)) >= LONGEST_PATH:
+        raise ListingError(f"is refused: its path would be longer than {LONGEST_PATH} bytes here")
+    return found
+
+
+def apart(files: Iterable[RemoteFile]) -> tuple[tuple[RemoteFile, ...], tuple[Refused, ...]]:
+    """Separate what a destination that does not tell case apart would put on top of each other.
+
+    None of such files is taken: which of them would survive is chance.
+    """
+    by_key: dict[str, list[RemoteFile]] = {}
+    for file in files:
+        by_key.setdefault(unicodedata.normalize("NFC", file.path).casefold(), []).append(file)
+    kept = tuple(same[0] for same in by_key.values() if len(same) == 1)
+    clashes = tuple(
+        Refused(
+            file.path,
+            "is refused: its name differs only in case from another one, and this destination cannot hold both",
+        )
+        for same in by_key.values()
+        if len(same) > 1
+        for file in same
+    )
+    return kept, clashes
+
+
+def folds_case(folder: Path) -> bool:
+    """Tell whether a directory takes names for one that differ in case only.
+
+    Raises:
+        OSError: nothing can be written there.
+    """
+    probe = folder / f"Case-{os.getpid()}"
+    probe.touch()
+    try:
+        return os.path.lexists(folder / probe.name.lower())
+    finally:
+        probe.unlink(missing_ok=True)
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    size: int
+
+
+class _TrainersList(msgspec.Struct, frozen=True):
+    files: dict[str, _Entry]
+
+
+def size_in_trainers_list(data: bytes, name: str) -> int | None:
+    """Return the size that a checkpoint's own list gives one of its files; None where it gives none."""
+    try:
+        entry = msgspec.json.decode(data, type=_TrainersList).files.get(name)
+    except (ValueError, RecursionError):
+        return None
+    return None if entry is None else entry.size

@@ -1,0 +1,587 @@
+"""A pull at work, without the network: which requests go out on each stream, and what becomes of the answers.
+
+Several streams take requests from one queue. What comes is written and hashed in threads; a stream whose answers
+wait to be written is told to wait. A file that changes, or comes damaged, is taken once more, and then named.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import hashlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
+from rgt_tui.transfer.copying.local_copy import PartFile, dated, failed, settle, write_part
+from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecoder, StreamError, Tail
+from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, Course, Plan, Step, part_path, ranges
+from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
+from rgt_tui.transfer.ledger import CODED, FileRow, Ledger, Stamp, said, sha256_of
+
+AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
+"""Asked for on a stream before the answers are there: on a long line a stream never waits for a request."""
+MOST_WHOLE = 2 * WHOLE_BYTES
+"""A file that was small when it was listed may have grown."""
+TRIES = 2
+BATCH = 1 << 20
+"""Bytes that are written at once."""
+ROWS, ROWS_S = 64, 0.5
+"""The ledger is brought to the disk after so many files, or seconds."""
+
+
+CHANGES = "it changes while it is read"
+DAMAGED = "what came is not what the box says that it holds"
+
+
+class Kind(enum.Enum):
+    """What is asked of the box."""
+
+    WHOLE = "whole"
+    RANGE = "range"
+    CHECK = "check"
+    """The hash of a range, to compare with what an earlier run has left."""
+    HASH = "hash"
+    """The hash of the whole file."""
+
+
+HASHES = (Kind.CHECK, Kind.HASH)
+
+
+class Task:
+    """One request."""
+
+    __slots__ = ("chunks", "copy", "end", "got", "head", "kind", "number", "offset", "start", "waiting")
+
+    def __init__(self, copy: Copy, kind: Kind, start: int, end: int) -> None:
+        self.copy, self.kind, self.start, self.end = copy, kind, start, end
+        self.number = 0
+        self.again()
+
+    def again(self) -> None:
+        """Forget what has come of it."""
+        self.head: Head | None = None
+        self.chunks: list[bytes] = []
+        self.got = self.waiting = 0
+        self.offset = self.start
+
+    def line(self) -> bytes:
+        """Return the request."""
+        path = said(self.copy.step.file.path)
+        name = {"path_b64": path[len(CODED) :]} if path.startswith(CODED) else {"path": path}
+        end = MOST_WHOLE if self.kind is Kind.WHOLE else self.end
+        only = {"hash": True} if self.kind in HASHES else {}
+        return (
+            msgspec.json.encode({"id": self.number, **name, "start": self.start, "end": end, **only}) + b"\n"
+        )
+
+    @property
+    def most(self) -> int | None:
+        """How many bytes the answer may have; None = it has none."""
+        whole = MOST_WHOLE if self.kind is Kind.WHOLE else self.end - self.start
+        return None if self.kind in HASHES else whole
+
+
+class Copy:
+    """The state of one file under way."""
+
+    __slots__ = ("counted", "moved", "open", "part", "sha256", "stamp", "step", "tries", "why")
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.stamp = step.file.there
+        """As the box has it, by the last that it told."""
+        self.tries = 1
+        self.open = 0
+        """Requests that are not answered, or whose answers are not written."""
+        self.part: PartFile | None = None
+        self.sha256: str | None = None
+        self.moved: Stamp | None = None
+        """Another stamp was seen meanwhile."""
+        self.why = ""
+        """Why this try cannot succeed."""
+        self.counted = 0
+
+
+class Fetcher:
+    """Carries a plan out.
+
+    Args:
+        plan: What to do.
+        ledger: Where each file that has landed is written down.
+        destination: Where to.
+        instance: What the provider calls the machine.
+        news: Called, from any thread, when there may be new requests, or all is done.
+    """
+
+    def __init__(
+        self, plan: Plan, ledger: Ledger, destination: Path, instance: str, news: Callable[[], None]
+    ) -> None:
+        self.landed: list[FileRow] = []
+        self.problems: list[Refused] = []
+        self.notes: list[Refused] = []
+        """What landed beside something else, and where."""
+        self.folders: set[Path] = set()
+        self.failure: Exception | None = None
+        self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
+        self._news = news
+        self._steps = iter(plan.steps)
+        self._ready: deque[Task] = deque()
+        self._lock = threading.RLock()
+        self._writing = threading.Lock()
+        self._rows: list[FileRow] = []
+        self._written_at = time.monotonic()
+        self._parts: dict[Copy, PartFile] = {}
+        self._numbers = 0
+        self._left = len(plan.steps)
+        self._done_bytes = self._came = 0
+        self._path = ""
+        self._rate = Rate()
+        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="rgt-hash")
+
+    # What the streams ask.
+
+    @property
+    def finished(self) -> bool:
+        """Nothing is left to ask for, or nothing can go on."""
+        return self.failure is not None or self._left == 0
+
+    @property
+    def came_bytes(self) -> int:
+        """How many bytes have come by now."""
+        return self._came
+
+    def take(self) -> Task | None:
+        """Return the next request; None = none is due now."""
+        with self._lock:
+            while not self._ready and self.failure is None:
+                step = next(self._steps, None)
+                if step is None:
+                    return None
+                copy = Copy(step)
+                if step.course is Course.COMPARE:
+                    self._ask(copy, [Task(copy, Kind.HASH, 0, copy.stamp.size)])
+                else:
+                    self._begin(copy)
+            if self.failure is not None:
+                return None
+            task = self._ready.popleft()
+            self._numbers += 1
+            task.number = self._numbers
+            self._path = task.copy.step.file.path
+            return task
+
+    def give_back(self, tasks: Sequence[Task]) -> None:
+        """Take requests back whose stream was lost."""
+        with self._lock:
+            for task in reversed(tasks):
+                self._count(task.copy, -task.got)
+                task.again()
+                if not task.copy.why:
+                    self._ready.appendleft(task)
+        for task in tasks:
+            if task.copy.why:
+                self._answered(task.copy)
+        self._news()
+
+    def fail(self, error: Exception) -> None:
+        """End it all."""
+        with self._lock:
+            self.failure = self.failure or error
+        self._news()
+
+    def progress(self, phase: str = "pulling") -> PullProgress:
+        """Return how far it is."""
+        rate = self._rate.at(time.monotonic(), self._came)
+        done = max(0, min(self._done_bytes, self._plan.bytes))
+        return PullProgress(
+            phase=phase,
+            files=len(self._plan.steps),
+            files_done=len(self._plan.steps) - self._left,
+            bytes=self._plan.bytes,
+            bytes_done=done,
+            rate=rate,
+            eta=time_to_go(self._plan.bytes - done, rate),
+            path=self._path,
+            problems=len(self.problems) + len(self._plan.refused),
+        )
+
+    def close(self) -> None:
+        """Write down what has landed, wait for the threads.
+
+        Raises:
+            LedgerError: the ledger cannot be written.
+        """
+        self._hasher.shutdown(wait=True, cancel_futures=True)
+        for copy in tuple(self._parts):
+            self._let_go(copy)
+        self._write_rows()
+
+    # What the answers do; each may be called from a thread.
+
+    def came(self, task: Task, count: int) -> None:
+        """Count bytes that have come."""
+        self._came += count
+        task.got += count
+        self._count(task.copy, count)
+
+    def head(self, task: Task, head: Head) -> None:
+        """Look at the beginning of an answer."""
+        copy = task.copy
+        if head.stamp == copy.stamp:
+            if task.kind is Kind.WHOLE and head.n != copy.stamp.size:
+                raise StreamError(f"{head.n} bytes announced of a file of {copy.stamp.size}")
+            return
+        if task.kind is Kind.WHOLE and head.n == head.stamp.size:
+            with self._lock:  # nothing has been taken of it yet: the new one is as good
+                self._count(copy, copy.stamp.size - head.stamp.size)
+                copy.stamp = head.stamp
+        else:
+            self._seen(copy, head.stamp)
+        if head.n < task.end - task.start and task.kind is not Kind.WHOLE:
+            self._spoil(copy, "it became shorter while it was read")
+
+    def write(self, task: Task, chunks: Sequence[bytes]) -> None:
+        """Write bytes of a range."""
+        part = task.copy.part
+        if part is None or task.copy.why:
+            return
+        task.offset = part.write(task.offset, chunks)
+
+    def end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
+        """Take the end of an answer."""
+        copy = task.copy
+        if task.kind is Kind.WHOLE:
+            self._whole(copy, tail, chunks)
+        elif task.kind is Kind.RANGE:
+            self.write(task, chunks)
+            self._seen(copy, tail.stamp)
+            if not copy.why and copy.part is not None:
+                copy.part.has(task.start, task.end)
+        elif task.kind is Kind.CHECK:
+            self._seen(copy, tail.stamp)
+            if not copy.why and copy.part is not None:
+                if copy.part.sha256(task.start, task.end) == tail.sha256:
+                    copy.part.has(task.start, task.end)
+                    self._count(copy, task.end - task.start)
+                else:
+                    self._ask(copy, [Task(copy, Kind.RANGE, task.start, task.end)], first=True)
+        else:
+            self._hashed(copy, tail)
+        self._answered(copy)
+
+    def refused(self, error: str, task: Task, _: Sequence[bytes]) -> None:
+        """Take the box's word that it cannot read a file."""
+        self._spoil(task.copy, f"the box cannot read it: {error}", last=True)
+        self._answered(task.copy)
+
+    # One file.
+
+    def _begin(self, copy: Copy) -> None:
+        size = copy.stamp.size
+        if size <= WHOLE_BYTES:
+            return self._ask(copy, [Task(copy, Kind.WHOLE, 0, size)])
+        self._let_go(copy)
+        path = part_path(self.destination, copy.step.file.path)
+        try:
+            copy.part = self._parts[copy] = PartFile(path, size)
+        except OSError as error:
+            return self.fail(failed(copy.step.file.path, size, self.destination, error))
+        present = copy.part.present
+        tasks = [
+            Task(copy, Kind.CHECK if end <= present else Kind.RANGE, start, end)
+            for start, end in ranges(size)
+        ]
+        tasks.insert(1, Task(copy, Kind.HASH, 0, size))
+        return self._ask(copy, tasks)
+
+    def _let_go(self, copy: Copy) -> None:
+        part = self._parts.pop(copy, None)
+        copy.part = None
+        if part is not None:
+            part.close()
+
+    def _ask(self, copy: Copy, tasks: list[Task], *, first: bool = False) -> None:
+        with self._lock:
+            copy.open += len(tasks)
+            if first:
+                self._ready.extendleft(reversed(tasks))
+            else:
+                self._ready.extend(tasks)
+        self._news()
+
+    def _seen(self, copy: Copy, stamp: Stamp) -> None:
+        """Compare a stamp with the one that the file had; growth is borne with in the last try."""
+        if stamp == copy.stamp:
+            return
+        copy.moved = stamp
+        grew = stamp.inode == copy.stamp.inode and stamp.size >= copy.stamp.size
+        if copy.tries < TRIES or not grew:
+            self._spoil(copy, CHANGES)
+
+    def _spoil(self, copy: Copy, why: str, *, last: bool = False) -> None:
+        with self._lock:
+            copy.why = copy.why or why
+            if last:
+                copy.tries = TRIES
+            mine = [task for task in self._ready if task.copy is copy]
+            if mine:
+                self._ready = deque(task for task in self._ready if task.copy is not copy)
+                copy.open -= len(mine)
+
+    def _answered(self, copy: Copy) -> None:
+        with self._lock:
+            copy.open -= 1
+            over = copy.open == 0
+        if copy.part is not None:
+            with contextlib.suppress(RuntimeError):  # all is over already
+                self._hasher.submit(self._guarded, copy, over)
+        elif over and copy.why:
+            self._again_or_name(copy)
+
+    def _guarded(self, copy: Copy, over: bool) -> None:
+        try:
+            self._hash_on(copy, over)
+        except OSError as error:
+            self.fail(failed(copy.step.file.path, copy.stamp.size, self.destination, error))
+        except Exception as error:
+            self.fail(error)
+
+    def _hash_on(self, copy: Copy, over: bool) -> None:
+        part = copy.part
+        if part is None:
+            return
+        if not copy.why:
+            part.hash_on()
+        if not over:
+            return
+        digest = part.digest()
+        if not copy.why and (digest is None or digest != copy.sha256):
+            copy.why = CHANGES if copy.moved is not None else DAMAGED
+        if copy.why or digest is None:
+            self._again_or_name(copy)
+            return
+        part.sync()
+        self._let_go(copy)
+        dated(part.path, copy.stamp.mtime_ns)
+        self._settle(copy, part.path, digest)
+
+    def _whole(self, copy: Copy, tail: Tail, chunks: Sequence[bytes]) -> None:
+        found = hashlib.sha256()
+        for chunk in chunks:
+            found.update(chunk)
+        digest = found.hexdigest()
+        self._seen(copy, tail.stamp)
+        if copy.why:
+            return
+        if digest != tail.sha256:
+            self._spoil(copy, DAMAGED)
+            return
+        path = part_path(self.destination, copy.step.file.path)
+        write_part(path, chunks, copy.stamp.mtime_ns)
+        self._settle(copy, path, digest)
+
+    def _hashed(self, copy: Copy, tail: Tail) -> None:
+        self._seen(copy, tail.stamp)
+        if copy.why or tail.sha256 is None:
+            return
+        if copy.part is not None:
+            copy.sha256 = tail.sha256
+            return
+        # Something of its size stands at its place: is it that?
+        local = copy.step.local
+        try:
+            digest, stamp = sha256_of(local)
+        except OSError:
+            digest, stamp = "", copy.stamp
+        if digest == tail.sha256:
+            self._count(copy, copy.stamp.size)
+            self._record(copy, str(local), digest, stamp)
+        else:
+            self._begin(copy)
+
+    def _settle(self, copy: Copy, part: Path, digest: str) -> None:
+        local = copy.step.local
+        landed = settle(part, local, digest, copy.stamp, self._ledger.copy(str(local)))
+        if landed.note is not None:
+            self.notes.append(Refused(copy.step.file.path, landed.note))
+        self._record(copy, str(landed.local), digest, landed.stamp)
+
+    def _record(self, copy: Copy, local: str, digest: str, here: Stamp) -> None:
+        row = FileRow(
+            path=copy.step.file.path,
+            local=local,
+            sha256=digest,
+            there=copy.stamp,
+            here=here,
+            instance=self._instance,
+            at=time.time(),
+        )
+        with self._lock:
+            self._rows.append(row)
+            self.landed.append(row)
+            self.folders.add(Path(local).parent)
+            if copy.moved is not None:
+                self.problems.append(
+                    Refused(row.path, "it grows while it is read: what it held when it was listed was taken")
+                )
+            due = len(self._rows) >= ROWS or time.monotonic() - self._written_at > ROWS_S
+        if due:
+            self._write_rows()
+        self._over()
+
+    def _write_rows(self) -> None:
+        with self._lock:
+            rows, self._rows = self._rows, []
+            self._written_at = time.monotonic()
+        with self._writing:
+            self._ledger.add(rows)
+
+    def _again_or_name(self, copy: Copy) -> None:
+        with self._lock:
+            why, copy.why = copy.why, ""
+            self._count(copy, -copy.counted)
+            if copy.tries < TRIES:
+                copy.tries += 1
+                copy.stamp = copy.moved or copy.stamp
+                copy.moved = copy.sha256 = None
+                return self._begin(copy)
+            self._let_go(copy)
+            self.problems.append(Refused(copy.step.file.path, why))
+        return self._over()
+
+    def _over(self) -> None:
+        with self._lock:
+            self._left -= 1
+        self._news()
+
+    def _count(self, copy: Copy, count: int) -> None:
+        with self._lock:
+            copy.counted += count
+            self._done_bytes += count
+
+
+class Stream:
+    """One stream of requests and answers.
+
+    Args:
+        fetcher: Where the requests come from.
+        drained: Called, from a thread, when answers that waited have been written.
+
+    Attributes:
+        held: Bytes that have come and are not written.
+        came: Bytes that have come, answers and all.
+    """
+
+    def __init__(self, fetcher: Fetcher, drained: Callable[[], None]) -> None:
+        self.held = self.came = 0
+        self._fetcher = fetcher
+        self._drained = drained
+        self._decoder = PieceDecoder()
+        self._pending: deque[Task] = deque()
+        self._ahead = 0
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="rgt-land")
+        self._lock = threading.Lock()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is being waited for."""
+        return not self._pending
+
+    @property
+    def hungry(self) -> bool:
+        """It is time for further requests."""
+        return self._ahead < AHEAD_BYTES // 2 and len(self._pending) < AHEAD_TASKS // 2
+
+    def requests(self) -> bytes:
+        """Return the requests that are due now; empty = none."""
+        lines = []
+        while len(self._pending) < AHEAD_TASKS and (self._ahead < AHEAD_BYTES or not self._pending):
+            task = self._fetcher.take()
+            if task is None:
+                break
+            self._decoder.expected.append((task.number, task.most))
+            self._pending.append(task)
+            self._ahead += task.end - task.start
+            lines.append(task.line())
+        return b"".join(lines)
+
+    def feed(self, data: bytes) -> None:
+        """Take what has come.
+
+        Raises:
+            StreamError: it is not what the agent sends; the stream cannot be used any more.
+        """
+        self.came += len(data)
+        for piece in self._decoder.feed(data):
+            task = self._pending[0]
+            if isinstance(piece, bytes):
+                self._fetcher.came(task, len(piece))
+                task.chunks.append(piece)
+                task.waiting += len(piece)
+                if task.kind is Kind.RANGE and task.waiting >= BATCH:
+                    self._do(task, self._fetcher.write)
+            elif isinstance(piece, Head):
+                task.head = piece
+                self._fetcher.head(task, piece)
+            elif isinstance(piece, Tail):
+                self._next()
+                self._do(task, partial(self._fetcher.end, piece))
+            elif isinstance(piece, Failed):
+                self._next()
+                self._do(task, partial(self._fetcher.refused, piece.error))
+            else:
+                assert isinstance(piece, Busy)
+
+    def _next(self) -> None:
+        task = self._pending.popleft()
+        self._ahead -= task.end - task.start
+
+    def _do(self, task: Task, work: Callable[[Task, list[bytes]], None]) -> None:
+        chunks, count = task.chunks, task.waiting
+        task.chunks, task.waiting = [], 0
+        with self._lock:
+            self.held += count
+        self._threads.submit(self._work, task, chunks, count, work)
+
+    def _work(
+        self, task: Task, chunks: list[bytes], count: int, work: Callable[[Task, list[bytes]], None]
+    ) -> None:
+        try:
+            if self._fetcher.failure is None:
+                work(task, chunks)
+        except OSError as error:
+            path, size = task.copy.step.file.path, task.copy.stamp.size
+            self._fetcher.fail(failed(path, size, self._fetcher.destination, error))
+        except Exception as error:
+            self._fetcher.fail(error)
+        with self._lock:
+            self.held -= count
+        self._drained()
+
+    def lost(self) -> None:
+        """Give back what was not answered, once what was has been written. It blocks for a moment."""
+        self._threads.shutdown(wait=True)
+        tasks, self._pending = tuple(self._pending), deque()
+        self._fetcher.give_back(tasks)
+
+
+def empty_but_listed(rows: Iterable[FileRow]) -> tuple[Refused, ...]:
+    """Return the copies of 0 bytes to which the trainer's list beside them gives a size."""
+    found = []
+    for row in rows:
+        path = Path(row.local)
+        if row.there.size == 0 and path.name != TRAINERS_LIST:
+            with contextlib.suppress(OSError):
+                size = size_in_trainers_list(path.with_name(TRAINERS_LIST).read_bytes(), path.name)
+                if size:
+                    why = f"it has 0 bytes on the box, and {TRAINERS_LIST} beside it says {size:,}"
+                    found.append(Refused(row.path, why))
+    return tuple(found)

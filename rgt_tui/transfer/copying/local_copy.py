@@ -1,0 +1,221 @@
+"""Bytes of a box as files of this machine: written aside, brought to the disk, renamed; nothing good is ever replaced.
+
+A copy takes its name only when all of it is on the disk. What stands at that name already gives way to a file of
+which it is the beginning, or it is moved beside; else the new one lands beside. Both are there afterwards.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.transfer.ledger import BLOCK, FileRow, Stamp, sha256_of
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class LandingFailed(Exception):
+    """This machine cannot take what comes; the message names the file and says why. Nothing that was taken is lost."""
+
+
+def failed(path: str, needed: int, destination: Path, error: OSError) -> LandingFailed:
+    """Return what is said where a file of the box could not be written."""
+    if error.errno in FULL:
+        return LandingFailed(
+            f"the disk under {destination} is full: {path} needs {needed:,} bytes, {room(destination)} are free; make "
+            "room and pull again: what has come is kept"
+        )
+    where = f" ({error.filename})" if error.filename else ""
+    return LandingFailed(f"cannot write {path} below {destination}{where}: {error.strerror or error}")
+
+
+def room(folder: Path) -> str:
+    """Return how many bytes are free, in words."""
+    try:
+        return f"{shutil.disk_usage(folder).free:,} bytes"
+    except OSError:
+        return "an unknown number of bytes"
+
+
+class PartFile:
+    """The unfinished copy of one file. Its ranges may come in any order.
+
+    Args:
+        path: Where it is kept.
+        size: How many bytes it shall have; what is beyond that is cut off.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._fd = os.open(path, flags, 0o600)
+        self.present = os.fstat(self._fd).st_size
+        if self.present > size:
+            os.ftruncate(self._fd, size)
+            self.present = size
+        self._size = size
+        self._done: dict[int, int] = {}
+        self._hash = hashlib.sha256()
+        self._hashed = 0
+
+    def write(self, offset: int, chunks: Sequence[bytes]) -> int:
+        """Write bytes; return the offset behind them."""
+        for at in range(0, len(chunks), 512):  # IOV_MAX
+            some = chunks[at : at + 512]
+            left = sum(map(len, some))
+            wrote = os.pwritev(self._fd, some, offset)
+            if wrote < left:
+                rest = b"".join(some)
+                while wrote < left:
+                    wrote += os.pwrite(self._fd, rest[wrote:], offset + wrote)
+            offset += left
+        return offset
+
+    def sha256(self, start: int, end: int) -> str:
+        """Return the hash of a range that was written, by now or by a pull before this one."""
+        found = hashlib.sha256()
+        self._read(found, start, end)
+        return found.hexdigest()
+
+    def has(self, start: int, end: int) -> None:
+        """Take note that a range is good."""
+        self._done[start] = end
+
+    def hash_on(self) -> None:
+        """Hash what is good behind what was hashed; only one thread at a time."""
+        while (end := self._done.pop(self._hashed, None)) is not None:
+            self._read(self._hash, self._hashed, end)
+            self._hashed = end
+
+    def digest(self) -> str | None:
+        """Return the hash of the whole; None while it is not whole."""
+        return self._hash.hexdigest() if self._hashed == self._size else None
+
+    def _read(self, into: hashlib._Hash, start: int, end: int) -> None:
+        while start < end and (data := os.pread(self._fd, min(BLOCK, end - start), start)):
+            into.update(data)
+            start += len(data)
+
+    def sync(self) -> None:
+        """Bring it to the disk."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Let go of it; the file stays."""
+        os.close(self._fd)
+
+
+class Landed(msgspec.Struct, frozen=True):
+    """Where a copy stands."""
+
+    local: Path
+    stamp: Stamp
+    note: str | None = None
+    """What else stands there now, in words."""
+
+
+def write_part(path: Path, chunks: Sequence[bytes], mtime_ns: int) -> None:
+    """Write a small file aside, and bring it to the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        data = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        while data:
+            data = data[os.write(handle, data) :]
+        dated(handle, mtime_ns)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def dated(target: int | Path, mtime_ns: int) -> None:
+    """Give a copy the time of its original, where this machine can hold it."""
+    with contextlib.suppress(OSError, OverflowError):
+        os.utime(target, ns=(mtime_ns, mtime_ns))
+
+
+def settle(part: Path, local: Path, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
+    """Give a finished copy its name, or one beside it; what stands there and is good is kept in any case.
+
+    Args:
+        part: The finished copy, on the disk.
+        local: The name that it shall have.
+        sha256: Of it.
+        there: Of the file on the box.
+        known: What the ledger says of a copy at that name.
+
+    Raises:
+        OSError: it cannot be renamed, or what stands there cannot be read.
+    """
+    local.parent.mkdir(parents=True, exist_ok=True)
+    note = None
+    try:
+        found: os.stat_result | None = local.lstat()
+    except FileNotFoundError:
+        found = None
+    if found is None:
+        part.rename(local)
+    elif not stat.S_ISREG(found.st_mode):
+        local = _move(part, beside(local, sha256))
+        note = f"something that is no regular file stands at its place, so it is {local}"
+    else:
+        old = known.sha256 if known is not None and known.here == Stamp.of(found) else sha256_of(local)[0]
+        if old == sha256:
+            part.unlink()
+        elif found.st_size < there.size and sha256_of(part, found.st_size)[0] == old:
+            part.rename(local)
+        elif known is not None and (known.sha256 != old or _newer(there, known.there)):
+            kept = _move(local, beside(local, old))
+            part.rename(local)
+            what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
+            note = f"{what} is kept as {kept}"
+        else:
+            what = (
+                "a file that rgt did not pull"
+                if known is None
+                else "a verified copy that it may be worse than"
+            )
+            local = _move(part, beside(local, sha256))
+            note = f"{what} stands at its place, so it is {local}"
+    return Landed(local, Stamp.of(local.lstat()), note)
+
+
+def _newer(there: Stamp, before: Stamp) -> bool:
+    """Tell whether a file of the box was written later, and is not shorter: neither cut off nor an older one."""
+    return there.mtime_ns > before.mtime_ns and there.size >= before.size
+
+
+def beside(local: Path, sha256: str) -> Path:
+    """Return the name for another version of a file: its end stays what programs know it by."""
+    end = f".rgt-{sha256[:12]}{local.suffix}"
+    stem = os.fsencode(local.name.removesuffix(local.suffix))
+    return local.with_name(os.fsdecode(stem[: 255 - len(os.fsencode(end))]) + end)
+
+
+def _move(source: Path, target: Path) -> Path:
+    source.rename(target)
+    return target
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a directory to the disk, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,150 @@
+"""The answers of the agent's ``send``, taken apart as they come: heads, raw bytes, ends. Nothing in them is trusted.
+
+Only what was asked for is taken, in the order in which it was asked for, and not a byte more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import msgspec
+
+from rgt_tui.model.plain import clean
+from rgt_tui.transfer.ledger import Stamp
+
+LONGEST_LINE = 64 << 10
+MOST_GREETING = 1 << 20
+"""Bytes that a login shell may print before the agent speaks."""
+_BEGINS = b'{"'
+
+
+class StreamError(Exception):
+    """What came is not what the agent sends."""
+
+
+class Head(msgspec.Struct, frozen=True):
+    """So many bytes of a file follow."""
+
+    id: int
+    n: int
+    stamp: Stamp
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """That was all of an answer."""
+
+    id: int
+    stamp: Stamp
+    sha256: str | None = None
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """The box is hashing."""
+
+    id: int
+    busy: int
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """The box cannot read it."""
+
+    id: int
+    error: str
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    id: int
+    n: int | None = None
+    stamp: Stamp | None = None
+    sha256: str | None = None
+    busy: int | None = None
+    error: str | None = None
+
+
+_decode = msgspec.json.Decoder(_Answer).decode
+Piece = Head | Tail | Busy | Failed | bytes
+
+
+class PieceDecoder:
+    """Turns what one stream delivers into pieces.
+
+    Attributes:
+        expected: Id of each request, and how many bytes its answer may have at most; None = none at all.
+    """
+
+    def __init__(self) -> None:
+        self.expected: deque[tuple[int, int | None]] = deque()
+        self._line = bytearray()
+        self._left = 0
+        self._headed = self._spoken = False
+        self._greeting_left = MOST_GREETING
+
+    def feed(self, data: bytes) -> Iterator[Piece]:
+        """Yield what `data` completes; bytes of a file as they are.
+
+        Raises:
+            StreamError: it is no answer to what was asked.
+        """
+        at, end = 0, len(data)
+        while at < end:
+            if self._left:
+                piece = data if not at and self._left >= end else data[at : at + self._left]
+                at += len(piece)
+                self._left -= len(piece)
+                yield piece
+                continue
+            stop = data.find(b"\n", at)
+            self._line += data[at : end if stop < 0 else stop]
+            if len(self._line) > LONGEST_LINE:
+                raise StreamError("a line without an end")
+            if stop < 0:
+                return
+            at = stop + 1
+            line = bytes(self._line)
+            self._line.clear()
+            found = self._record(line)
+            if found is not None:
+                yield found
+
+    def _record(self, line: bytes) -> Piece | None:
+        if not self._spoken:
+            self._greeting_left -= len(line) + 1
+            if self._greeting_left < 0:
+                raise StreamError(
+                    "the login shell on the box prints without end, and the agent does not come to speak"
+                )
+            begins = line.find(_BEGINS)
+            if begins < 0:
+                return None
+            line = line[begins:]
+        try:
+            answer = _decode(line)
+        except (ValueError, RecursionError) as error:
+            if not self._spoken:
+                return None
+            raise StreamError(f"a record that is none: {clean(str(error))}") from error
+        self._spoken = True
+        return self._checked(answer)
+
+    def _checked(self, answer: _Answer) -> Piece:
+        if not self.expected or answer.id != self.expected[0][0]:
+            raise StreamError(f"an answer to a request that was not made ({answer.id})")
+        number, most = self.expected[0]
+        if answer.error is not None and not self._headed:
+            self.expected.popleft()
+            return Failed(number, clean(answer.error)[:500])
+        if answer.busy is not None and most is None:
+            return Busy(number, answer.busy)
+        if answer.stamp is None:
+            raise StreamError("an answer without a stamp")
+        if answer.n is not None:
+            if most is None or self._headed or not 0 <= answer.n <= most:
+                raise StreamError(f"{answer.n} bytes announced where {most or 0} at most were asked for")
+            self._headed, self._left = True, answer.n
+            return Head(number, answer.n, answer.stamp)
+        if self._headed is (most is None):
+            raise StreamError("an end without a beginning")
+        self.expected.popleft()
+        self._headed = False
+        return Tail(number, answer.stamp, answer.sha256)

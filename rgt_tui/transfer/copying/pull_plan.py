@@ -1,0 +1,151 @@
+"""What a pull has to do: which copies stand here already, which are compared, which are fetched, and in what pieces."""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from rgt_tui.transfer.copying.box_listing import PARTS, Listing, ListingError, Refused, RemoteFile, beneath
+from rgt_tui.transfer.ledger import FileRow, Ledger, Stamp, sha256_of
+
+WHOLE_BYTES = 2 << 20
+"""A file up to this comes in one piece, with its hash; it is not resumed but sent anew."""
+RANGE_BYTES = 8 << 20
+"""Of a larger one: so much is lost when the connection breaks."""
+
+
+class Course(enum.StrEnum):
+    """What becomes of one file of the box."""
+
+    SAME = "same"
+    """Its verified copy stands here."""
+    COMPARE = "compare"
+    """Something of its size stands at its place, and may be it."""
+    FETCH = "fetch"
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One file of the box, and where it goes."""
+
+    file: RemoteFile
+    local: Path
+    """Where it goes, unless something that is not to be replaced stands there."""
+    course: Course
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a pull does."""
+
+    steps: tuple[Step, ...]
+    """That which is not the same, the small files of one directory together."""
+    same: tuple[FileRow, ...]
+    refused: tuple[Refused, ...]
+    bytes: int = 0
+    """Of the steps."""
+    present: int = 0
+    """Of those, bytes that stand in unfinished copies already, if they prove good."""
+
+    @property
+    def needed(self) -> int:
+        """Bytes that the destination must have room for."""
+        return max(0, self.bytes - self.present)
+
+
+def part_path(destination: Path, path: str) -> Path:
+    """Return where the unfinished copy of a file of the box is kept."""
+    return parts_folder(destination) / hashlib.sha256(os.fsencode(path)).hexdigest()[:40]
+
+
+def parts_folder(destination: Path) -> Path:
+    """Return where unfinished copies are kept."""
+    return destination / PARTS
+
+
+def plan(
+    listing: Listing,
+    ledger: Ledger,
+    destination: Path,
+    instance: str = "",
+    note: Callable[[FileRow], None] = lambda row: None,
+) -> Plan:
+    """Compare what the box has with what stands here. It blocks: copies that were touched are hashed.
+
+    Args:
+        listing: What the box has.
+        ledger: What was pulled before.
+        destination: Where to, absolute.
+        instance: What the provider calls the machine.
+        note: Called with the new row of a copy that was only touched.
+    """
+    steps: list[Step] = []
+    same: list[FileRow] = []
+    refused = list(listing.refused)
+    present = 0
+    for file in listing.files:
+        try:
+            local = beneath(destination, file.path)
+        except ListingError as error:
+            refused.append(Refused(file.path, str(error)))
+            continue
+        row = _verified(file, ledger, instance, destination, note)
+        if row is not None:
+            same.append(row)
+            continue
+        course = Course.COMPARE if _size(local) == file.there.size else Course.FETCH
+        steps.append(Step(file, local, course))
+        if file.there.size > WHOLE_BYTES:
+            present += min(_size(part_path(destination, file.path)) or 0, file.there.size)
+    return Plan(
+        steps=tuple(steps),
+        same=tuple(same),
+        refused=tuple(refused),
+        bytes=sum(step.file.there.size for step in steps),
+        present=present,
+    )
+
+
+def _verified(
+    file: RemoteFile, ledger: Ledger, instance: str, destination: Path, note: Callable[[FileRow], None]
+) -> FileRow | None:
+    """Return the row of a file whose copy, below this destination, is what the box still has."""
+    row = ledger.file(file.path)
+    if row is None or row.there != file.there or row.instance != instance:
+        return None
+    path = Path(row.local)
+    if not path.is_relative_to(destination):
+        return None
+    try:
+        found = path.lstat()
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        if Stamp.of(found) == row.here:
+            return row
+        if found.st_size != row.here.size:
+            return None
+        digest, stamp = sha256_of(path)
+    except OSError:
+        return None
+    if digest != row.sha256:
+        return None
+    again = msgspec.structs.replace(row, here=stamp)
+    note(again)
+    return again
+
+
+def _size(path: Path) -> int | None:
+    try:
+        found = path.lstat()
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
+
+
+def ranges(size: int, length: int = RANGE_BYTES) -> tuple[tuple[int, int], ...]:
+    """Return the pieces in which a file of this size is fetched, as ``(start, end)``."""
+    return tuple((start, min(start + length, size)) for start in range(0, size, length))

@@ -1,0 +1,399 @@
+"""``rgt pull`` against a real sshd: killed anywhere, files that change, full disks, cut connections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import pulling
+from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.transfer import Ledger, ledger_path
+from rgt_tui.transfer.copying import Fetcher
+from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
+from tests.contract.cli.conftest import Rgt
+
+BIG = 2 * RANGE_BYTES + 12345
+SMALL = 40
+
+
+class Source:
+    """Results on the box: two big files, many small ones, and what is no file."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        block = random.Random(1).randbytes(1 << 20)
+        for name in ("a.pt", "b.pt"):
+            data = block * (BIG // len(block) + 1)
+            (folder / name).write_bytes(name.encode() + data[: BIG - len(name)])
+        for number in range(SMALL):
+            path = folder / "logs" / str(number % 3) / f"{number}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(block[: 1000 * number])
+        (folder / os.fsdecode(b"caf\xe9")).write_bytes(b"no UTF-8")
+        self.settled()
+
+    def settled(self) -> None:
+        """Let the files be older than one tick of the clock, as results are."""
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                os.utime(path, ns=(10**18, 10**18))
+
+    def held(self, folder: Path | None = None) -> dict[str, bytes]:
+        top = folder or self.folder
+        return {
+            str(path.relative_to(top)): path.read_bytes()
+            for path in top.rglob("*")
+            if path.is_file() and not path.is_symlink()
+        }
+
+    def copy(self, destination: Path) -> Path:
+        return destination / str(self.folder).lstrip("/")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Source:
+    return Source(tmp_path / "results")
+
+
+@pytest.fixture
+def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    found = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    for name, value in found.items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def pulled(spec: BoxSpec, *paths: Path, to: Path, **options: Any) -> PullReport:
+    request = PullRequest(paths=tuple(map(str, paths)), destination=to, **options)
+    return asyncio.run(pulling.pull(spec, request))
+
+
+def test_a_pull_is_whole_and_the_next_one_takes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+    os.symlink("/etc/passwd", source.folder / "link")
+    first = rgt.on("pull", "lab", str(source.folder), "--json")
+    assert first.returncode == 0, first.stderr
+    *progress, end = map(json.loads, first.stdout.splitlines())
+    assert (end["ok"], end["landed"], end["same"], end["refused"]) == (True, SMALL + 3, 0, [])
+    assert [path for path, _ in end["links"]] == [f"{source.folder}/link"]
+    assert {row["phase"] for row in progress} >= {"connecting", "listing", "pulling", "done"}
+    copies = source.copy(rgt.folder / "pulled" / "lab")
+    assert source.held(copies) == source.held()
+    assert not (copies / "link").is_symlink()
+    assert not (rgt.folder / "pulled/lab/.rgt-parts").exists()
+    second = json.loads(rgt.on("pull", "lab", str(source.folder), "--json").stdout.splitlines()[-1])
+    assert (second["landed"], second["same"]) == (0, SMALL + 3)
+
+
+def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+    done = rgt.on("pull", "lab", str(source.folder), "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert f"{SMALL + 3} files would be fetched" in done.stdout
+    assert not (rgt.folder / "pulled").exists()
+
+
+def test_without_paths_the_results_are_those_that_the_fleet_file_names(
+    rgt: Rgt, lab: BoxSpec, source: Source
+) -> None:
+    nothing = rgt.on("pull", "lab")
+    assert nothing.returncode == 1
+    assert "name paths" in nothing.stderr
+    rgt.describe([msgspec.structs.replace(lab, runs=(f"{source.folder}/logs/*",))])
+    assert rgt.on("pull", "lab").returncode == 0
+    assert len(list(source.copy(rgt.folder / "pulled/lab").rglob("*.txt"))) == SMALL
+
+
+def test_what_cannot_be_pulled_is_named_and_the_rest_comes(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+    (source.folder / "empty.pt").touch()
+    os.mkfifo(source.folder / "pipe")
+    done = rgt.on("pull", "lab", str(source.folder / "nowhere"), str(source.folder))
+    assert done.returncode == 1
+    for word in ("empty.pt: is refused: it has 0 bytes", "pipe: is a named pipe", "nowhere: No such file"):
+        assert word in done.stderr
+    assert f"{SMALL + 3} files verified now" in done.stdout
+
+
+def test_killed_anywhere_it_goes_on(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+    """Killed at random places until it comes through: what was verified is not fetched again, and all is whole."""
+    draw = random.Random(os.getpid())
+    copies = rgt.folder / "pulled/lab"
+    landed = 0
+    for _ in range(6):
+        running = rgt.start("pull", "lab", str(source.folder))
+        enough = draw.random() * 2 * BIG
+        while running.poll() is None and came(copies) < enough:
+            time.sleep(0.002)
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+        rows = len(list(Ledger(ledger_path("lab", rgt.environment())).files()))
+        assert rows >= landed
+        landed = rows
+    last = rgt.on("pull", "lab", str(source.folder), "--json")
+    assert last.returncode == 0, last.stderr
+    end = json.loads(last.stdout.splitlines()[-1])
+    assert end["same"] >= landed
+    assert end["same"] + end["landed"] == SMALL + 3
+    assert source.held(source.copy(copies)) == source.held()
+
+
+def came(folder: Path) -> int:
+    """Return the bytes that stand below a directory, unfinished ones included."""
+    total = 0
+    for path in folder.rglob("*"):
+        try:
+            total += path.lstat().st_blocks * 512
+        except OSError:
+            continue  # it was renamed
+    return total
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[Fetcher], None]], None]:
+    """Do something once, when so many bytes have come."""
+
+    def arrange(count: int, what: Callable[[Fetcher], None]) -> None:
+        came = Fetcher.came
+        done: list[bool] = []
+
+        def counted(self: Fetcher, *words: Any) -> None:
+            came(self, *words)
+            if self.came_bytes >= count and not done:
+                done.append(True)
+                what(self)
+
+        monkeypatch.setattr(Fetcher, "came", counted)
+
+    return arrange
+
+
+At = Callable[[int, Callable[[Fetcher], None]], None]
+
+
+def came_in(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Count what comes over the line from now on."""
+    total = [0]
+    came = Fetcher.came
+
+    def counted(self: Fetcher, task: Any, count: int) -> None:
+        total[0] += count
+        came(self, task, count)
+
+    monkeypatch.setattr(Fetcher, "came", counted)
+    return total
+
+
+def test_a_connection_that_is_cut_is_made_again_and_no_file_is_lost(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ways: list[pulling.Way] = []
+
+    def keep(
+        self: pulling.Way, spec: BoxSpec, request: PullRequest, begin: Any = pulling.Way.__init__
+    ) -> None:
+        begin(self, spec, request)
+        ways.append(self)
+
+    def cut(_: Fetcher) -> None:
+        for connection, _deployed in ways[0]._open.values():
+            connection.abort()
+
+    monkeypatch.setattr(pulling.Way, "__init__", keep)
+    at(RANGE_BYTES + 5, cut)
+    report = pulled(lab, source.folder, to=tmp_path / "out")
+    assert report.whole
+    assert source.held(source.copy(tmp_path / "out")) == source.held()
+
+
+def test_what_an_interrupted_pull_left_is_not_fetched_again(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(2 * RANGE_BYTES, lambda fetcher: fetcher.fail(PullFailed("stopped here")))
+    with pytest.raises(PullFailed, match="stopped here"):
+        pulled(lab, source.folder / "a.pt", to=tmp_path / "out", streams=1)
+    (part,) = (tmp_path / "out/.rgt-parts").iterdir()
+    assert part.stat().st_size >= RANGE_BYTES
+    monkeypatch.undo()
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    total = came_in(monkeypatch)
+    assert pulled(lab, source.folder / "a.pt", to=tmp_path / "out").whole
+    assert total[0] <= BIG - RANGE_BYTES
+    assert source.held(source.copy(tmp_path / "out"))["a.pt"] == source.held()["a.pt"]
+
+
+def test_a_damaged_part_is_found_and_only_its_range_fetched_again(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    original = source.folder / "a.pt"
+    part = part_path(out, str(original))
+    part.parent.mkdir(parents=True)
+    data = bytearray(original.read_bytes()[: 2 * RANGE_BYTES])
+    data[RANGE_BYTES + 7] ^= 1
+    part.write_bytes(data)
+    total = came_in(monkeypatch)
+    assert pulled(lab, original, to=out).whole
+    assert (out / str(original).lstrip("/")).read_bytes() == original.read_bytes()
+    assert total[0] == BIG - RANGE_BYTES
+
+
+@pytest.mark.parametrize("name", ["a.pt", "logs/1/40.txt"])
+def test_a_file_that_changes_while_it_is_read_is_taken_again(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], at: At, name: str
+) -> None:
+    path = source.folder / name
+    if not path.exists():
+        path.write_bytes(os.urandom(WHOLE_BYTES - 5))
+
+    def change(_: Fetcher) -> None:
+        with path.open("r+b") as file:
+            file.seek(-3, os.SEEK_END)
+            file.write(b"new")
+
+    at(100_000, change)
+    report = pulled(lab, path, to=tmp_path / "out", streams=1, limit=400e6)
+    assert report.whole, report.refused
+    assert (tmp_path / "out" / str(path).lstrip("/")).read_bytes() == path.read_bytes()
+
+
+def test_a_file_that_never_rests_is_named(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = source.folder / "a.pt"
+    came = Fetcher.came
+
+    def changing(self: Fetcher, task: Any, count: int) -> None:
+        came(self, task, count)
+        with path.open("r+b") as file:
+            file.write(b"%16d" % self.came_bytes)
+
+    monkeypatch.setattr(Fetcher, "came", changing)
+    report = pulled(lab, path, source.folder / "logs", to=tmp_path / "out", streams=1)
+    assert [row.path for row in report.refused] == [str(path)]
+    assert "while it is read" in report.refused[0].reason
+    assert report.landed == SMALL
+
+
+def test_a_log_that_grows_comes_as_it_was_and_is_named(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = source.folder / "a.pt"
+    came = Fetcher.came
+
+    def growing(self: Fetcher, task: Any, count: int) -> None:
+        came(self, task, count)
+        with path.open("ab") as file:
+            file.write(b"more\n")
+
+    monkeypatch.setattr(Fetcher, "came", growing)
+    report = pulled(lab, path, to=tmp_path / "out")
+    copy = (tmp_path / "out" / str(path).lstrip("/")).read_bytes()
+    assert len(copy) >= BIG
+    assert path.read_bytes().startswith(copy)
+    assert [row.path for row in report.refused] == [str(path)]
+    assert "grows" in report.refused[0].reason
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 24 MB."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("no right to mount a file system")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_disk_that_cannot_hold_it_is_told_before_the_first_byte(
+    lab: BoxSpec, source: Source, tiny: Path, env: dict[str, str]
+) -> None:
+    with pytest.raises(PullFailed, match=r"no room under .*tiny: [\d,]+ bytes are needed, [\d,]+ are free"):
+        pulled(lab, source.folder, to=tiny)
+    assert came(tiny) == 0
+
+
+def test_a_disk_that_fills_up_loses_nothing(
+    lab: BoxSpec, source: Source, tiny: Path, env: dict[str, str], at: At
+) -> None:
+    filler = tiny / "filler"
+    path = source.folder / "a.pt"
+
+    def fill(_: Fetcher) -> None:
+        with filler.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, shutil.disk_usage(tiny).free - (6 << 20))
+
+    at(RANGE_BYTES // 2, fill)
+    with pytest.raises(PullFailed, match=r"is full: .*a\.pt needs [\d,]+ bytes, [\d,]+ bytes are free"):
+        pulled(lab, source.folder / "logs", path, to=tiny, streams=1)
+    filler.unlink()
+    report = pulled(lab, source.folder / "logs", path, to=tiny)
+    assert report.whole
+    assert report.same == SMALL
+    assert (tiny / str(path).lstrip("/")).read_bytes() == path.read_bytes()
+
+
+def test_two_pulls_of_one_box_do_not_meet(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
+    first = rgt.start("pull", "lab", str(source.folder), "--limit", "1M")
+    try:
+        while not (rgt.folder / "pulled/lab/.rgt-parts").exists() and first.poll() is None:
+            time.sleep(0.01)
+        second = rgt.on("pull", "lab", str(source.folder))
+        assert second.returncode == 1
+        assert "another rgt pulls from lab" in second.stderr
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def test_a_box_that_is_not_there_is_told(rgt: Rgt, lab: BoxSpec) -> None:
+    rgt.describe([msgspec.structs.replace(lab, port=1)])
+    done = rgt.on("pull", "lab", "/x")
+    assert done.returncode == 3
+    assert "the next rgt pull goes on" in done.stderr
+
+
+def test_a_verified_copy_is_not_replaced_by_a_shorter_one(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
+    good = path.read_bytes()
+    assert pulled(lab, path, to=out).whole
+    path.write_bytes(good[:100])
+    report = pulled(lab, path, to=out)
+    local = out / str(path).lstrip("/")
+    assert local.read_bytes() == good
+    (other,) = local.parent.glob("37.rgt-*.txt")
+    assert other.read_bytes() == good[:100]
+    assert str(other) in report.beside[0].reason
+    assert pulled(lab, path, to=out).same == 1
+
+
+def test_a_copy_that_was_changed_here_is_kept_and_fetched_again(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    path, out = source.folder / "logs/1/37.txt", tmp_path / "out"
+    assert pulled(lab, path, to=out).whole
+    local = out / str(path).lstrip("/")
+    local.write_bytes(b"my own notes")
+    assert pulled(lab, path, to=out).whole
+    assert local.read_bytes() == path.read_bytes()
+    assert [file.read_bytes() for file in local.parent.glob("37.rgt-*")] == [b"my own notes"]
