@@ -26,7 +26,7 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
-from rgt_tui.profiles.prices import money
+from rgt_tui.profiles.prices import books_differ, money
 from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct
 from rgt_tui.profiles.run_costs import RunCost, run_cost
 
@@ -424,4 +424,6 @@ def _meter_text(meter: MeterLine) -> list[str]:
     total = money(meter.spent, meter.currency, meter.spent_at_least)
     spent = "" if meter.spent is None else f", {total} so far"
     rate = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
-    return [f"{'price unknown' if meter.per_hour is None else rate}{spent}"]
+    differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
+    said = f"{'price unknown' if meter.per_hour is None else rate}{spent}"
+    return [said if differ is None else f"{said} ({differ})"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from rgt_tui.fleet.book_check import BookCheck, checked
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Faults, Say, guarded
 from rgt_tui.model.box import BoxSpec, BoxState, Link
@@ -103,6 +104,7 @@ class Meters:
         self._say = say
         self._fault = Faults(say).tell
         self._providers = Providers(clock=clock, env=env)
+        self._books: dict[str, BookCheck | None] = {}
 
     def provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None where it has none."""
@@ -111,6 +113,8 @@ class Meters:
 
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return what is shown."""
+        name = box.state.spec.name
+        self._books[name], fresh = checked(self._books.get(name), fresh)
         shown = keep_last_good(box.state.meter, fresh)
         if shown != box.state.meter:
             box.set_meter(shown)

@@ -64,7 +64,8 @@ class Spend(msgspec.Struct, frozen=True):
     month: tuple[tuple[str, float], ...] = ()
     """Since the first of this month, local time; today included."""
     at_least: tuple[str, ...] = ()
-    """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: the history of some hours is lost."""
+    """Which of ``today``, ``yesterday`` and ``month`` are lower bounds: the history of some hours is lost, or a part
+    of what was charged then had no known price."""
 
 
 class FleetState(msgspec.Struct, frozen=True):

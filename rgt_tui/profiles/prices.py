@@ -132,19 +132,25 @@ def caveats(meter: Meter) -> tuple[str, ...]:
         said.append(f"without a price that is known: {', '.join(meter.unpriced)}")
     if meter.doubt:
         said.append(meter.doubt)
-    if (differ := books_differ(meter)) is not None:
+    differ = books_differ(meter.books_differ, meter.books_differ_since, meter.currency)
+    if differ is not None:
         said.append(differ)
     return tuple(clean(text) for text in said)
 
 
-def books_differ(meter: Meter) -> str | None:
-    """Say by how much the provider's books and rgt's own count differ, and since when; None = they do not."""
-    if meter.books_differ is None or meter.books_differ_since is None:
+def books_differ(by: float | None, since: float | None, currency: str) -> str | None:
+    """Say by how much a provider's books and rgt's own count differ, and since when; None = they do not.
+
+    Args:
+        by: The books less the own count.
+        since: Client clock from which on they were compared.
+        currency: Of both.
+    """
+    if by is None or since is None:
         return None
-    way = "more" if meter.books_differ > 0 else "less"
-    since = datetime.fromtimestamp(meter.books_differ_since).astimezone().strftime("%m-%d %H:%M")
-    by = money(abs(meter.books_differ), meter.currency)
-    return f"the provider's books say {by} {way} than price × time since {since}"
+    way = "more" if by > 0 else "less"
+    begun = datetime.fromtimestamp(since).astimezone().strftime("%m-%d %H:%M")
+    return f"the provider's books say {money(abs(by), currency)} {way} than price × time since {begun}"
 
 
 def money(amount: float | None, currency: str, at_least: bool = False, *, none: str = "?") -> str:

@@ -16,7 +16,7 @@ import msgspec
 from rgt_tui.health.facts import trainers, unseen
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.fleet import Spend
-from rgt_tui.model.money import MeterKind
+from rgt_tui.model.money import Amount, MeterKind
 from rgt_tui.profiles.readings import stale_after
 
 VALID_SECONDS = 600.0
@@ -43,6 +43,8 @@ class Cost(msgspec.Struct, frozen=True):
     """Of `billed`: while no run was alive."""
     seconds: float = 0.0
     """Watched while a price was known to be charged."""
+    at_least: bool = False
+    """`billed` is a lower bound: a part of the price was not known, or (no `currency`) all of it."""
 
 
 class ProviderSum(msgspec.Struct, frozen=True):
@@ -57,16 +59,30 @@ class ProviderSum(msgspec.Struct, frozen=True):
 # From states to costs.
 
 
-def price(box: BoxState, now: float) -> tuple[float, str] | None:
-    """Return what an hour of `box` costs at `now`, and the currency; None where nobody can say."""
+def price(box: BoxState, now: float) -> Amount | None:
+    """Return what an hour of `box` costs at `now`; None where nobody can say."""
     meter, spec = box.meter, box.spec
     if meter.at is None and spec.provider is None and spec.per_hour is not None:
         # A price that a person wrote down counts while the box answers: then, at least, it is there.
-        return (spec.per_hour, spec.currency) if box.link is Link.LIVE and _sane(spec.per_hour) else None
+        known = box.link is Link.LIVE and _sane(spec.per_hour)
+        return Amount(spec.per_hour, spec.currency) if known else None
     if meter.at is None or meter.per_hour is None or meter.kind is MeterKind.UNKNOWN:
         return None
     fresh = -AWAKE_SECONDS <= now - meter.at <= VALID_SECONDS
-    return (meter.per_hour, meter.currency) if fresh and _sane(meter.per_hour) else None
+    return Amount(meter.per_hour, meter.currency, meter.at_least) if fresh and _sane(meter.per_hour) else None
+
+
+def is_unpriced(box: BoxState, now: float) -> bool:
+    """Tell whether `box` is there, may be charged, and nobody says what it costs: then a day's sum is a lower bound.
+
+    A provider that has not been read yet, or cannot be for a while, is none such: its own sum tells of that time later.
+    """
+    meter, spec = box.meter, box.spec
+    if price(box, now) is not None or box.link is not Link.LIVE or meter.kind is MeterKind.NONE:
+        return False
+    if spec.provider is None:
+        return spec.per_hour is None
+    return meter.at is not None and meter.error is None and meter.per_hour is None
 
 
 def _sane(amount: float) -> bool:
@@ -116,11 +132,13 @@ class Metering:
     def _watched(self, box: BoxState, seconds: float, now: float) -> None:
         found = price(box, now)
         if found is not None:
-            billed = float(found[0]) * seconds / 3600.0
+            billed = float(found.value) * seconds / 3600.0
             idle = billed if alive(box, now) is False else 0.0
-            self._costs.setdefault(box.spec.name, []).append(
-                Cost(day_of(now - seconds), found[1], billed, idle, seconds)
-            )
+            cost = Cost(day_of(now - seconds), found.currency, billed, idle, seconds, found.at_least)
+            self._costs.setdefault(box.spec.name, []).append(cost)
+        elif is_unpriced(box, now):
+            unknown = Cost(day_of(now - seconds), "", at_least=True)
+            self._costs.setdefault(box.spec.name, []).append(unknown)
 
     def _sum(self, box: BoxState) -> None:
         meter, name = box.meter, box.spec.name
@@ -147,16 +165,29 @@ def joined(costs: Iterable[Cost]) -> tuple[Cost, ...]:
         key = (each.day, each.currency)
         before = found.get(key, Cost(*key))
         found[key] = Cost(
-            *key, before.billed + each.billed, before.idle + each.idle, before.seconds + each.seconds
+            *key,
+            before.billed + each.billed,
+            before.idle + each.idle,
+            before.seconds + each.seconds,
+            before.at_least or each.at_least,
         )
     return tuple(found.values())
 
 
 # In the file.
 
+BOUNDS = """CREATE TABLE IF NOT EXISTS bounds (box INTEGER NOT NULL, day TEXT NOT NULL,
+    PRIMARY KEY (box, day)) WITHOUT ROWID"""
+"""Days on which a part of what a box cost had no price: their sums are lower bounds."""
+
 
 def add(con: sqlite3.Connection, box: int, cost: Cost) -> None:
     """Add a cost to its day."""
+    if cost.at_least:
+        con.execute(BOUNDS)  # a history that an rgt before this one made lacks the table
+        con.execute("INSERT OR IGNORE INTO bounds VALUES (?, ?)", (box, cost.day))
+    if not cost.currency:
+        return
     con.execute(
         """INSERT INTO days VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (box, day, currency) DO UPDATE SET
            billed = billed + excluded.billed, idle = idle + excluded.idle, seconds = seconds + excluded.seconds""",
@@ -236,6 +267,7 @@ def _counted(con: sqlite3.Connection, box: int, currency: str) -> tuple[float, f
 
 def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
     """Return what boxes cost today, yesterday, and in this month so far."""
+    boxes = tuple(boxes)
     today = midnight(now)
     yesterday, tomorrow = midnight(today - DAY / 2), midnight(today + 1.5 * DAY)
     month = datetime.fromtimestamp(today).replace(day=1).astimezone().timestamp()
@@ -255,6 +287,7 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
                     amounts = found[name].setdefault(currency, [0.0, 0.0])
                     amounts[0] += billed
                     amounts[1] += idle
+    bounded = _bounded(con, boxes, min(days), days[3])
     lost = con.execute("SELECT start, stop FROM losses WHERE stop >= ?", (min(month, yesterday),)).fetchall()
     spans = {"today": (today, tomorrow), "yesterday": (yesterday, today), "month": (month, tomorrow)}
     return Spend(
@@ -263,9 +296,25 @@ def spent(con: sqlite3.Connection, boxes: Iterable[int], now: float) -> Spend:
         yesterday=_amounts(found["yesterday"], 0),
         month=_amounts(found["month"], 0),
         at_least=tuple(
-            name for name, (first, end) in spans.items() if any(a < end and b > first for a, b in lost)
+            name
+            for name, (first, end) in spans.items()
+            if any(a < end and b > first for a, b in lost)
+            or any(day_of(first) <= day < day_of(end) for day in bounded)
         ),
     )
+
+
+def _bounded(con: sqlite3.Connection, boxes: Iterable[int], first: str, end: str) -> set[str]:
+    """Return the days from `first` to before `end` on which a part of what one of the boxes cost had no price."""
+    if con.execute("SELECT 1 FROM sqlite_master WHERE name = 'bounds'").fetchone() is None:
+        return set()
+    return {
+        str(row[0])
+        for box in boxes
+        for row in con.execute(
+            "SELECT day FROM bounds WHERE box = ? AND day >= ? AND day < ?", (box, first, end)
+        )
+    }
 
 
 def _amounts(totals: dict[str, list[float]], which: int) -> tuple[tuple[str, float], ...]:

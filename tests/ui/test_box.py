@@ -6,10 +6,12 @@ import pytest
 from rgt_tui.model.box import LogView
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Checkpoint, Checkpoints, Memory
+from rgt_tui.profiles import load_profile
 from rgt_tui.ui.screens.box import BoxScreen, Wants, place
 from rgt_tui.ui.screens.log import LogScreen, choose_log
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, sections
+from rgt_tui.ui.widgets.platform_lines import platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import Tone, text_of
 from rgt_tui.ui.widgets.vitals import command, disk_lines, gpu_sections, memory_lines, vitals_sections
@@ -136,6 +138,24 @@ def test_memory_without_a_limit_or_a_controller_is_not_a_percentage() -> None:
         text = " ".join(text_of(row) for row in memory_lines(box, 40))
         assert limit in text
         assert "0 of" not in text
+
+
+def test_what_is_not_known_of_a_price_stands_with_the_platform() -> None:
+    base = running_box()
+    odd = msgspec.structs.replace(
+        base.meter, at_least=True, unpriced=("volume disk",), doubt="it may be less"
+    )
+    told = "\n".join(
+        text_of(row)
+        for row in platform_section(
+            load_profile("runpod"), msgspec.structs.replace(base, meter=odd), 90, NOW
+        ).body
+    )
+    assert "price  without a price that is known: volume disk" in told
+    assert "price  it may be less" in told
+    assert "price" not in "\n".join(
+        text_of(row)[:6] for row in platform_section(load_profile("runpod"), base, 90, NOW).body
+    )
 
 
 def test_queue_lines_tell_each_state() -> None:

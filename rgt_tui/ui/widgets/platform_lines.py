@@ -11,7 +11,7 @@ from rgt_tui.health import (
 )
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.prices import written
+from rgt_tui.profiles.prices import caveats, written
 from rgt_tui.ui.box_status import level_tone
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -27,6 +27,8 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     readings = clock_readings(profile, box, now)
     worst = worst_case(box, readings, now)
     body = _told("worst ", worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT)
+    for caveat in caveats(box.meter):
+        body += _told("price ", caveat, width, Tone.WARN if box.meter.at_least else Tone.DIM)
     for reading in readings:
         body += _told("clock ", reading.text, width, level_tone(reading.level))
     if not readings:

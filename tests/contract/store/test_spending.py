@@ -219,3 +219,25 @@ def test_what_was_lost_makes_its_days_lower_bounds(con: sqlite3.Connection) -> N
         (35, ()),
     ):
         assert spent(con, (), first + (day + 0.5) * DAY).at_least == expected, day
+
+
+def test_a_price_that_was_not_known_in_full_makes_its_days_lower_bounds(con: sqlite3.Connection) -> None:
+    first = time.mktime((2026, 9, 1, 0, 0, 0, 0, 0, -1))
+    at = day_of(first + 9.5 * DAY)
+    with transaction(con):
+        add(con, 1, Cost(at, "USD", 3.0, 1.0, 60.0, at_least=True))
+        add(con, 1, Cost(at, "USD", 1.0, 0.0, 60.0))
+        add(con, 2, Cost(at, "", at_least=True))
+        add(con, 3, Cost(at, "USD", 7.0, 0.0, 60.0))
+    for boxes in ((1,), (2,), (1, 3)):
+        for day, expected in (
+            (9, ("today", "month")),
+            (10, ("yesterday", "month")),
+            (11, ("month",)),
+            (35, ()),
+        ):
+            found = spent(con, iter(boxes), first + (day + 0.5) * DAY)
+            assert found.at_least == expected, (boxes, day)
+    assert dict(spent(con, (1,), first + 9.6 * DAY).today) == {"USD": pytest.approx(4.0)}
+    assert spent(con, (2,), first + 9.6 * DAY).today == (), "an unknown price is no sum, of no currency"
+    assert spent(con, (3,), first + 9.6 * DAY).at_least == ()

@@ -8,7 +8,7 @@ import pytest
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.protocol import Cell, Proc, QueueState, Sample
-from rgt_tui.store import Metering
+from rgt_tui.store import Cost, Metering
 from rgt_tui.store.spending import AWAKE_SECONDS, VALID_SECONDS, alive
 
 NOON = 1_790_000_040.0
@@ -50,6 +50,34 @@ def test_a_price_that_is_old_or_unknown_counts_nothing() -> None:
     assert cost((box(meter=old), 0), (box(meter=old), 5)) == (0.0, 0.0)
     unknown = Meter(at=NOON, error="no answer")
     assert cost((box(meter=unknown), 0), (box(meter=unknown), 5)) == (0.0, 0.0)
+
+
+def costs(state: BoxState) -> list[Cost]:
+    metering = Metering()
+    for at in (0, 5):
+        metering.look((state,), NOON + at)
+    return [cost for each in metering.taken()[0].values() for cost in each]
+
+
+def test_a_price_that_is_a_lower_bound_makes_the_cost_one() -> None:
+    assert [each.at_least for each in costs(box())] == [False]
+    (cost,) = costs(box(meter=replace(box().meter, at_least=True)))
+    assert (cost.billed, cost.at_least) == (5.0, True)
+
+
+def test_a_box_that_is_there_without_a_price_makes_the_day_a_lower_bound_and_adds_nothing() -> None:
+    lab = BoxSpec(name="a", host="h")
+    (cost,) = costs(box(spec=lab, meter=Meter()))
+    assert (cost.currency, cost.billed, cost.seconds, cost.at_least) == ("", 0.0, 0.0, True)
+    assert costs(box(spec=lab, meter=Meter(), link=Link.UNREACHABLE)) == [], (
+        "nobody knows whether it is there"
+    )
+    (said,) = costs(box(meter=Meter(MeterKind.COMPUTE_AND_STORAGE, at=NOON)))
+    assert said.at_least, "the provider was read and names no price"
+    assert costs(box(meter=Meter())) == [], "not read yet"
+    assert costs(box(meter=Meter(MeterKind.NONE, at=NOON))) == []
+    free = replace(lab, per_hour=0.0)
+    assert [each.at_least for each in costs(box(spec=free, meter=Meter()))] == [False]
 
 
 def test_a_price_that_may_not_be_charged_any_more_counts_nothing() -> None:
