@@ -465,6 +465,8 @@ class Alerting:
         """Note that a park through rgt was confirmed: from here on its platform's clocks count."""
         book = self._books.get(box, _NEW)
         past = park_confirmed(book.memory.past, at)
+        if past is book.memory.past:
+            return
         self._books[box] = replace(book, memory=replace(book.memory, past=past))
         self._note(box, self._seen[box][0].alerts if box in self._seen else (), self._clock())
 

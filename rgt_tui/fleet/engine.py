@@ -208,6 +208,7 @@ class Fleet(BaseFleet):
             self._meters,
             clock=clock,
             say=self._publisher.say,
+            parked=self._alerting.parked,
         )
         self._publisher.fill(self._sessions)
         self._focus: str | None = None

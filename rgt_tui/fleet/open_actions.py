@@ -107,6 +107,7 @@ class OpenActions:
         meters: Reads the machines.
         clock: Epoch seconds.
         say: Told what is open, and what became of it.
+        parked: Told which box was parked and since when, client clock: at the start of `run`, and when it turns out.
     """
 
     def __init__(
@@ -118,7 +119,9 @@ class OpenActions:
         *,
         clock: Callable[[], float],
         say: Say,
+        parked: Callable[[str, float], None] = lambda box, at: None,
     ) -> None:
+        self._parked = parked
         self._journal = journal
         self._audit = audit
         self._sessions = sessions
@@ -129,11 +132,20 @@ class OpenActions:
 
     async def run(self) -> None:
         """Look until cancelled."""
+        await self.recall_parks()
         while True:
             now, ticks, started = self._clock(), steady(), boot()
             ages = [action.age(now, ticks, started) for action in await self.look()]
             young = any(age < SETTLE_SECONDS for age in ages)
             await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
+
+    async def recall_parks(self) -> None:
+        """Tell which boxes earlier rgt have parked; one that no provider is asked about any more goes by its name."""
+        for record in await asyncio.to_thread(self._journal.parks):
+            for name, session in self._sessions.items():
+                ref = session.state.spec.provider
+                if target_of(ref) == record.target if ref is not None else name == record.box:
+                    self._parked(name, record.at)
 
     async def look(self) -> tuple[OpenAction, ...]:
         """Ask once about everything that is open; return what still is."""
@@ -197,6 +209,8 @@ class OpenActions:
         await asyncio.to_thread(held.settle, state, text)
         await asyncio.to_thread(self._record, action.first, state, text)
         done = state in (ActionState.OFF, ActionState.CONFIRMED)
+        if done and action.first.verb is Verb.PARK:
+            self._parked(session.state.spec.name, action.first.at)
         self._say(
             f"{action.first.verb} of {action.first.box} ({action.first.target.instance}): {state}: {text}",
             "info" if done else "error",

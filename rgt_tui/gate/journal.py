@@ -67,6 +67,7 @@ _LATER = {
 }
 FOLLOWS = {state: frozenset(map(ActionState, _LATER.get(state, ()))) for state in ActionState}
 """What may come after a state. Nothing leads to `sent` but `intent`: an action is sent once."""
+_DONE = (ActionState.CONFIRMED, ActionState.OFF)
 SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
 """States after which nothing is open: `off`, `refused`, `failed`."""
 
@@ -242,6 +243,20 @@ class Journal:
         """
         for path in sorted(self.folder.glob("*.jsonl")):
             yield from (record for record in self._read(path) if record.audit)
+
+    def parks(self) -> tuple[Record, ...]:
+        """Return, of each instance whose newest action is a park that was confirmed, the line before its call.
+
+        A file that cannot be read says nothing here; `open_actions` names it.
+        """
+        found = []
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with contextlib.suppress(JournalFailed):
+                records = self._read(path)
+                if records and records[-1].verb is Verb.PARK and records[-1].state in _DONE:
+                    mine = [record for record in records if record.action == records[-1].action]
+                    found.append(next((one for one in mine if one.state is ActionState.SENT), mine[0]))
+        return tuple(found)
 
     def record(
         self, target: Target, box: str, verb: Verb, action: str, state: ActionState, text: str

@@ -162,7 +162,11 @@ def stop_asked(past: Life, verb: str) -> Life:
 
 
 def park_confirmed(past: Life, at: float) -> Life:
-    """Return the past after a park through rgt was confirmed at `at` (client clock)."""
+    """Return the past after a park through rgt was confirmed at `at` (client clock), unless it has run since."""
+    if past.seen_at is not None and past.seen_at > at + SEEN_EVERY_S:
+        return past
+    if past.parked_at is not None and past.parked_at >= at:
+        return past
     return replace(past, parked_at=at)
 
 

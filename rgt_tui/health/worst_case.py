@@ -41,7 +41,7 @@ def worst_case(box: BoxState, readings: Sequence[ClockReading], now: float) -> W
     if meter.kind is MeterKind.NONE and meter.at is not None and provider_word(box) in _OFF:
         return _made(Amount(0.0, meter.currency), None, "nothing bills it any more")
     known = rate(meter)
-    if known is None:
+    if known is None or (known.at_least and known.value <= 0.0):
         return _made(None, None, "unknown: nobody says what it costs", meter.currency)
     doubt = _doubt(box, now)
     if doubt is not None:
@@ -51,7 +51,8 @@ def worst_case(box: BoxState, readings: Sequence[ClockReading], now: float) -> W
         return _made(known, None, f"no end: {_say(known)}/h for as long as nobody stops it")
     amount = projected(known, until.most_left)
     sign = "" if amount.at_least else "at most "
-    text = f"{sign}{_say(amount)} until {until.what} in {age(until.most_left)}"
+    about = "about " if until.approx else ""
+    text = f"{sign}{about}{_say(amount)} until {until.what} in {about}{age(until.most_left)}"
     return _made(known, until, f"{text} ({doubt})" if doubt is not None else text)
 
 
@@ -78,10 +79,11 @@ def _say(amount: Amount) -> str:
 
 
 def _next(readings: Sequence[ClockReading]) -> ClockReading | None:
-    """Return the clock that certainly ends first: only one with a latest end bounds what is spent."""
-    ending = [
-        one for one in readings if one.mode is ClockMode.COUNTDOWN and one.most_left is not None and one.sure
-    ]
+    """Return the clock that certainly ends first: only one with a latest end bounds what is spent.
+
+    One that is over, and has not ended what the box costs, bounds nothing.
+    """
+    ending = [one for one in readings if one.mode is ClockMode.COUNTDOWN and one.sure and one.most_left]
     return min(ending, key=lambda one: one.most_left or 0.0, default=None)
 
 

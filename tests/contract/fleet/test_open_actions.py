@@ -44,6 +44,7 @@ class World:
     audit: Path
     target: Target
     said: list[tuple[str, str]] = field(default_factory=list)
+    parked: list[tuple[str, float]] = field(default_factory=list)
 
     def crashed(self, verb: Verb, *states: ActionState, target: Target | None = None) -> None:
         """Leave an action behind as an rgt does that is killed: its lock goes with it, its file stays."""
@@ -82,6 +83,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     meters = Meters({BOX: session}, seconds=60, clock=lambda: 1.8e9, say=print, env={KEY: server.key})
     journal = Journal(tmp_path / "journal", clock=lambda: 1.8e9)
     said: list[tuple[str, str]] = []
+    parked: list[tuple[str, float]] = []
 
     def say(text: str, level: str = "info") -> None:
         said.append((level, text))
@@ -93,8 +95,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         meters,
         clock=lambda: 1.8e9,
         say=say,
+        parked=lambda box, at: parked.append((box, at)),
     )
-    yield World(server, session, meters, journal, found, tmp_path / "audit.jsonl", target_of(ref), said)
+    audit = tmp_path / "audit.jsonl"
+    yield World(server, session, meters, journal, found, audit, target_of(ref), said, parked)
     await meters.close()
     await server.stop()
 
@@ -245,3 +249,45 @@ def test_a_target_tells_accounts_apart() -> None:
         msgspec.structs.replace(mine, kind="vast"),
     )
     assert len({target_of(ref).file_name for ref in (mine, *others)}) == 5
+
+
+@pytest.mark.parametrize(
+    ("verb", "state", "known"),
+    [
+        (Verb.PARK, OFF, True),
+        (Verb.PARK, CONFIRMED, True),
+        (Verb.PARK, FAILED, False),
+        (Verb.DESTROY, OFF, False),
+    ],
+)
+async def test_a_park_of_an_earlier_rgt_is_told_at_the_start(
+    world: World, verb: Verb, state: ActionState, known: bool
+) -> None:
+    """From its call on, the clocks of its platform count, whoever has sent it."""
+    world.crashed(verb, SENT, state)
+    world.age(3600.0)
+    await world.open.recall_parks()
+    assert world.parked == ([(BOX, 1.8e9 - 3600.0)] if known else [])
+
+
+async def test_a_park_counts_by_name_where_no_provider_is_asked_any_more(world: World) -> None:
+    world.crashed(Verb.PARK, SENT, OFF)
+    bare = msgspec.structs.replace(world.session.state.spec, provider=None)
+    world.session.state = msgspec.structs.replace(world.session.state, spec=bare)
+    await world.open.recall_parks()
+    assert world.parked == [(BOX, 1.8e9)]
+
+
+async def test_a_park_of_another_machine_of_that_name_is_not_its_own(world: World) -> None:
+    other = msgspec.structs.replace(world.target, instance="pod2")
+    world.crashed(Verb.PARK, SENT, OFF, target=other)
+    await world.open.recall_parks()
+    assert world.parked == []
+
+
+async def test_a_park_that_turns_out_to_be_done_is_told(world: World) -> None:
+    world.server.pods[POD].status = "EXITED"
+    world.crashed(Verb.PARK, SENT)
+    world.age(60.0)
+    await world.open.look()
+    assert world.parked == [(BOX, 1.8e9 - 60.0)]

@@ -20,7 +20,7 @@ from rgt_tui.health import (
     pending_readings,
     step_alerts,
 )
-from rgt_tui.health.remembered import lived
+from rgt_tui.health.remembered import lived, park_confirmed
 from rgt_tui.model.box import BoxState, Life, Link
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock
@@ -321,6 +321,12 @@ def test_that_a_box_runs_is_noted_every_ten_minutes() -> None:
     assert lived(first_, replace(live, sample_at=NOW + 600)).seen_at == NOW + 600
     assert lived(first_, replace(live, sample_at=NOW - DAY)).seen_at == NOW - DAY, "the clock was set back"
     assert lived(first_, replace(live, link=Link.UNREACHABLE, sample_at=NOW - DAY)) is first_
+
+
+def test_only_a_park_that_it_has_not_run_since_counts() -> None:
+    assert park_confirmed(Life(seen_at=NOW), NOW - HOUR).parked_at is None
+    assert park_confirmed(Life(seen_at=NOW - 2 * HOUR), NOW - HOUR).parked_at == NOW - HOUR
+    assert park_confirmed(Life(parked_at=NOW), NOW - HOUR).parked_at == NOW
 
 
 def test_a_box_that_runs_again_forgets_its_park() -> None:

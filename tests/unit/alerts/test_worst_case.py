@@ -31,7 +31,7 @@ def test_a_stopped_pod_costs_its_storage_until_it_is_removed() -> None:
     found = case("runpod", meter=STOPPED, life=PARKED, link=Link.UNREACHABLE)
     assert found.amount == pytest.approx(0.01 * 30 * 24)
     assert (found.at_least, found.until) == (False, "removal of a long-stopped Pod")
-    assert found.text.startswith("at most $7.20 until removal of a long-stopped Pod in 30d 0h")
+    assert found.text.startswith("at most about $7.20 until removal of a long-stopped Pod in about 30d 0h")
 
 
 def test_the_longest_that_may_be_left_counts_not_the_least() -> None:
@@ -96,6 +96,19 @@ def test_a_price_that_is_not_known_in_full_is_a_lower_bound() -> None:
     assert (found.amount, found.at_least) == (2.0, True)
     assert "≥ $2.00 until" in found.text
     assert "the price of volume disk is not known" in found.text
+
+
+def test_a_lower_bound_of_nothing_is_unknown() -> None:
+    found = case("vastai", meter=replace(RUNNING, per_hour=0.0, at_least=True))
+    assert (found.amount, found.at_least, found.text) == (None, True, "unknown: nobody says what it costs")
+
+
+def test_a_clock_that_is_over_and_has_ended_nothing_bounds_nothing() -> None:
+    """Its time was up ten days ago, and the provider still shows it, and bills it."""
+    life = replace(PARKED, seen_at=NOW - 40 * DAY, stopped_at=NOW - 40 * DAY)
+    found = case("runpod", meter=STOPPED, life=life, link=Link.UNREACHABLE, sample=None, sample_at=None)
+    assert (found.amount, found.at_least) == (None, True)
+    assert found.text.startswith("no end: $0.01/h")
 
 
 def test_no_meter_at_all_is_not_free() -> None:
