@@ -11,6 +11,8 @@ from rgt_tui.fleet import GateClosed
 from rgt_tui.model.evidence import (
     CheckResult,
     EvidenceItem,
+    Forfeit,
+    Level,
     Review,
     StopPhase,
     StopProgress,
@@ -72,6 +74,14 @@ __all__ = [
 ]
 
 
+def _judged(item: EvidenceItem, forfeits: frozenset[str], ignored: frozenset[str]) -> EvidenceItem:
+    """Do with an item what the gate does."""
+    if item.key in ignored and item.ignorable:
+        return msgspec.structs.replace(item, ok=True, text=f"no result, by name: {item.text}")
+    given = item.key in forfeits and item.forfeitable and not item.ok
+    return msgspec.structs.replace(item, forfeited=given)
+
+
 class FakeFleet:
     """Implements `FleetSource`; tests push states and move the clock."""
 
@@ -86,6 +96,8 @@ class FakeFleet:
         self.stopped = 0
         self.executed: list[tuple[str, Verb, str]] = []
         self.review_changes: dict[str, object] = {}
+        self.reviewed: list[tuple[Verb, frozenset[str], frozenset[str], str]] = []
+        self.protected = False
         self.progress_gate: asyncio.Event | None = None
         self.steps: tuple[StopPhase, ...] = (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
         self.check_results: tuple[CheckResult, ...] = default_checks(at)
@@ -158,6 +170,7 @@ class FakeFleet:
         ignored: frozenset[str] = frozenset(),
         unprotect: str = "",
     ) -> Review:
+        self.reviewed.append((verb, forfeits, ignored, unprotect))
         base = Review(
             box,
             verb,
@@ -183,8 +196,27 @@ class FakeFleet:
             "running",
             self._now,
             self._now,
+            level=Level.IRREVERSIBLE if verb is Verb.DESTROY else Level.METER,
         )
-        return msgspec.structs.replace(base, **self.review_changes)
+        base = msgspec.structs.replace(base, **self.review_changes)
+        items = tuple(_judged(item, forfeits, ignored) for item in base.items)
+        given = tuple(
+            Forfeit(key=i.key, fact=i.fact or i.text, text=i.text, bytes=i.bytes, newest=i.newest)
+            for i in items
+            if i.forfeited
+        )
+        against = tuple(item.text for item in items if item.stands_against)
+        asked = f"unprotect {box}" if self.protected and unprotect != f"unprotect {box}" else ""
+        return msgspec.structs.replace(
+            base,
+            items=items,
+            refusals=(*base.refusals, *against, *((f"{box} is protected",) if asked else ())),
+            forfeits=given,
+            phrase=f"forfeit {len(given)} of {box}" if given else box,
+            level=Level.IRREVERSIBLE if given else base.level,
+            irreversible=base.irreversible or bool(given),
+            unprotect=asked,
+        )
 
     async def execute(
         self,
@@ -197,8 +229,8 @@ class FakeFleet:
         unprotect: str = "",
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
-        review = await self.review(box, verb)
-        if review.refusals or typed != box:
+        review = await self.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        if review.refusals or typed != review.phrase:
             raise GateClosed(review.refusals or ("the name typed is not the name of the box",))
         self.executed.append((box, verb, typed))
         for phase in self.steps:

@@ -70,7 +70,8 @@ class ParkFleet(FakeFleet):
         evidence_digest: str | None = None,
     ) -> AsyncIterator[StopProgress]:
         count = 0
-        async for step in super().execute(box, verb, typed):
+        steps = super().execute(box, verb, typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        async for step in steps:
             if count == self.break_after:
                 raise ConnectionError("connection reset by peer")
             count += 1
@@ -215,7 +216,7 @@ async def test_changing_to_destroy_empties_the_name() -> None:
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await open_dialog(pilot, fleet)
         await type_name(pilot, screen)
-        await pilot.press("shift+tab", "right")
+        await pilot.press("shift+tab", "shift+tab", "right")
         await until(pilot, lambda: screen.state.verb is Verb.DESTROY and screen.state.review is not None)
         assert screen.query_one(Input).value == ""
         assert button(screen, "ok").text == "Destroy vast-demo"
@@ -237,14 +238,21 @@ async def test_the_button_obeys_the_newest_review() -> None:
         screen.ask()
         await until(pilot, lambda: bool(screen.state.changed))
         assert "provider says stopped, was running" in said(screen)
-        assert screen.query_one(Input).value == BOX
+        assert screen.query_one(Input).value == "", "it was typed for something else"
+        assert ok.disabled
+        fleet.advance(1.0)
+        await type_name(pilot, screen)
+        assert not ok.disabled
 
-        fleet.review_changes = {"refusals": ("training runs: gpt-b pid 231 step 655 advanced 1 s ago",)}
+        fleet.review_changes = {
+            "status": "stopped",
+            "refusals": ("training runs: gpt-b pid 231 step 655 advanced 1 s ago",),
+        }
         screen.ask()
         await until(pilot, lambda: ok.disabled)
         assert "training runs: gpt-b pid 231" in said(screen)
 
-        fleet.review_changes = {}
+        fleet.review_changes = {"status": "stopped"}
         screen.ask()
         await until(pilot, lambda: not ok.disabled)
 

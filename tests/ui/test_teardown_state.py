@@ -13,7 +13,18 @@ from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.ui.widgets.confirm_state import GUARD_SECONDS, STALE_SECONDS, Confirm, Stage, changes, mismatch
-from rgt_tui.ui.widgets.confirm_view import Setting, course, facts, label, promise, status, title
+from rgt_tui.ui.widgets.confirm_view import (
+    Setting,
+    asked,
+    course,
+    facts,
+    label,
+    promise,
+    sends,
+    status,
+    title,
+)
+from rgt_tui.ui.widgets.evidence_list import listed, rows_of
 from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
 
 NOW = 1_000_000.0
@@ -89,7 +100,7 @@ def test_the_mismatch_is_explained() -> None:
     assert mismatch("vast-demo ", NAME) == "an extra space"
     assert mismatch("VAST-demo", NAME) == "upper and lower case differ"
     assert "U+043E" in mismatch("vast-demо", NAME)
-    assert mismatch("vast-demo2", NAME) == "longer than the name"
+    assert mismatch("vast-demo2", NAME) == "longer than what is asked for"
     assert "character 2" in mismatch("vest", NAME)
 
 
@@ -119,8 +130,10 @@ def test_refusals_switch_it_off_and_are_all_named() -> None:
 def test_a_change_between_opening_and_ok_is_shown_and_guarded() -> None:
     state = ready().reviewed(review(status="stopped", at=LATER), LATER)
     assert state.changed == ("provider says stopped, was running",)
-    assert not state.confirm(LATER + 0.1)[1]
-    assert state.confirm(LATER + 0.4)[1]
+    assert state.typed == "", "it was typed for something else"
+    again = state.enter(NAME)
+    assert not again.confirm(LATER + 0.1)[1]
+    assert again.confirm(LATER + 0.4)[1]
 
 
 def test_a_gate_that_closes_in_between_locks() -> None:
@@ -153,7 +166,7 @@ def test_ages_and_sums_are_no_change() -> None:
 def test_what_matters_is_a_change(different: dict[str, object], part: str) -> None:
     found = changes(review(), review(**different))
     assert len(found) == 1
-    assert part in found[0]
+    assert part in found[0].text
 
 
 def test_a_failed_review_locks_until_one_works() -> None:
@@ -234,10 +247,19 @@ def flat(lines: list[Line]) -> str:
     return "\n".join(text_of(made) for made in lines)
 
 
+def evidence(state: Confirm, width: int, picked: str | None = None) -> list[Line]:
+    assert state.review is not None
+    return list(listed(rows_of(state.review, state.choice, LATER), picked, width).lines)
+
+
+def whole(state: Confirm, width: int) -> str:
+    return flat([*facts(state, SETTING, width), *evidence(state, width), *sends(state, width)])
+
+
 def test_the_facts_are_all_there() -> None:
-    shown = flat(facts(ready(), SETTING, 100))
+    shown = whole(ready(), 100)
     money = ("$0.42/h", "spent $1.11", "compute $0.40/h", "not storage $0.02/h", "nothing found")
-    state = ("running", "/workspace", "no training process", "1s ago", "none: what is lost is lost")
+    state = ("running", "/workspace", "no training process", " 1s", "none: what is lost is lost")
     for part in (*money, *state, "DELETE /instances/9918231/"):
         assert part in shown
     assert title(ready(), SETTING) == "destroy vast-demo?  Vast.ai instance 9918231"
@@ -247,7 +269,7 @@ def test_the_facts_are_all_there() -> None:
 
 def test_the_platform_s_note_and_its_ways_by_hand_are_there() -> None:
     review = opened(note="The disk bills for ever.", how=("console: Stop", "vastai stop instance <id>"))
-    shown = flat(facts(review, SETTING, 100))
+    shown = whole(review, 100)
     assert "note           The disk bills for ever." in shown
     assert "or by hand     console: Stop" in shown
     assert "vastai stop instance <id>" in shown
@@ -299,7 +321,7 @@ def test_without_a_control_plane_the_dialog_says_how_to_do_it_by_hand() -> None:
 
 
 def test_a_price_that_becomes_a_lower_bound_has_changed() -> None:
-    assert "the price per hour changed" in changes(opened().review, opened(at_least=True).review)  # type: ignore[arg-type]
+    assert [one.text for one in changes(review(), review(at_least=True))] == ["the price per hour changed"]
 
 
 def test_an_unknown_price_is_never_free() -> None:
@@ -313,7 +335,7 @@ def test_refusals_come_first_and_loud() -> None:
 
 def test_green_is_only_what_is_proved() -> None:
     items = (EvidenceItem("a", True, "fine"), EvidenceItem("b", False, "not fine"))
-    lines = facts(opened(items=items), SETTING, 60)
+    lines = evidence(opened(items=items), 60)
     green = [made for made in lines if any(span.tone is Tone.PROVED for span in made)]
     assert [("fine" in text_of(made), "not fine" in text_of(made)) for made in green] == [(True, False)]
 
@@ -327,7 +349,8 @@ def test_hostile_texts_stay_in_their_lines(width: int, text: str, ok: bool) -> N
         status=text,
         items=(EvidenceItem(text, ok, text, NOW),),
     ).review_failed(Verb.DESTROY, text)
-    for made in (*facts(state, SETTING, width), status(state, SETTING), course(state)):
+    parts = (*facts(state, SETTING, width), *evidence(state, width, text), *sends(state, width))
+    for made in (*parts, asked(state, width), status(state, SETTING), course(state)):
         for span in made:
             assert not any(ord(char) < 32 or 127 <= ord(char) < 160 for char in span.text)
 
@@ -368,6 +391,6 @@ def test_a_word_that_fits_no_button_is_replaced() -> None:
 
 def test_the_name_is_not_listed_as_failed_evidence() -> None:
     items = (EvidenceItem("name", False, "not typed"), EvidenceItem("quiet", True, "nothing runs"))
-    shown = flat(facts(opened(items=items), SETTING, 80))
+    shown = whole(opened(items=items), 80)
     assert "not typed" not in shown
     assert "nothing runs" in shown

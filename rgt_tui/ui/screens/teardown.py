@@ -11,12 +11,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
+from textual.geometry import Region
 from textual.screen import ModalScreen
 from textual.widgets import Input
 from textual.worker import Worker
 
 from rgt_tui.fleet import FleetSource, GateClosed
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model.evidence import Level, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
@@ -25,19 +26,24 @@ from rgt_tui.ui.commands import APP, Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs, plain
 from rgt_tui.ui.widgets.confirm import CHOOSE, PRESS, DialogButton, Facts, NameField, VerbChoice
-from rgt_tui.ui.widgets.confirm_state import Confirm, Stage
+from rgt_tui.ui.widgets.confirm_choice import Choice
+from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of
 from rgt_tui.ui.widgets.confirm_view import (
     NAMES,
     Setting,
+    asked,
     course,
     facts,
     label,
     native_word,
     promise,
+    sends,
     status,
     title,
 )
-from rgt_tui.ui.widgets.spans import dim
+from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, rows_of
+from rgt_tui.ui.widgets.panes import out_of_sight
+from rgt_tui.ui.widgets.spans import Line, Span, dim, line
 
 DIALOG_WIDTH = 122
 FIELD_WIDTH = 36
@@ -53,12 +59,12 @@ TeardownScreen #dialog {
 TeardownScreen.ascii #dialog { border: ascii $rgt-faint; }
 TeardownScreen #verbs { margin: 0 0 1 0; }
 TeardownScreen #scroll { height: auto; scrollbar-size-vertical: 1; }
-TeardownScreen #answer { height: 1; margin: 1 0 0 0; }
+TeardownScreen #more, TeardownScreen #asked { height: 1; }
+TeardownScreen #answer { height: 1; }
 TeardownScreen #typing { width: auto; height: 1; }
 TeardownScreen #buttons { width: 1fr; height: 1; align-horizontal: left; }
 TeardownScreen.stacked #answer { layout: vertical; height: 2; }
 TeardownScreen.stacked #typing { width: 100%; }
-TeardownScreen.stacked #name { width: 1fr; }
 TeardownScreen.stacked #buttons { width: 100%; align-horizontal: right; }
 TeardownScreen #prompt { width: 15; }
 TeardownScreen #name {
@@ -92,8 +98,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     """Shows what stopping a box's meter takes, costs and loses, and sends it only once its name is typed."""
 
     PLACE: ClassVar[str] = "tear down"
-    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *PRESS, *CHOOSE)
-    BINDINGS: ClassVar[list[BindingType]] = list(bindings(TEARDOWN))
+    KEYS: ClassVar[tuple[Command, ...]] = (*TEARDOWN, *WALK, *EVIDENCE, *PRESS, *CHOOSE)
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings((*TEARDOWN, *WALK)))
     AUTO_FOCUS = "#cancel"
     DEFAULT_CSS = STYLE
 
@@ -118,13 +124,17 @@ class TeardownScreen(Enduring, ModalScreen[None]):
                 yield VerbChoice({verb: self._called(verb) for verb in self.state.offered}, self.state.verb)
             with VerticalScroll(id="scroll", can_focus=False):
                 yield Facts(lambda width: facts(self.state, self._setting(), width), id="facts")
+                yield EvidenceList(self._rows)
+                yield Facts(lambda width: sends(self.state, width), id="sends")
+            yield Facts(lambda width: [self._more()], id="more")
+            yield Facts(lambda width: [asked(self.state, width)], id="asked")
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
-                    yield Facts(lambda width: [(dim("type its name"),)], id="prompt")
+                    yield Facts(lambda width: [(dim("here"),)], id="prompt")
                     yield NameField(self.listens)
                 with Horizontal(id="buttons"):
                     yield DialogButton("Cancel", id="cancel")
-                    yield DialogButton("", id="ok", dangerous=True, disabled=True)
+                    yield DialogButton("", id="ok", disabled=True)
             yield Facts(lambda width: [status(self.state, self._setting())], id="status")
             yield Facts(lambda width: [course(self.state)], id="course")
 
@@ -147,8 +157,25 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         self.set_class(not glyphs().braille, "ascii")
         following = any(w.group == self.group and not w.is_finished for w in self.app.workers)
         self._set(replace(self.state, elsewhere=following))
+        scroll = self.query_one("#scroll")
+        for moved in ("scroll_y", "virtual_size"):
+            self.watch(scroll, moved, self._count_hidden, init=False)
         self.set_interval(REVIEW_SECONDS, self.ask)
         self.ask()
+
+    def _rows(self) -> tuple[Row, ...]:
+        """Return the rows of the evidence as they are now."""
+        review = self.state.review
+        return rows_of(review, self.state.choice, self.now) if review is not None else ()
+
+    def _more(self) -> Line:
+        """Say how many lines of the review are out of sight."""
+        scroll = self.query_one("#scroll", VerticalScroll)
+        above = round(scroll.scroll_y)
+        return line(Span(" " * NAMES), *out_of_sight(above, round(scroll.max_scroll_y) - above))
+
+    def _count_hidden(self) -> None:
+        self.query_one("#more", Facts).redraw()
 
     def on_resize(self, event: events.Resize) -> None:
         """Leave room for what must always be seen."""
@@ -157,9 +184,12 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     def _arrange(self, width: int, height: int) -> None:
         """Put the buttons under the field where both do not fit beside each other."""
         inner = min(width, DIALOG_WIDTH) - 4
-        stacked = inner < NAMES + FIELD_WIDTH + sum(len(b.text) + 6 for b in self.query(DialogButton))
+        field = max(FIELD_WIDTH, len(self.state.wanted) + 3)
+        buttons = sum(len(b.text) + 6 for b in self.query(DialogButton))
+        stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")
-        fixed = 6 + stacked + 2 * (len(self.state.offered) > 1)
+        self.query_one(NameField).styles.width = "1fr" if stacked else field
+        fixed = 7 + stacked + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -206,7 +236,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         ok, cancel = self.query_one("#ok", DialogButton), self.query_one("#cancel", DialogButton)
         may = state.may_confirm(setting.now)
         lost_focus = ok.has_focus and not may
-        ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may)
+        level = level_of(state.review) if state.review is not None else Level.IRREVERSIBLE
+        ok.show(f"{label(state, setting)} {clean(self.box_name)}", disabled=not may, level=level)
         cancel.show("Cancel" if state.stage is Stage.REVIEW else "Close", disabled=False)
         self._arrange(*self.size)
         if lost_focus or field.disabled:
@@ -218,26 +249,66 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             return
         if self._reviewing is None or self._reviewing.is_finished:
             self._reviewing = self.run_worker(
-                self._review(self.state.verb),
+                self._review(self.state.verb, self.state.choice),
                 group="review",
                 exclusive=True,
                 exit_on_error=False,
                 description=f"review {self.state.verb} of {self.box_name}",
             )
 
-    async def _review(self, verb: Verb) -> None:
+    def _ask_anew(self) -> None:
+        """Have a review made for what is chosen now; one under way was for something else."""
+        self._cancel_review()
+        self.ask()
+
+    async def _review(self, verb: Verb, choice: Choice) -> None:
         try:
-            review = await self._fleet.review(self.box_name, verb)
+            review = await self._fleet.review(
+                self.box_name,
+                verb,
+                forfeits=choice.forfeit_keys,
+                ignored=choice.ignored_keys,
+                unprotect=choice.unprotect,
+            )
         except Exception as error:  # whatever it is, the person must see that there is no review
             self._set(self.state.review_failed(verb, _reason(error)))
-        else:
-            self._set(self.state.reviewed(review, self.now))
+            return
+        self._set(self.state.reviewed(review, self.now, choice))
+        if self.state.reviewed_for != self.state.choice:
+            self.call_later(self._ask_anew)
+
+    def on_evidence_list_acted(self, event: EvidenceList.Acted) -> None:
+        """Give something up by name, or say that it is no result."""
+        event.stop()
+        if not self.listens():
+            return
+        way = Confirm.give_up if event.what == "forfeit" else Confirm.ignore
+        before = self.state.choice
+        self._set(way(self.state, event.key, self.now))
+        if self.state.choice != before:
+            self._ask_anew()
+
+    def on_evidence_list_walked(self, event: EvidenceList.Walked) -> None:
+        """Bring the selected row into sight, once it stands."""
+        event.stop()
+        self.call_after_refresh(self._show_selected)
+
+    def _show_selected(self) -> None:
+        rows, scroll = self.query_one(EvidenceList), self.query_one("#scroll", VerticalScroll)
+        first, count = rows.selection
+        place = rows.virtual_region
+        top = 0 if first <= 1 and rows.has_focus and place.y <= 0 else place.y + first
+        scroll.scroll_to_region(Region(place.x, top, place.width, max(1, count)), animate=False)
 
     def on_key(self, event: events.Key) -> None:
-        """Let typing begin at once: a letter goes into the name field, whatever has the focus."""
+        """Let typing begin at once: a letter goes into the field, unless letters act on the row that is selected."""
         field = self.query_one(NameField)
         letter = event.character if event.is_printable else None
         if letter is None or letter == " " or field.has_focus or field.disabled or not self.listens():
+            return
+        if self.query_one(EvidenceList).has_focus:
+            if not any(letter in command.keys for command in EVIDENCE):
+                self._set(replace(self.state, told="letters act on the row here; tab goes to the field"))
             return
         event.stop()
         field.focus()
@@ -249,7 +320,13 @@ class TeardownScreen(Enduring, ModalScreen[None]):
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Go on to the button; a second Enter right behind the first one does not press it."""
-        if self.listens() and self.state.may_confirm(self.now):
+        if not self.listens():
+            return
+        lifted = self.state.lift(self.now)
+        if lifted is not self.state:
+            self._set(lifted)
+            self._ask_anew()
+        elif self.state.may_confirm(self.now):
             self._set(replace(self.state, guard_from=self.now))
             self.query_one("#ok").focus()
 
@@ -257,8 +334,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         """Change between park and destroy."""
         if self.listens() and event.verb is not self.state.verb:
             self._set(self.state.choose(event.verb, self.now))
-            self._cancel_review()
-            self.ask()
+            self._ask_anew()
 
     def _cancel_review(self) -> None:
         if self._reviewing is not None:
@@ -273,22 +349,30 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         if event.button.id == "cancel":
             self.action_close()
             return
-        typed = self.state.typed
+        typed, choice = self.state.typed, self.state.choice
         state, send = self.state.confirm(self.now)
         if send:
             self._cancel_review()
             self._set(state)
             # The app owns the worker: it outlives this dialog, and nothing cancels it but the end of the app.
             self.app.run_worker(
-                self._send(state.verb, typed),
+                self._send(state.verb, typed, choice),
                 group=self.group,
                 exit_on_error=False,
                 description=f"{state.verb} {self.box_name}",
             )
 
-    async def _send(self, verb: Verb, typed: str) -> None:
+    async def _send(self, verb: Verb, typed: str, choice: Choice) -> None:
+        steps = self._fleet.execute(
+            self.box_name,
+            verb,
+            typed,
+            forfeits=choice.forfeit_keys,
+            ignored=choice.ignored_keys,
+            unprotect=choice.unprotect,
+        )
         try:
-            async for step in self._fleet.execute(self.box_name, verb, typed):
+            async for step in steps:
                 self._set(self.state.progressed(step))
             self._set(self.state.ended())
         except GateClosed as closed:
@@ -327,6 +411,12 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             behind = self.app.screen_stack[-2]
             self._hint(behind, f"{clean(self.box_name)}: the request continues without the dialog")
         self.dismiss()
+
+    def action_walk(self, count: int) -> None:
+        """Go to the evidence, which then takes these keys itself."""
+        rows = self.query_one(EvidenceList)
+        if self.listens() and rows.picked:
+            rows.focus()
 
     def action_scroll(self, pages: int) -> None:
         """Scroll the review."""

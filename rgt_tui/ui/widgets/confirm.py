@@ -12,7 +12,7 @@ from textual.geometry import Size
 from textual.message import Message
 from textual.widgets import Input
 
-from rgt_tui.model.evidence import Verb
+from rgt_tui.model.evidence import Level, Verb
 from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean
@@ -20,7 +20,16 @@ from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim
 
 DANGER = cast(Tone, "danger")
-"""Of the button that sends, while it has the focus; a component class of that button alone."""
+"""Of the button that sends what cannot be undone, while it has the focus; a component class of that button alone."""
+CAUTION = cast(Tone, "caution")
+"""Of the button that stops a meter, while it has the focus."""
+BUTTON_TONES: dict[Level, tuple[Tone, Tone]] = {
+    Level.LOCAL: (Tone.TEXT, Tone.MATCH),
+    Level.RECOVERABLE: (Tone.ACCENT, Tone.MATCH),
+    Level.METER: (Tone.WARN, CAUTION),
+    Level.IRREVERSIBLE: (Tone.TROUBLE, DANGER),
+}
+"""How a button looks without and with the focus, by what is at stake."""
 
 CHOOSE: tuple[Command, ...] = (
     Command("teardown.other-verb", ("left", "right", "space"), "park or destroy",
@@ -156,8 +165,11 @@ class DialogButton(LineWidget):
 
     can_focus = True
     BINDINGS: ClassVar[list[BindingType]] = list(bindings(PRESS))
-    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{DANGER}"}
-    DEFAULT_CSS = f"DialogButton > .tone--{DANGER} {{ color: $error; text-style: bold reverse; }}"
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"tone--{DANGER}", f"tone--{CAUTION}"}
+    DEFAULT_CSS = f"""
+    DialogButton > .tone--{DANGER} {{ color: $error; text-style: bold reverse; }}
+    DialogButton > .tone--{CAUTION} {{ color: $warning; text-style: bold reverse; }}
+    """
 
     class Pressed(Message):
         """It was pressed while it was on."""
@@ -166,16 +178,16 @@ class DialogButton(LineWidget):
             super().__init__()
             self.button = button
 
-    def __init__(self, text: str, *, id: str, dangerous: bool = False, disabled: bool = False) -> None:  # noqa: A002
+    def __init__(self, text: str, *, id: str, disabled: bool = False) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._dangerous = dangerous
+        self.level = Level.LOCAL
         self.text = text
         self.disabled = disabled
 
-    def show(self, text: str, *, disabled: bool) -> None:
-        """Set what it says and whether it is on."""
-        if (text, disabled) != (self.text, self.disabled):
-            self.text, self.disabled = text, disabled
+    def show(self, text: str, *, disabled: bool, level: Level = Level.LOCAL) -> None:
+        """Set what it says, whether it is on, and what is at stake."""
+        if (text, disabled, level) != (self.text, self.disabled, self.level):
+            self.text, self.disabled, self.level = text, disabled, level
             self.refresh(layout=True)
             self.redraw()
 
@@ -187,8 +199,7 @@ class DialogButton(LineWidget):
         """Draw it."""
         if self.disabled:
             return [(dim(f"( {self.text} )"),)]
-        tones = (Tone.TROUBLE, DANGER) if self._dangerous else (Tone.TEXT, Tone.MATCH)
-        return [(Span(f"[ {self.text} ]", tones[self.has_focus]),)]
+        return [(Span(f"[ {self.text} ]", BUTTON_TONES[self.level][self.has_focus]),)]
 
     def action_press(self) -> None:
         """Press it, if it is on."""

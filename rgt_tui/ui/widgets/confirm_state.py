@@ -8,57 +8,87 @@ from __future__ import annotations
 import enum
 import re
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, StopProgress, Verb
+from rgt_tui.ui.widgets.confirm_choice import NOTHING, Choice
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
 
 
-def changes(before: Review, after: Review) -> tuple[str, ...]:
-    """Return what a person must see before going on, a line each."""
-    found: list[str] = []
+class Change(NamedTuple):
+    """One thing that is not as it was shown."""
+
+    text: str
+    shuts: bool = True
+    """What was typed was typed for something else: it has to be typed again."""
+
+
+def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Change, ...]:
+    """Return what a person must see before going on, a line each.
+
+    Args:
+        before: What was shown.
+        after: What is to be shown.
+        chosen: The person gave something up in between: what follows from that is no news.
+    """
+    found: list[Change] = []
     if before.instance != after.instance:
-        found.append(f"instance {before.instance} → {after.instance}")
+        found.append(Change(f"instance {before.instance} → {after.instance}"))
     if before.status != after.status:
-        found.append(f"provider says {after.status}, was {before.status}")
+        found.append(Change(f"provider says {after.status}, was {before.status}"))
     if before.will_send != after.will_send:
-        found.append(f"will now send {after.will_send}")
-    if before.irreversible != after.irreversible:
-        found.append("now irreversible" if after.irreversible else "now reversible")
+        found.append(Change(f"will now send {after.will_send}"))
     if before.native_label != after.native_label:
-        found.append(f"called {after.native_label}, was {before.native_label}")
+        found.append(Change(f"called {after.native_label}, was {before.native_label}"))
     if (before.per_hour, before.currency, before.at_least) != (
         after.per_hour,
         after.currency,
         after.at_least,
     ):
-        found.append("the price per hour changed")
+        found.append(Change("the price per hour changed"))
     for name, old, new in (
         ("lost", before.lost, after.lost),
         ("kept", before.kept, after.kept),
         ("keeps billing", before.keeps_billing, after.keeps_billing),
+        ("by itself", before.dangers, after.dangers),
     ):
         known, there = {_shape(text) for text in old}, {_shape(text) for text in new}
-        found.extend(f"{name}, new: {text}" for text in new if _shape(text) not in known)
-        found.extend(f"{name}, no longer: {text}" for text in old if _shape(text) not in there)
+        found.extend(Change(f"{name}, new: {text}") for text in new if _shape(text) not in known)
+        found.extend(Change(f"{name}, no longer: {text}") for text in old if _shape(text) not in there)
+    if chosen:
+        return tuple(found)
+    if (before.irreversible, before.level) != (after.irreversible, after.level):
+        found.append(
+            Change("now irreversible" if level_of(after) is Level.IRREVERSIBLE else "now reversible")
+        )
+    elif (before.phrase, before.unprotect) != (after.phrase, after.unprotect):
+        found.append(Change("something else is to be typed"))
     known, there = {_shape(text) for text in before.refusals}, {_shape(text) for text in after.refusals}
     if there - known:
-        found.append("newly refused; see above")
+        found.append(Change("newly refused; see above", shuts=False))
     if known - there:
-        found.append("a refusal no longer applies")
+        found.append(Change("a refusal no longer applies", shuts=False))
     found.extend(_item_changes(before.items, after.items))
     return tuple(found)
 
 
-def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]) -> list[str]:
+def level_of(review: Review) -> Level:
+    """Return how much is at stake; the worse where a review says two things."""
+    return Level.IRREVERSIBLE if review.irreversible else review.level
+
+
+def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]) -> list[Change]:
     old = {item.key: item for item in before}
     found = []
     for item in after:
         known = old.pop(item.key, None)
         if known is None or known.ok != item.ok:
-            found.append(f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved")
-    found.extend(f"{key} is no longer checked" for key in old)
+            text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
+            found.append(Change(text, shuts=False))
+    found.extend(Change(f"{key} is no longer checked") for key in old)
     return found
 
 
@@ -109,14 +139,34 @@ class Confirm:
     """What went wrong after OK."""
     elsewhere: bool = False
     """A request for this box is already being followed, from a dialog that was closed."""
+    choice: Choice = NOTHING
+    """What the person gives up by name."""
+    reviewed_for: Choice = NOTHING
+    """What was given up when `review` was asked for."""
+    told: str = ""
+    """The answer to the last key that could do nothing."""
 
     def armed(self, now: float) -> bool:
         """Whether input counts yet. A clock that was set back does not lock the dialog."""
         return not 0 <= now - self.guard_from < GUARD_SECONDS
 
+    @property
+    def wanted(self) -> str:
+        """What is to be typed next, exactly; empty = nothing."""
+        review = self.review
+        if review is None:
+            return self.box
+        asks = level_of(review) in {Level.METER, Level.IRREVERSIBLE}
+        return review.unprotect or review.phrase or (self.box if asks else "")
+
+    @property
+    def protected(self) -> bool:
+        """Whether a protection is to be lifted before anything else."""
+        return self.review is not None and bool(self.review.unprotect)
+
     def name_fits(self) -> bool:
-        """Whether the name is typed exactly: no trimming, no folding, no normalising."""
-        return self.typed == self.box
+        """Whether all is typed exactly: no trimming, no folding, no normalising."""
+        return not self.protected and self.typed == self.wanted
 
     def blockers(self, now: float) -> tuple[str, ...]:
         """Say everything that keeps the button off, all at once; the name comes last."""
@@ -134,28 +184,84 @@ class Confirm:
                 found.append("the review is for something else")
             if now - self.review.at > STALE_SECONDS:
                 found.append("the review is too old")
+            if self.reviewed_for != self.choice:
+                found.append("the review is being made anew")
+            elif not self.choice.forfeit_keys >= {one.key for one in self.review.forfeits}:
+                found.append("the review gives up what you did not")
             found.extend(self.review.refusals)
-        if not self.name_fits():
-            found.append("the name has not been typed")
+        if self.protected:
+            found.append("the fleet file says that this box is protected")
+        elif not self.name_fits():
+            found.append(
+                "the name has not been typed" if self.wanted == self.box else "the phrase has not been typed"
+            )
         return tuple(found)
 
     def may_confirm(self, now: float) -> bool:
         """Whether the button is on."""
         return not self.blockers(now)
 
-    def reviewed(self, review: Review, now: float) -> Confirm:
-        """Take a new review; an answer for another verb than the one chosen is dropped."""
+    def reviewed(self, review: Review, now: float, choice: Choice | None = None) -> Confirm:
+        """Take a new review; an answer for another verb or choice than the present one is dropped.
+
+        Args:
+            review: As it came.
+            now: The client clock.
+            choice: What was given up when it was asked for; None = what is now.
+        """
+        asked = self.choice if choice is None else choice
         if review.verb is not self.verb or review.box != self.box or self.stage is not Stage.REVIEW:
             return self
-        new = changes(self.review, review) if self.review is not None else ()
-        changed = (*self.changed, *(text for text in new if text not in self.changed))[-MOST_CHANGES:]
+        if asked != self.choice:
+            return self
+        new: tuple[Change, ...] = ()
+        if self.review is not None:
+            new = changes(self.review, review, chosen=self.reviewed_for != asked)
+        meant, dropped = asked.still_meant(review)
+        new += tuple(Change(text) for text in dropped)
+        changed = (*self.changed, *(one.text for one in new if one.text not in self.changed))[-MOST_CHANGES:]
         return replace(
             self,
             review=review,
+            reviewed_for=asked,
+            choice=meant,
             review_error=None,
             changed=changed,
+            typed="" if any(one.shuts for one in new) else self.typed,
             guard_from=now if new else self.guard_from,
         )
+
+    def give_up(self, key: str, now: float) -> Confirm:
+        """Give up an item of the evidence by name, or take that back."""
+        return self._choose_item(key, now, Choice.give_up)
+
+    def ignore(self, key: str, now: float) -> Confirm:
+        """Say that the files of an item are no result, or take that back."""
+        return self._choose_item(key, now, Choice.ignore)
+
+    def _choose_item(
+        self, key: str, now: float, way: Callable[[Choice, EvidenceItem], tuple[Choice, str]]
+    ) -> Confirm:
+        """What was typed was typed for something else, and the review is to be made anew."""
+        item = self.item(key)
+        if self.stage is not Stage.REVIEW or item is None:
+            return self
+        choice, told = way(self.choice, item)
+        if choice == self.choice:
+            return replace(self, told=told)
+        return replace(self, choice=choice, told=told, typed="", closed=(), guard_from=now)
+
+    def item(self, key: str) -> EvidenceItem | None:
+        """Return an item of the review."""
+        items = self.review.items if self.review is not None else ()
+        return next((item for item in items if item.key == key), None)
+
+    def lift(self, now: float) -> Confirm:
+        """Lift the protection of the box, if just that is typed."""
+        review = self.review
+        if review is None or not self.protected or self.typed != review.unprotect:
+            return self
+        return replace(self, choice=replace(self.choice, unprotect=self.typed), typed="", guard_from=now)
 
     def review_failed(self, verb: Verb, text: str) -> Confirm:
         """Note that a review could not be made; the last one stays to be read, but does not count."""
@@ -165,7 +271,7 @@ class Confirm:
 
     def enter(self, typed: str) -> Confirm:
         """Take what stands in the field."""
-        return replace(self, typed=typed) if self.stage is Stage.REVIEW else self
+        return replace(self, typed=typed, told="") if self.stage is Stage.REVIEW else self
 
     def choose(self, verb: Verb, now: float) -> Confirm:
         """Take another verb: its review is to be made, and the name to be typed again."""
@@ -180,6 +286,9 @@ class Confirm:
             closed=(),
             typed="",
             guard_from=now,
+            choice=NOTHING,
+            reviewed_for=NOTHING,
+            told="",
         )
 
     def confirm(self, now: float) -> tuple[Confirm, bool]:
@@ -226,7 +335,7 @@ class Confirm:
 
 
 def mismatch(typed: str, name: str) -> str:
-    """Say in what way a typed text is not the name; empty where it is, or while it still may become it."""
+    """Say in what way a typed text is not what was asked for; empty where it is, or while it still may become it."""
     if typed == name or (typed and name.startswith(typed)):
         return ""
     if not typed:
@@ -237,9 +346,9 @@ def mismatch(typed: str, name: str) -> str:
         return "upper and lower case differ"
     at = next((i for i, (a, b) in enumerate(zip(typed, name, strict=False)) if a != b), len(name))
     if at >= len(name):
-        return "longer than the name"
+        return "longer than what is asked for"
     char = typed[at]
     if not char.isascii():
         called = unicodedata.name(char, "no name").lower()
-        return f"character {at + 1} is not the name's (U+{ord(char):04X}, {called})"
-    return f"differs from the name at character {at + 1}"
+        return f"character {at + 1} is not the one asked for (U+{ord(char):04X}, {called})"
+    return f"differs from what is asked for at character {at + 1}"

@@ -7,22 +7,35 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, Verb
+from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
-from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, known, money
-from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, mismatch
-from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, fit, line, width_of, wrapped
+from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
+from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of, mismatch
+from rgt_tui.ui.widgets.evidence_list import in_order
+from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, Tone, clip, dim, line, wrapped
 
 NAMES = 15
 """Width of the column of names at the left."""
-TWO_COLUMNS = 96
-AGE = 9
-"""Width of an age."""
 LONGEST_WORD = 20
 MOST_LINES = 6
 """Of one list, before it is cut with a count."""
+
+
+UNDO: dict[Level, tuple[str, Tone]] = {
+    Level.LOCAL: ("not needed: nothing but rgt itself changes", Tone.TEXT),
+    Level.RECOVERABLE: ("yes: what ends can be started again", Tone.TEXT),
+    Level.METER: ("yes: the meter stops, what is kept stays", Tone.TEXT),
+    Level.IRREVERSIBLE: ("none: what is lost is lost", Tone.STRONG),
+}
+"""What each level says of going back."""
+READY: dict[Level, tuple[str, str]] = {
+    Level.LOCAL: ("ready: the button does it", ""),
+    Level.RECOVERABLE: ("ready: the button sends it", "; what ends can be started again"),
+    Level.METER: ("ready: the button sends it", "; the meter stops"),
+    Level.IRREVERSIBLE: ("ready: the button sends it", "; there is no undo"),
+}
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ class Setting:
 
 
 def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
-    """Return everything above the field: money, losses, evidence, refusals and the call."""
+    """Return everything above the evidence: refusals, changes, money and losses."""
     lines: list[Line] = []
     review = state.review
     if state.closed:
@@ -57,8 +70,8 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
         if state.review_error is None:
             lines.append(_named("", dim("asking the box and the provider")))
         return lines + _by_profile(setting, width)
-    if review.refusals and state.stage is Stage.REVIEW:
-        lines += [*_list("refused", review.refusals, width, Tone.TROUBLE, glyphs().trouble), EMPTY]
+    if state.stage is Stage.REVIEW:
+        lines += _refused(review, width)
     if state.changed:
         lines += [*_list("just changed", state.changed, width, Tone.WARN, glyphs().warn), EMPTY]
     lines += _money(state, review, setting, width)
@@ -74,10 +87,46 @@ def facts(state: Confirm, setting: Setting, width: int) -> list[Line]:
     if review.dangers:
         lines += _list("by itself", review.dangers, width)
     lines += _list("note", (review.note,) if review.note else (), width)
-    lines += [EMPTY, *_evidence(review, setting.now, width), EMPTY]
-    lines += _list("will send", (review.will_send,), width)
-    lines += _list("or by hand", review.how, width, Tone.DIM)
-    return lines
+    return [*lines, EMPTY]
+
+
+def sends(state: Confirm, width: int) -> list[Line]:
+    """Return what stands below the evidence: the call."""
+    if state.review is None:
+        return []
+    call = _list("will send", (state.review.will_send,), width)
+    return [EMPTY, *call, *_list("or by hand", state.review.how, width, Tone.DIM)]
+
+
+def _refused(review: Review, width: int) -> list[Line]:
+    """Return why the gate is closed; what a row of the evidence says is only counted here."""
+    against = [item for item in in_order(review) if item.stands_against]
+    rows = {item.text for item in against}
+    texts = [text for text in review.refusals if text not in rows]
+    if review.refusals and against:
+        kinds = ", ".join(dict.fromkeys(item.kind for item in against))
+        does = "stands" if len(against) == 1 else "stand"
+        texts.append(f"{len(against)} of the evidence {does} against it: {kinds}")
+    return [*_list("refused", texts, width, Tone.TROUBLE, glyphs().trouble), EMPTY] if texts else []
+
+
+def asked(state: Confirm, width: int) -> Line:
+    """Return what is to be typed, to the letter, and what that means."""
+    if state.stage is not Stage.REVIEW or state.review is None:
+        return EMPTY
+    if not state.wanted:
+        return _named("", dim("nothing is to be typed: the button asks for it"))
+    given = state.review.forfeits
+    if state.protected:
+        means = "then Enter: the fleet file says protected"
+    elif given:
+        sizes = [one.bytes for one in given if one.bytes is not None]
+        some = "at least " if len(sizes) < len(given) else ""
+        count = "1 thing" if len(given) == 1 else f"{len(given)} things"
+        means = f"gives up {count}" + (f": {some}{size(sum(sizes))}" if sizes else "")
+    else:
+        means = "the box's name"
+    return clip(_named("type exactly", Span(clean(state.wanted), Tone.STRONG), dim(f"   {means}")), width)
 
 
 def _by_profile(setting: Setting, width: int) -> list[Line]:
@@ -122,7 +171,7 @@ def native_word(native: str) -> str:
 def promise(state: Confirm) -> str:
     """Return what stands at the right end of the frame."""
     if state.stage is Stage.REVIEW:
-        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type the name'}"
+        return f"nothing is sent until you {'press the button' if state.name_fits() else 'type what is asked for'}"
     return {Stage.SENDING: "sent", Stage.OFF: "meter off", Stage.UNKNOWN: "state unknown"}[state.stage]
 
 
@@ -136,13 +185,15 @@ def status(state: Confirm, setting: Setting) -> Line:
         console = f" at {clean(setting.console)}" if setting.console else ""
         text = f"state unknown, check the console{console}: {clean(state.trouble or '')}"
         return line(Span(f"{glyphs().trouble} {text}", Tone.TROUBLE))
-    wrong = mismatch(state.typed, state.box)
+    if state.told:
+        return line(Span(f"{glyphs().warn} {clean(state.told)}", Tone.WARN))
+    wrong = mismatch(state.typed, state.wanted)
     if wrong:
         return line(Span(f"{glyphs().warn} {clean(wrong)}", Tone.WARN))
     missing = state.blockers(setting.now)
     if not missing:
-        final = state.review is not None and state.review.irreversible
-        return line("ready: the button sends it", Span("; there is no undo" if final else "", Tone.STRONG))
+        does, means = READY[level_of(state.review) if state.review is not None else Level.IRREVERSIBLE]
+        return line(does, Span(means, Tone.STRONG))
     more = f"  and {len(missing) - 1} more" if len(missing) > 1 else ""
     return line(dim(f"locked: {clean(missing[0])}{more}"))
 
@@ -210,8 +261,8 @@ def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list
     parts = _stops(state.verb, setting)
     if parts:
         lines.append(_named("stops", Span("   ".join(parts))))
-    if review.irreversible:
-        lines.append(_named("undo", Span("none: what is lost is lost", Tone.STRONG)))
+    undo, tone = UNDO[level_of(review)]
+    lines.append(_named("undo", Span(undo, tone)))
     return lines
 
 
@@ -232,32 +283,3 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
         else:
             found.append(f"{name}{cost}" if stops else f"not {name}{cost}")
     return found
-
-
-def _evidence(review: Review, now: float, width: int) -> list[Line]:
-    """Return the evidence but the name (the field is for that), what fails first, in two columns if they fit."""
-    shown = [item for item in review.items if item.key != "name"]
-    half = (width - 3) // 2
-    fits = all(cell_len(clean(item.text)) <= half - NAMES - AGE for item in shown)
-    across = 2 if width >= TWO_COLUMNS and fits else 1
-    room = half if across == 2 else width
-    cells = [_item(item, review.age(item, now), room) for item in sorted(shown, key=lambda item: item.ok)]
-    if across == 1:
-        return cells
-    count = (len(cells) + 1) // 2
-    lines = []
-    for row in range(count):
-        right = cells[count + row] if count + row < len(cells) else EMPTY
-        lines.append(line(clip(cells[row], room), dim("   "), right))
-    return lines
-
-
-def _item(item: EvidenceItem, seconds: float | None, width: int) -> Line:
-    g = glyphs()
-    mark = Span(f"{g.check} ", Tone.PROVED) if item.ok else Span(f"{g.trouble} ", Tone.TROUBLE)
-    age = f"{compact_time(seconds)} ago" if seconds is not None else ""
-    name = Span(fit(clean(item.key), NAMES - 3) + " ", Tone.TEXT if item.ok else Tone.STRONG)
-    room = max(4, width - NAMES - AGE)
-    body = Span(fit(clean(item.text), room), Tone.TEXT if item.ok else Tone.STRONG)
-    made = line(mark, name, body, dim(f"{age:>9}"))
-    return made if width_of(made) <= width else clip(made, width)

@@ -99,7 +99,7 @@ def sections(
     out += shown
     while len(out) < height - 1:
         out.append(_walled(EMPTY, width, side, tone))
-    more = _more(top, total - top - len(shown))
+    more = out_of_sight(top, total - top - len(shown))
     out.append(border(width, bottom_left, bottom_right, title=more, hint=foot, tone=tone))
     return out
 
@@ -108,7 +108,7 @@ def _walled(row: Line, width: int, side: str, tone: Tone) -> Line:
     return line(Span(f"{side} ", tone), clip(row, width - 4), Span(f" {side}", tone))
 
 
-def _more(above: int, below: int) -> Line:
+def out_of_sight(above: int, below: int) -> Line:
     """Say how many lines are out of sight; nothing where all are in it."""
     words = [f"{glyphs().more} {below} more"] if below > 0 else []
     words += [f"{above} above"] if above > 0 else []

@@ -1,0 +1,291 @@
+"""The evidence of a billing action as a list that one walks through, and what can be done with each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.message import Message
+
+from rgt_tui.model.evidence import EvidenceItem, Review
+from rgt_tui.ui.commands import Command, bindings
+from rgt_tui.ui.notation import clean, compact_time, glyphs, size
+from rgt_tui.ui.widgets.confirm import Facts
+from rgt_tui.ui.widgets.confirm_choice import Choice
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, wrapped
+
+KINDS = 15
+"""Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
+AGE = 7
+SIZE = 8
+NARROW = 90
+"""Below this width a row leaves out when its newest file was written; the selected row says it."""
+MOST_TEXT = 8
+"""Lines of the text of the selected row."""
+NAME = "name"
+"""Kind of the item that the field is for."""
+
+EVIDENCE: tuple[Command, ...] = (
+    Command("teardown.give-up", ("f", "space"), "give up",
+            "Give up what this row protects, or take that back; a longer phrase must then be typed.", "act('forfeit')"),
+    Command("teardown.ignore", ("i",), "no result",
+            "Say that the files of this row, which nobody owns, are no result, or take that back.", "act('ignore')"),
+)  # fmt: skip
+"""Work on the selected row of the evidence. None of them sends anything."""
+WALK: tuple[Command, ...] = (
+    Command(
+        "teardown.walk-down", ("down",), "evidence", "Go to the evidence, then to its next row.", "walk(1)"
+    ),
+    Command(
+        "teardown.walk-up", ("up",), "row up", "Go to the evidence, then to its previous row.", "walk(-1)"
+    ),
+)
+"""Work in the whole dialog; the list has them, too, or what it lies in would scroll instead."""
+
+
+def in_order(review: Review) -> tuple[EvidenceItem, ...]:
+    """Return the items, each kind together, the kinds and items that do not hold first."""
+    items = [item for item in review.items if item.kind != NAME]
+    kinds = list(dict.fromkeys(item.kind for item in items))
+    failed = {item.kind for item in items if not item.ok}
+    rank = {kind: (kind not in failed, place) for place, kind in enumerate(kinds)}
+    return tuple(sorted(items, key=lambda item: (rank[item.kind], item.ok)))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One item with what is to be said of it now."""
+
+    item: EvidenceItem
+    kind: str
+    """Empty where the row above is of the same kind."""
+    age: float | None
+    """Seconds since it was read."""
+    newest: float | None
+    """Seconds since the newest file of it was written."""
+    ignored: bool = False
+    """By this person; what the fleet file ignores cannot be taken back here."""
+
+    @property
+    def text(self) -> str:
+        """What it says, with the directory that it is about."""
+        text, path = clean(self.item.text), clean(self.item.path)
+        whole = text if not path or path in text else f"{path}: {text}"
+        return f"given up: {whole}" if self.item.forfeited else whole
+
+    @property
+    def mark(self) -> Span:
+        """Whether it holds, in one character."""
+        g = glyphs()
+        if self.item.forfeited:
+            return Span(g.warn, Tone.WARN)
+        if self.item.ok and self.item.ignorable:
+            return Span(g.dash, Tone.DIM)  # somebody said so: nothing is proved
+        return Span(g.check, Tone.PROVED) if self.item.ok else Span(g.trouble, Tone.TROUBLE)
+
+    @property
+    def tone(self) -> Tone:
+        """Of its text."""
+        return Tone.STRONG if self.item.stands_against else Tone.TEXT
+
+
+def rows_of(review: Review, choice: Choice, now: float) -> tuple[Row, ...]:
+    """Return the rows of a review.
+
+    Args:
+        review: The newest one.
+        choice: What the person gave up and ignored.
+        now: Client clock.
+    """
+    made: list[Row] = []
+    before = ""
+    for item in in_order(review):
+        newest = None if item.newest is None else max(0.0, now - item.newest)
+        kind = "" if item.kind == before else clean(item.kind)
+        ignored = item.key in choice.ignored_keys
+        made.append(Row(item, kind, review.age(item, now), newest, ignored))
+        before = item.kind
+    return tuple(made)
+
+
+def offers(row: Row) -> Line:
+    """Return what the keys do with a row."""
+    item = row.item
+    said: list[tuple[str, str]] = []
+    if item.forfeited:
+        said.append(("f", "takes it back"))
+    elif item.forfeitable and not item.ok:
+        said.append(("f", f"gives it up{_at_stake(row)}"))
+    if row.ignored:
+        said.append(("i", "takes it back"))
+    elif item.ignorable and not item.ok:
+        said.append(("i", "it is no result"))
+    if not said:
+        return line(dim("" if item.ok else "this cannot be given up"))
+    spans: list[Span] = []
+    for key, words in said:
+        spans += [Span("   ")] if spans else []
+        spans += [Span(key, Tone.ACCENT), dim(f" {words}")]
+    return tuple(spans)
+
+
+def _at_stake(row: Row) -> str:
+    """Say what giving a row up would lose."""
+    parts = [size(row.item.bytes)] if row.item.bytes is not None else []
+    parts += [f"newest {compact_time(row.newest)} ago"] if row.newest is not None else []
+    return f": {', '.join(parts)}" if parts else ""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns stand right of the texts, and how wide all is."""
+
+    width: int
+    sized: bool
+    newest: bool
+
+    @classmethod
+    def of(cls, rows: tuple[Row, ...], width: int) -> Columns:
+        """Return those that the rows need and that fit."""
+        sized = any(row.item.bytes is not None or row.newest is not None for row in rows)
+        return cls(width, sized, sized and width >= NARROW)
+
+    @property
+    def room(self) -> int:
+        """Cells for the text."""
+        return max(4, self.width - KINDS - AGE - SIZE * (self.sized + self.newest))
+
+    def right(self, held: str, newest: str, age: str, tone: Tone) -> Line:
+        """Return the columns right of the text."""
+        spans = [Span(f"{held:>{SIZE}}", tone)] if self.sized else []
+        spans += [dim(f"{newest:>{SIZE}}")] if self.newest else []
+        return (*spans, dim(f"{age:>{AGE}}"))
+
+
+def row_line(row: Row, text: str, columns: Columns) -> Line:
+    """Return a row in one line; its first cell is for the cursor."""
+    held = "" if row.item.bytes is None else size(row.item.bytes)
+    newest, age = ("" if one is None else compact_time(one) for one in (row.newest, row.age))
+    right = columns.right(held, newest, age, row.tone)
+    kind = Span(fit(row.kind, KINDS - 4) + " ", row.tone)
+    made = line(" ", row.mark, " ", kind, Span(fit(text, columns.room), row.tone), right)
+    return clip(made, columns.width)
+
+
+def heading(columns: Columns) -> Line:
+    """Return the titles of the columns."""
+    named = Span(f" {'evidence':<{KINDS - 1}}" + " " * columns.room, Tone.DIM)
+    return clip(line(named, columns.right("size", "newest", "age", Tone.DIM)), columns.width)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """The lines of the list, and where the selected row stands in them."""
+
+    lines: tuple[Line, ...]
+    first: int = 0
+    count: int = 0
+
+
+def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
+    """Return all lines; the row with the key `picked` is shown whole, with what its keys do."""
+    if not rows:
+        return Listed(())
+    columns = Columns.of(rows, width)
+    out: list[Line] = [heading(columns)]
+    first = count = 0
+    for row in rows:
+        if row.item.key != picked:
+            out.append(row_line(row, row.text, columns))
+            continue
+        made = _whole(row, columns)
+        first, count = len(out), len(made)
+        out += made
+    return Listed(tuple(out), first, count)
+
+
+def _whole(row: Row, columns: Columns) -> list[Line]:
+    """Return the lines of the selected row: all of its text, and what the keys do."""
+    begin, *rest = wrapped(row.text, columns.room, most=MOST_TEXT)
+    under = [*rest, offers(row)]
+    return [
+        row_line(row, text_of(begin), columns),
+        *(clip(line(" " * KINDS, made), columns.width) for made in under if text_of(made)),
+    ]
+
+
+class EvidenceList(Facts):
+    """Shows the rows; ↑ ↓ walk through them, and what a key asks for goes to the screen as a message."""
+
+    can_focus = True
+    BINDINGS: ClassVar[list[BindingType]] = list(bindings((*WALK, *EVIDENCE)))
+
+    class Acted(Message):
+        """Something is to be done with an item."""
+
+        def __init__(self, what: str, key: str) -> None:
+            super().__init__()
+            self.what = what
+            self.key = key
+
+    class Walked(Message):
+        """Another row is selected; it is to be brought into sight."""
+
+    def __init__(self, make_rows: Callable[[], tuple[Row, ...]]) -> None:
+        super().__init__(self._lines, id="evidence")
+        self._make_rows = make_rows
+        self._picked = ""
+        self._place = 0
+        """Of the selected row, for when it goes."""
+        self._listed = Listed(())
+
+    @property
+    def picked(self) -> str:
+        """Key of the item that the keys act on; empty = there is none."""
+        rows = self._make_rows()
+        keys = [row.item.key for row in rows]
+        if self._picked in keys:
+            self._place = keys.index(self._picked)
+        elif keys:
+            self._place = min(self._place, len(keys) - 1)
+            self._picked = keys[self._place]
+        else:
+            self._picked = ""
+        return self._picked
+
+    def _lines(self, width: int) -> list[Line]:
+        rows = self._make_rows()
+        self._listed = listed(rows, self.picked if self.has_focus else None, width)
+        return list(self._listed.lines)
+
+    @property
+    def selection(self) -> tuple[int, int]:
+        """First line and number of lines of the selected row."""
+        return self._listed.first, self._listed.count
+
+    def selected_line(self) -> int | None:
+        """Return the line of the selected row."""
+        return self._listed.first if self.has_focus and self._listed.count else None
+
+    def watch_has_focus(self, has_focus: bool) -> None:
+        """Show the selected row whole while the keys act on it."""
+        super().watch_has_focus(has_focus)
+        self.update()
+        if has_focus:
+            self.post_message(self.Walked())
+
+    def action_walk(self, count: int) -> None:
+        """Select another row."""
+        keys = [row.item.key for row in self._make_rows()]
+        if self.picked:
+            self._place = max(0, min(len(keys) - 1, self._place + count))
+            self._picked = keys[self._place]
+        self.update()
+        self.post_message(self.Walked())
+
+    def action_act(self, what: str) -> None:
+        """Ask for something to be done with the selected item."""
+        if self.picked:
+            self.post_message(self.Acted(what, self.picked))
