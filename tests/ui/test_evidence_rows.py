@@ -292,7 +292,7 @@ async def test_a_forfeit_whose_item_changes_while_the_page_is_open_is_dropped_an
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await evidence_page(pilot, fleet, QUIET, GIVABLE)
-        await choose(pilot, fleet, screen, "space")
+        await choose(pilot, fleet, screen, "f")
         await type_name(pilot, screen, f"forfeit 1 of {BOX}")
         assert not button(screen, "ok").disabled
         newer = msgspec.structs.replace(GIVABLE, fact="/w/b f2", text="/w/b has a newer checkpoint")

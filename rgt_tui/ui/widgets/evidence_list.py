@@ -28,7 +28,7 @@ NAME = "name"
 """Kind of the item that the field is for."""
 
 EVIDENCE: tuple[Command, ...] = (
-    Command("teardown.give-up", ("f", "space"), "give up",
+    Command("teardown.give-up", ("f",), "give up",
             "Give up what this row protects, or take that back; a longer phrase must then be typed.", "act('forfeit')"),
     Command("teardown.ignore", ("i",), "no result",
             "Say that the files of this row, which nobody owns, are no result, or take that back.", "act('ignore')"),
