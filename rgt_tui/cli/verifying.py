@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.cli.commands import FAILED, OK, USAGE
+from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.files import state_directory
 from rgt_tui.model.plain import clean
@@ -36,6 +36,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
     except (NotVerifiable, LedgerError) as error:
         complain(error)
         return USAGE
+    except KeyboardInterrupt:
+        complain("interrupted; nothing was written")
+        os._exit(INTERRUPTED)  # threads that still read a large file would be waited for
     if arguments.json:
         sys.stdout.buffer.write(json_line(as_json(found)))
         sys.stdout.buffer.flush()

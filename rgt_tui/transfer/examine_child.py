@@ -7,8 +7,10 @@ One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble``
 
 from __future__ import annotations
 
+import ctypes
 import json
 import resource
+import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +26,8 @@ from rgt_tui.transfer import (
 )
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 
+_PARENT_DEATH_SIGNAL = 1
+"""Of prctl(2): who asked is gone, so nobody waits for the answer."""
 MEMORY = 2 << 30
 """Address space; the longest pickle that is looked at needs less."""
 
@@ -106,14 +110,14 @@ def examine(kind: str, path: Path) -> dict[str, Any]:
         return {"trouble": [["", f"it cannot be looked at: {type(error).__name__}: {str(error)[:120]}"]]}
 
 
-def limit(memory: int) -> None:
-    """Take from this process what it does not need: memory, writing to files, dumps of its memory."""
-    for what, most in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, 0),
-        (resource.RLIMIT_CORE, 0),
-    ):
-        resource.setrlimit(what, (most, most))
+def limit(memory: int | None) -> None:
+    """Take from this process what it does not need: memory, writing to files, dumps, a life beyond its parent's."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    for what in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
+        resource.setrlimit(what, (0, 0))
+    if memory is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
 def main() -> int:

@@ -20,6 +20,10 @@ MOST_BYTES = 256 << 20
 """A pickle of a checkpoint holds names and numbers; tensors lie outside of it."""
 
 
+_PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+"""Up to protocol 2 pickles call modules as Python 2 did."""
+
+
 class Name(NamedTuple):
     """A class or function that a pickle names."""
 
@@ -75,6 +79,7 @@ class Contents(NamedTuple):
     made: tuple[Made, ...]
     end: int
     """Where it ends in the file."""
+    protocol: int
 
 
 def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
@@ -108,6 +113,7 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
         tuple(machine.stored),
         tuple(machine.made),
         file.tell(),
+        machine.protocol,
     )
 
 
@@ -122,6 +128,7 @@ class _Machine:
         self.names: dict[Name, None] = {}
         self.stored: list[Stored] = []
         self.made: list[Made] = []
+        self.protocol = 0
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -129,6 +136,7 @@ class _Machine:
     def name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
             raise Refused("its pickle makes up the name of what it calls")
+        module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
             raise Refused(f"its pickle names {module}.{name}: to load it would run that")
         found = Name(module, name)
@@ -238,6 +246,10 @@ def _tuple_of(count: int) -> Callable[[_Machine, Any], None]:
     return step
 
 
+def _protocol(machine: _Machine, argument: int) -> None:
+    machine.protocol = max(machine.protocol, argument)
+
+
 def _pop_mark(machine: _Machine, _: Any) -> None:
     machine.since_mark()
 
@@ -253,7 +265,8 @@ def _remember(machine: _Machine, index: int | None) -> None:
 
 
 _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
-    **dict.fromkeys(("PROTO", "FRAME", "STOP"), lambda machine, argument: None),
+    **dict.fromkeys(("FRAME", "STOP"), lambda machine, argument: None),
+    "PROTO": _protocol,
     **dict.fromkeys(
         (
             "BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE",

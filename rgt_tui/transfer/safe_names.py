@@ -76,9 +76,7 @@ TORCH: frozenset[tuple[str, str]] = (
 _VALUES = _table(
     {
         "builtins": "frozenset dict list tuple int float str bytes bool object slice range getattr",
-        "__builtin__": "set complex bytearray object",
         "copyreg": "_reconstructor",
-        "copy_reg": "_reconstructor",
         "collections": "defaultdict deque",
         "argparse": "Namespace",
         "datetime": "date datetime time timedelta timezone",

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rgt_tui.transfer.examine_child import limit
+
 OLDEST = (2, 6)
 MEMORY = 16 << 30
 """Address space beside that of the file: the libraries of torch alone reserve several GB."""
@@ -36,16 +38,14 @@ def _load(torch: Any, path: str, legacy: bool) -> dict[str, Any]:
     except MemoryError:
         return {"trouble": "torch needs more memory for it than a file of its length may need"}
     except Exception as error:
-        return {
-            "trouble": f"torch.load refuses it: {type(error).__name__}: {str(error).splitlines()[0][:160]}"
-        }
+        lines = [*(line for line in str(error).splitlines() if "error:" in line), str(error)]
+        return {"trouble": f"torch.load refuses it: {type(error).__name__}: {lines[0].strip()[:160]}"}
     return {}
 
 
 def main() -> int:
     """Answer until standard input ends."""
-    for what in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE):
-        resource.setrlimit(what, (0, 0))
+    limit(None)
     try:
         torch = importlib.import_module("torch")
     except Exception as error:

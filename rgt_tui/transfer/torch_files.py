@@ -66,7 +66,7 @@ def _zip_file(whole: Stretch) -> TorchFile:
         raise Refused("its records do not lie in one folder, as torch writes them")
     (folder,) = folders
     inner = {name.partition("/")[2]: record for name, record in found.items()}
-    if "constants.pkl" in inner or any(name.startswith("code/") for name in inner):
+    if "constants.pkl" in inner:
         raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
     if "data.pkl" not in inner or "version" not in inner:
         raise Refused(f"it has no record {folder}/data.pkl, or none that says its version")
@@ -79,7 +79,14 @@ def _zip_file(whole: Stretch) -> TorchFile:
     if said.end != pickle.length:
         raise Refused("something stands behind the end of its pickle")
     _records_of_storages(said, inner)
-    return TorchFile(True, False, tuple(safe_names.beyond_torch(said.names)))
+    return TorchFile(True, False, _not_loadable(said))
+
+
+def _not_loadable(*pickles: Contents) -> tuple[str, ...]:
+    """Return what of a file ``weights_only`` loading does not take: it reads protocol 2, and the names of its list."""
+    names = {name for pickle in pickles for name in pickle.names}
+    newest = max(pickle.protocol for pickle in pickles)
+    return (*safe_names.beyond_torch(names), *([f"pickle protocol {newest}"] if newest > 2 else []))
 
 
 def _records_of_storages(said: Contents, inner: dict[str, Record]) -> None:
@@ -186,8 +193,7 @@ def _legacy(whole: Stretch) -> TorchFile:
             raise Refused(f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}")
     if at != whole.length:
         raise Refused(f"{whole.length - at} bytes stand behind its end")
-    names = frozenset().union(*(pickle.names for pickle in (first, *pickles)))
-    return TorchFile(False, True, tuple(safe_names.beyond_torch(names)))
+    return TorchFile(False, True, _not_loadable(first, *pickles))
 
 
 def _plain(whole: Stretch, said: Contents) -> TorchFile:

@@ -7,6 +7,7 @@ whole (by its own structure and checksums), and does it load (by torch, where to
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -78,10 +79,13 @@ def verify(
         work.wrong(path, reason)
     expected = work.expected(pulled, renew)
     plan = checkpoint_groups.plan(dict(directory_listing.heads(found.files)))
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="rgt-hash") as pool:
-        hashes = {path: pool.submit(sha256_of, listed.path) for path, listed in found.files.items()}
+    pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="rgt-hash")
+    try:
+        hashes = {path: pool.submit(work.hash, path) for path in found.files}
         answers = work.examine(plan, with_torch)
         work.collect(hashes)
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # whoever interrupts it waits for no file
     work.compare(expected)
     work.judge(plan, answers)
     if not found.files:
@@ -106,6 +110,9 @@ class _Work:
         """What should have been there instead of what is."""
         self.torch = self.no_torch = ""
         self._progress = progress
+        self._total = sum(listed.size for listed in files.values())
+        self._done = 0
+        self._guard = threading.Lock()
         self._last: Verification | None = None
 
     def wrong(self, path: str, reason: str) -> None:
@@ -139,6 +146,7 @@ class _Work:
         with examiner() as asked:
             for job in jobs:
                 answers[job] = self._ask(asked, job)
+                self._report(job.path)
         loadable = [
             job
             for job, answer in answers.items()
@@ -185,17 +193,26 @@ class _Work:
             return self.files[job.path].size
         return sum(listed.size for path, listed in self.files.items() if _folder(path) == job.path)
 
+    def hash(self, path: str) -> tuple[str, Stamp]:
+        """Return the hash of a file, and the stamp that it had; called in threads."""
+        try:
+            return sha256_of(self.files[path].path)
+        finally:
+            with self._guard:
+                self._done += self.files[path].size
+
+    def _report(self, path: str) -> None:
+        if self._progress is not None:
+            self._progress(self._done, self._total, path)
+
     def collect(self, hashes: Mapping[str, Future[tuple[str, Stamp]]]) -> None:
         """Wait for the hashes."""
-        done, total = 0, sum(listed.size for listed in self.files.values())
         for path, future in hashes.items():
             try:
                 self.hashed[path] = future.result()
             except OSError as error:
                 self.wrong(path, f"it cannot be read: {error.strerror or error}")
-            done += self.files[path].size
-            if self._progress is not None:
-                self._progress(done, total, path)
+            self._report(path)
 
     def compare(self, expected: Mapping[str, Expected]) -> None:
         """Compare the hashes with what they should be."""

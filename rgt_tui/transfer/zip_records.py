@@ -144,6 +144,8 @@ def _entries(raw: bytes, count: int) -> list[_Entry]:
         size, packed, offset = (
             wide.pop(0) if value == _WIDE and wide else value for value in (size, packed, offset)
         )
+        if b"/code/" in name:
+            raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
         if method or packed != size:
             raise Refused(f"record {_name(name)} is compressed, which torch never does")
         if flags & ~(_DESCRIPTOR | _UTF8) or disk:

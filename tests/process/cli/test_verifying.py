@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -228,3 +229,51 @@ def test_a_directory_that_cannot_be_written_to_is_not_verified(results: Path) ->
     (results / "PULL_VERIFIED.json").mkdir()
     found = verify(results, "--renew")
     assert "cannot be written" in errors(found)["PULL_VERIFIED.json"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_whoever_ends_it_waits_for_no_file_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "results"
+    folder.mkdir()
+    with open(folder / "huge.safetensors", "wb") as file:
+        header = b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}'
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(1 << 42)  # a hole: days of zeros
+    with open(folder / "metrics.jsonl", "wb") as file:
+        file.truncate(1 << 42)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rgt_tui", "verify", str(folder), "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
+    )  # fmt: skip
+    try:
+        children: list[int] = []
+        while not children or not any(reads(pid, "metrics.jsonl") for pid in children):
+            assert process.poll() is None
+            listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+            children = [int(pid) for pid in listed.split()]
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == (130 if number is signal.SIGINT else -number)
+    assert out == b""
+    assert not [name for name in os.listdir(folder) if name.startswith("PULL")]
+    while any(runs(pid) for pid in children):
+        pass
+
+
+def reads(pid: int, name: str) -> bool:
+    try:
+        return any(os.readlink(f"/proc/{pid}/fd/{fd}").endswith(name) for fd in os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return False
+
+
+def runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
 import contextlib
 import io
 import pickle
@@ -41,6 +43,32 @@ def test_what_a_trainer_leaves_beside_the_weights_is_read(name: str) -> None:
     found = look(FILES / "hf/checkpoint-5" / name)
     assert found.checked
     assert bool(found.not_loadable) == (name in ("rng_state.pth", "training_args.bin"))
+
+
+VALUES: dict[str, object] = {
+    "args": argparse.Namespace(lr=0.1),
+    "more": collections.defaultdict(dict, {1: {2: 3}}),
+    "b": bytearray(b"1"),
+}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [(2, {"argparse.Namespace", "builtins.dict", "collections.defaultdict"}), (4, {"pickle protocol 4"})],
+)
+def test_what_torchs_own_loader_does_not_take_is_said_and_no_error(
+    tmp_path: Path, protocol: int, said: set[str]
+) -> None:
+    path = tmp_path / "file.pt"
+    path.write_bytes(with_pickle(pickle.dumps(VALUES, protocol)))
+    found = look(path)
+    assert found.checked and said <= set(found.not_loadable)
+
+
+def test_names_of_python_2_are_those_of_today(tmp_path: Path) -> None:
+    path = tmp_path / "file.pt"
+    path.write_bytes(with_pickle(pickle.dumps({"b": bytearray(b"1"), "s": {1}}, 2)))
+    assert look(path).not_loadable == ()
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -127,6 +155,13 @@ def test_a_record_that_calls_itself_something_else_is_refused(tmp_path: Path) ->
     assert "something else of itself" in refused(
         tmp_path, data.replace(b"today/version", b"today/Version", 1)
     )
+
+
+def test_a_record_that_begins_with_another_checksum_is_refused(tmp_path: Path) -> None:
+    """The checksum stands three times: before the record, behind it, and in the directory."""
+    data = bytearray(TODAY.read_bytes())
+    data[14] = 1
+    assert "another checksum" in refused(tmp_path, bytes(data))
 
 
 def test_two_records_of_one_name_are_refused(tmp_path: Path) -> None:
