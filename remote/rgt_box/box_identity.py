@@ -25,46 +25,57 @@ NAMES = (
 """Variables that hold the id of the instance, and where that is said. All others are none of our business."""
 VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:\-]{0,127}")
 """What an id may look like; anything else says nothing."""
-POD = re.compile(
-    r"(?:/pods/|pod)([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})(?=[/.\s]|$)"
-)
+POD = re.compile(r"(?:/pods/|pod)([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?=[/.\s]|$)")
 """The UID of a Kubernetes pod, as the kubelet's directories and control groups name it."""
-JOB = re.compile(r"/slurm[^\s]*/job_(\d{1,18})(?=[/\s]|$)")
+JOB = re.compile(r"/slurm\S*/job_(\d{1,18})(?=[/\s]|$)")
 """A job in a control group of Slurm's daemon."""
-FILES = (
-    ("pod_uid", "/proc/self/mountinfo", POD),
-    ("pod_uid", "/proc/self/cgroup", POD),
-    ("SLURM_JOB_ID", "/proc/self/cgroup", JOB),
-)
-"""Name → file → what in it is the value. The control group is a daemon's word and counts before any variable."""
+FIRST, GROUPS, MOUNTS = "/proc/1/environ", "/proc/self/cgroup", "/proc/self/mountinfo"
 
 
 def box_identity(
-    own: Mapping[str, str] | None = None, first: bytes | None = None, files: Mapping[str, bytes] | None = None
+    own: Mapping[str, str] | None = None, files: Mapping[str, bytes] | None = None
 ) -> dict[str, str]:
     """Return name → value of all that says which instance this is.
 
+    What a daemon has written (control groups, mounts) counts before the environment of the first process, and that
+    before our own.
+
     Args:
         own: Environment of this process; None = as it is.
-        first: That of the first process, as ``/proc/1/environ`` has it; None = read it.
         files: Path → content, in place of the real files.
     """
-    texts = [os.environ if own is None else own]
-    texts.append(_parsed(procstat.read_bytes("/proc/1/environ", 1 << 20) or b"" if first is None else first))
+
+    def read(path: str) -> bytes:
+        return (procstat.read_bytes(path, 1 << 20) if files is None else files.get(path)) or b""
+
     found: dict[str, str] = {}
-    for environment in texts:
+    for environment in (os.environ if own is None else own, _parsed(read(FIRST))):
         for name in NAMES:
             value = environment.get(name, "")
             if VALUE.fullmatch(value):
                 found[name] = value
-    named = set()
-    for name, path, pattern in FILES:
-        content = procstat.read_bytes(path, 1 << 20) if files is None else files.get(path)
-        match = pattern.search((content or b"").decode("utf-8", "replace"))
-        if match and name not in named:
-            named.add(name)
-            found[name] = match.group(1).replace("_", "-")
+    groups = read(GROUPS).decode("utf-8", "replace")
+    told = {
+        "SLURM_JOB_ID": _only(JOB.findall(groups)),
+        "pod_uid": _only(POD.findall(groups)) or _only(_pods(read(MOUNTS).decode("utf-8", "replace"))),
+    }
+    found.update({name: value for name, value in told.items() if value is not None})
     return found
+
+
+def _pods(table: str) -> list[str]:
+    """Return the pods whose directories are shown here under other names, as the kubelet does inside of a pod.
+
+    On a node itself they stand under their own.
+    """
+    rows = [row.split(" ") for row in table.splitlines()]
+    return [pod for row in rows if len(row) > 4 and "/pods/" not in row[4] for pod in POD.findall(row[3])]
+
+
+def _only(values: list[str]) -> str | None:
+    """Return the one value that all of them are; several tell nothing."""
+    different = {value.replace("_", "-") for value in values}
+    return different.pop() if len(different) == 1 else None
 
 
 def _parsed(block: bytes) -> dict[str, str]:

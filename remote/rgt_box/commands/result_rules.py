@@ -1,7 +1,7 @@
 """Which files of a box are nobody's result: a table of caches, packages and the system's own. Pure.
 
-A rule is told with what it left out. Only those of packages, of rgt itself and of what cannot be written to hide a
-file that looks like a checkpoint or a result; every other rule steps aside for one.
+A rule is told with what it left out. Only those of packages, of downloads that a library keeps by their names, and of
+rgt itself hide a file that looks like a checkpoint or a result; every other rule steps aside for one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ IMAGE = Rule("came with the image, as far as can be told")
 OBJECTS = Rule("objects of git", hides=True)
 HOME_FILES = Rule("start-up files and histories of shells")
 OWN = Rule("rgt's own", hides=True)
-READ_ONLY = Rule("mounted read-only", hides=True)
+READ_ONLY = Rule("mounted read-only")
+DOWNLOADS = Rule("downloads", hides=True)
 
 TABLE = (
     Rows(PACKAGES, names=("site-packages", "dist-packages", "node_modules", "__pycache__")),
@@ -70,6 +71,14 @@ TABLE = (
         ),
         pattern=re.compile(
             r"/lib/python\d\.\d+$|/(?:conda|mamba|mini(?:conda|forge|mamba)\d?|anaconda\d?|\.conda)/pkgs$"
+        ),
+    ),
+    Rows(
+        DOWNLOADS,
+        # huggingface_hub: hub/models--ORG--NAME (guides/manage-cache); datasets; torch.hub.load_state_dict_from_url.
+        pattern=re.compile(
+            r"/hub/(?:models|datasets|spaces)--[^/]+$|/\.cache/huggingface/(?:datasets|xet)$"
+            r"|/\.cache/torch/hub/checkpoints$"
         ),
     ),
     Rows(ENVIRONMENTS, names=(".pyenv",), marks=("pyvenv.cfg", "conda-meta")),

@@ -41,7 +41,8 @@ COMMON = frozenset((b"/", b"/root", b"/home", b"/tmp", b"/var/tmp", b"/mnt", b"/
 """Directories of everybody: a log that lies there makes it nobody's alone."""
 AT_ONCE = 1000
 """Files of a directory that are held before they are counted."""
-_MODULUS = (1 << 256) - 1
+_MASK = (1 << 256) - 1
+"""Digests are added up modulo 2^256."""
 
 
 class Group:
@@ -60,14 +61,14 @@ class Group:
         """Count a file in."""
         self.files += 1
         self.bytes += seen.st_size
-        self.digests = (self.digests + file_digest(path, seen)) & _MODULUS
+        self.digests = (self.digests + file_digest(path, seen)) & _MASK
         self.newest = max(self.newest, (seen.st_ctime_ns, path))
 
     def take(self, other: Group) -> None:
         """Count the files of another group in."""
         self.files += other.files
         self.bytes += other.bytes
-        self.digests = (self.digests + other.digests) & _MODULUS
+        self.digests = (self.digests + other.digests) & _MASK
         self.newest = max(self.newest, other.newest)
         self.problem = self.problem or other.problem
 
@@ -111,12 +112,14 @@ class Mounts:
 
     Attributes:
         points: All mount points.
-        left_out: Mount point → why nothing in it is looked at; "" = it can hold nobody's files.
+        pseudo: Those that can hold nobody's files.
+        read_only: Those that the box cannot write to, while somebody else may.
     """
 
     def __init__(self, table: bytes) -> None:
         self.points: set[bytes] = set()
-        self.left_out: dict[bytes, str] = {}
+        self.pseudo: set[bytes] = set()
+        self.read_only: set[bytes] = set()
         for row in table.decode("utf-8", "surrogateescape").splitlines():
             fields = row.split(" ")
             if "-" not in fields[6:] or len(fields) < fields.index("-", 6) + 4:
@@ -124,13 +127,14 @@ class Mounts:
             kind, _, superblock = fields[fields.index("-", 6) + 1 :][:3]
             point = os.fsencode(unescape(fields[4]))
             self.points.add(point)
-            self.left_out.pop(point, None)  # a later one covers it
+            self.pseudo.discard(point)  # a later one covers it
+            self.read_only.discard(point)
             here, below = fields[5].split(","), superblock.split(",")
             if kind in result_rules.PSEUDO:
-                self.left_out[point] = ""
+                self.pseudo.add(point)
             elif "ro" in here and "ro" not in below:
-                # Somebody else's, shown here. A disk that the kernel made read-only after an error is so altogether.
-                self.left_out[point] = result_rules.READ_ONLY.name
+                # A disk that the kernel made read-only after an error is so altogether.
+                self.read_only.add(point)
 
 
 def read_mounts() -> Mounts:
@@ -244,10 +248,7 @@ class Walk:
 
     def _entered(self, path: bytes, above: Level | None) -> Level | None:
         """Open a directory, count its files, and return it with the names of those below; None where it is left."""
-        why = self._mounts.left_out.get(path) if above is not None else None
-        if why is not None:
-            if why:
-                self.skips.name("%s: %s" % (why, shown(path)))
+        if path in self._mounts.pseudo and above is not None:
             return None
         if path in self._survives:
             self.skips.name("outlives the instance: %s" % shown(path))
@@ -279,6 +280,8 @@ class Walk:
         elif path in self._mounts.points:
             level.root = path
             self.pinned.add(path)
+            if level.rule is None and path in self._mounts.read_only and above is not None:
+                level.rule = result_rules.READ_ONLY
         if path in self._own:
             level.rule = result_rules.OWN
         elif owner is None:

@@ -52,6 +52,10 @@ TOO_LONG = "there are more directories with an owner than can be told: name fewe
 def main(argv: list[str]) -> int:
     """Run the verb; returns the exit status."""
     found = options.parse_or_exit(argv, SPEC, HELP)
+    why = unusable(found)
+    if why:
+        print("%s (--help tells more)" % why, file=sys.stderr)
+        return 2
     os.nice(NICE)
     line = jsonline.line(look(found))
     if len(line) > MOST_BYTES:
@@ -60,6 +64,12 @@ def main(argv: list[str]) -> int:
     sys.stdout.buffer.write(line)
     sys.stdout.buffer.flush()
     return 0
+
+
+def unusable(found: dict[str, Any]) -> str:
+    """Return what is wrong with parsed options; "" = nothing."""
+    since = found["since"]
+    return "" if since is None or 0 <= since < 1e11 else "--since must be seconds since 1970, not %r" % since
 
 
 def look(found: dict[str, Any]) -> dict[str, Any]:
@@ -94,13 +104,17 @@ def owners_of(jobs: list[str], runs: list[str], results: list[str]) -> result_wa
         if run is not None:
             _of_found(owners, run)
     for pattern in results:
+        inside = "\0"
         for path in _matching(pattern):
-            owners.add(path, "results %s" % pattern)
+            if not (path + "/").startswith(inside):  # of "DIR/**" the directory alone says it all
+                owners.add(path, "results %s" % pattern)
+                inside = path.rstrip("/") + "/" if os.path.isdir(path) else inside
     return owners
 
 
 def _matching(pattern: str) -> list[str]:
-    return sorted(glob.glob(os.path.abspath(os.path.expanduser(pattern)), recursive=True))
+    found = glob.iglob(os.path.abspath(os.path.expanduser(pattern)), recursive=True)
+    return sorted(found, key=lambda path: path.rstrip("/").split("/"))
 
 
 def _of_job(owners: result_walk.Owners, job: queue_file.Job) -> None:

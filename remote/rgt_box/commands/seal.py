@@ -40,6 +40,8 @@ Example: seal --job ~/jobs/sweep --seconds 120
 OK, UNUSABLE, HELD = 0, 2, 3
 LOCK = "seal.lock"
 SECONDS, MOST_SECONDS = 120.0, 3600.0
+LONGEST = 300
+"""Seconds that the look may take."""
 LOOK = 3.0
 """Seconds for a driver to answer."""
 INPUT = 300.0
@@ -55,9 +57,13 @@ def main(argv: list[str]) -> int:
         if not 0 < seconds <= MOST_SECONDS:
             raise ValueError("--seconds must be above 0, and at most %d" % MOST_SECONDS)
         re.compile(found["pattern"] or DEFAULT_PATTERN)
+        if results.unusable(found):
+            raise ValueError(results.unusable(found))
     except (ValueError, re.error) as error:
         print("%s (--help tells more)" % error, file=sys.stderr)
         return UNUSABLE
+    # A look that hangs, as on a network disk that is gone, must not hold the queues for ever: this ends the process.
+    signal.alarm(LONGEST)
     try:
         ownership.take(place.state_dir())
         own = files.Lock(os.path.join(place.state_dir(), LOCK))
@@ -99,7 +105,7 @@ def take_queues(jobs: list[str]) -> tuple[list[files.Lock], list[str]]:
         OSError: where a lock cannot be had at all: then nothing keeps a runner from starting.
     """
     locks, busy = [], []
-    for folder in jobs:
+    for folder in dict.fromkeys(os.path.realpath(os.path.expanduser(folder)) for folder in jobs):
         job = queue_file.Job(folder)
         if not os.path.isdir(job.folder):
             continue  # no queue, and no runner without one
@@ -142,7 +148,7 @@ def look(found: dict[str, Any]) -> list[str]:
     typed = time.time() - fields.get("input_at", 0.0)
     if "input_at" not in fields:
         busy.append("it cannot be told when somebody last typed at a terminal")
-    elif -INPUT < typed < INPUT:
+    elif typed < INPUT:  # or later than now: the clock was set back
         busy.append("somebody typed at a terminal %d s ago" % max(0, typed))
     return busy
 

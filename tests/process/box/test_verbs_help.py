@@ -10,7 +10,7 @@ from rgt_box import __main__ as entry
 
 from tests.process.box.harness import Agent
 
-VERBS = ["queue", "detach", "manifest", "reconcile", "mirror", "grep"]
+VERBS = ["queue", "detach", "manifest", "reconcile", "mirror", "grep", "results", "seal", "unseal"]
 DOC = Path(__file__).parents[3] / "docs" / "agent.md"
 
 

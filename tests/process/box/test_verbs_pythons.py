@@ -37,4 +37,11 @@ def test_every_verb_works(agent_file: Path, tmp_path: Path, python: str) -> None
         last(agent, "manifest", str(tmp_path / "copy"), "--cache", str(tmp_path / "cache"))[1]["files"] == 2
     )
     assert last(agent, "grep", "START . att", str(job / "master.log"))[1]["matches"] == 2
+    agent.env |= {"RGT_ROOTS": str(tmp_path / "job"), "RGT_TERMINALS": ""}
+    status, listed = last(agent, "results", "--job", str(job))
+    assert (status, listed["problems"]) == (0, [])
+    assert {"cell a", "cell b"} <= {group["owner"] for group in listed["groups"]}
+    status, held = last(agent, "seal", "--job", str(job))
+    assert (status, held["generation"]) == (0, listed["generation"])
+    assert last(agent, "unseal", held["nonce"]) == (0, {"opened": True})
     assert agent.run("detach", "--job", str(job), "--print", "slurm").returncode == 0

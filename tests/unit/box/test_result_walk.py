@@ -1,0 +1,333 @@
+"""Which files count, and where they are counted: the rules, the mount table, and the walk over small trees."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rgt_box.commands import result_rules, result_walk, results
+from rgt_box.commands.result_rules import folder_rule, looks_like_result
+from rgt_box.commands.result_walk import Mounts, Owners, Walk
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/usr/local/lib/python3.10/dist-packages", "packages"),
+        ("/workspace/venv/lib/python3.11", "packages"),
+        ("/opt/conda/pkgs", "packages"),
+        ("/root/miniconda3/pkgs", "packages"),
+        ("/workspace/web/node_modules", "packages"),
+        ("/usr/share", "packages"),
+        ("/workspace/repo/.git/objects", "objects of git"),
+        ("/workspace/repo/.git/modules/sub/objects", "objects of git"),
+        ("/workspace/.cache", "caches"),
+        ("/tmp/torchinductor_root", "caches"),
+        ("/workspace/hf/hub/models--meta--x", "downloads"),
+        ("/etc", "the system's own"),
+        ("/var", "the system's own"),
+        ("/dev", "the system's own"),
+        ("/tmp/systemd-private-1-x.service", "the system's own"),
+        ("/workspace", None),
+        ("/workspace/objects", None),
+        ("/workspace/pkgs", None),
+        ("/workspace/etc", None),
+        ("/workspace/torchinductor_root", None),
+        ("/workspace/hub/mine", None),
+        ("/workspace/lib/python3.10-runs", None),
+        ("/root/.config", None),
+        ("/opt", None),
+        ("/tmp", None),
+        ("/", None),
+    ],
+)
+def test_the_rule_of_a_directory(path: str, name: str | None) -> None:
+    rule = folder_rule(path, None)
+    assert (rule.name if rule else None) == name
+
+
+def test_settings_are_those_of_a_home_and_the_image_is_a_guess_without_a_date() -> None:
+    assert folder_rule("/root/.config", None, at_home=True) == result_rules.SETTINGS
+    assert folder_rule("/opt", None, since_known=False) == result_rules.IMAGE
+    assert folder_rule("/workspace", None, since_known=False) is None
+
+
+def test_a_rule_holds_below_until_a_package_or_a_place_beyond_it() -> None:
+    system, caches = result_rules.SYSTEM, result_rules.CACHES
+    assert folder_rule("/var/spool", system) == system
+    assert folder_rule("/var/x/.cache", system) == system
+    assert folder_rule("/var/tmp", system) is None
+    assert folder_rule("/usr/lib", system) == result_rules.PACKAGES
+    assert folder_rule("/root/.cache/x/site-packages", caches) == result_rules.PACKAGES
+    assert folder_rule("/usr/lib/x/.cache", result_rules.PACKAGES) == result_rules.PACKAGES
+
+
+@pytest.mark.parametrize(
+    ("name", "looks"),
+    [
+        ("model.pt", True),
+        ("MODEL.PTH", True),
+        ("model-00001-of-00002.safetensors", True),
+        ("pytorch_model.bin", True),
+        ("optimizer.bin", True),
+        ("__0_0.distcp", True),
+        ("events.out.tfevents.1700000000.box.1.0", True),
+        ("metrics.jsonl", True),
+        ("trainer_state.json", True),
+        ("run-abc.wandb", True),
+        ("data.bin", False),
+        ("model.pt.tmp", False),
+        ("notes.txt", False),
+        ("pt", False),
+        ("config.json", False),
+    ],
+)
+def test_what_looks_like_a_result(name: str, looks: bool) -> None:
+    assert looks_like_result(name) is looks
+
+
+ROW = "36 35 98:0 /root {point} {here} shared:7 master:1 - {kind} /dev/x {below}"
+
+
+def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
+    rows = [
+        ROW.format(point="/", here="rw", kind="overlay", below="rw"),
+        ROW.format(point="/proc", here="rw", kind="proc", below="rw"),
+        ROW.format(point="/with\\040blank", here="ro,nosuid", kind="ext4", below="rw,errors=remount-ro"),
+        ROW.format(point="/broken", here="rw", kind="ext4", below="ro"),
+        ROW.format(point="/image", here="ro", kind="ext4", below="ro"),
+        ROW.format(point="/covered", here="rw", kind="proc", below="rw"),
+        ROW.format(point="/covered", here="rw", kind="ext4", below="rw"),
+        "nonsense",
+        "1 2 3 4 5 6 -",
+        "",
+    ]
+    mounts = Mounts("\n".join(rows).encode())
+    assert mounts.points == {b"/", b"/proc", b"/with blank", b"/broken", b"/image", b"/covered"}
+    assert mounts.pseudo == {b"/proc"}
+    assert mounts.read_only == {b"/with blank"}
+
+
+Seen = dict[str, tuple[str, int]]
+
+
+class Tree:
+    """A tree, and looks at it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.owners = Owners()
+        self.walk = Walk(self.owners)
+
+    def put(self, *names: str) -> None:
+        for name in names:
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(name)
+
+    def look(self, **options: Any) -> Seen:
+        self.walk = Walk(self.owners, mounts=options.pop("mounts", Mounts(b"")), **options)
+        self.walk.run([str(self.root)])
+        found = result_walk.answer(self.walk, 1.0, None)
+        return {
+            os.path.relpath(row["path"], self.root): (row["owner"], row["files"]) for row in found["groups"]
+        }
+
+    def counted(self) -> int:
+        skipped = sum(counts[0] for counts in self.walk.skips.rules.values())
+        return skipped + sum(group.files for group in self.walk.groups.values())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return Tree(tmp_path / "t")
+
+
+def test_the_nearest_owner_counts(tree: Tree) -> None:
+    tree.put("run/a", "run/deep/b", "run/inner/c", "run/inner/deep/d", "e")
+    tree.owners.add(str(tree.root / "run"), "run outer")
+    tree.owners.add(str(tree.root / "run/inner"), "cell inner")
+    tree.owners.add(str(tree.root / "run/inner"), "run too late")
+    tree.owners.add(str(tree.root / "absent"), "run absent")
+    tree.owners.add("relative", "run relative")
+    tree.owners.add("/", "run everything")
+    assert tree.look() == {"run": ("run outer", 2), "run/inner": ("cell inner", 2), ".": ("", 1)}
+
+
+def test_a_file_that_is_somebodys_makes_its_directory_theirs_and_no_more(tree: Tree) -> None:
+    tree.put("logs/a.log", "logs/other", "logs/deep/b")
+    tree.owners.add(str(tree.root / "logs/a.log"), "run a")
+    assert tree.look() == {"logs": ("run a", 2), "logs/deep": ("", 1)}
+
+
+def test_a_directory_of_everybody_is_nobodys_alone(tree: Tree) -> None:
+    tree.owners.add("/tmp", "run x")
+    tree.owners.add("/", "run x")
+    assert tree.owners.whole == {} and tree.owners.alone == {}
+
+
+def test_a_link_to_a_run_directory_makes_the_real_one_its(tree: Tree) -> None:
+    tree.put("real/a")
+    (tree.root / "link").symlink_to("real")
+    tree.owners.add(str(tree.root / "link"), "run a")
+    assert tree.look() == {"real": ("run a", 1)}
+
+
+@pytest.mark.parametrize(("count", "merged"), [(16, False), (17, True)])
+def test_many_beside_each_other_are_one(tree: Tree, count: int, merged: bool) -> None:
+    tree.put(
+        *(f"data/set/{number}/deep/x" for number in range(count)),
+        *(f"data/set/{number}/y" for number in range(count)),
+    )
+    found = tree.look()
+    assert (found == {"data/set": ("", 2 * count)}) is merged
+    assert tree.counted() == 2 * count
+
+
+def test_no_owner_takes_in_what_is_nobodys(tree: Tree) -> None:
+    tree.put("job/log.txt", *(f"job/{number}/x" for number in range(20)))
+    tree.owners.add(str(tree.root / "job/log.txt"), "job j")
+    found = tree.look()
+    assert found["job"] == ("job j", 1)
+    assert len(found) == 21
+
+
+@pytest.mark.parametrize(("most", "held"), [(5, 4096), (5, 20), (300, 4)])
+def test_too_many_in_all_count_with_those_above_and_none_is_lost(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch, most: int, held: int
+) -> None:
+    names = [f"{a}/{b}/{c}/x{n}" for a in "abc" for b in "defg" for c in "hi" for n in range(3)]
+    tree.put("top", *names)
+    before = tree.look()
+    assert len(before) == 25
+    whole = result_walk.Group()
+    for group in tree.walk.groups.values():
+        whole.take(group)
+    monkeypatch.setattr(result_walk, "MOST_GROUPS", most)
+    monkeypatch.setattr(result_walk, "HELD_GROUPS", held)
+    after = tree.look()
+    assert len(after) < 25 and tree.counted() == 73
+    folded = result_walk.Group()
+    for group in tree.walk.groups.values():
+        folded.take(group)
+    assert folded.fingerprint() == whole.fingerprint()
+    assert tree.look() == after, "the same files are always grouped alike"
+
+
+def test_a_group_ends_at_a_mount(tree: Tree) -> None:
+    tree.put("a/x", "a/disk/y", "run/x", "run/disk/y", *(f"many/{n}/x" for n in range(20)), "many/disk/y")
+    tree.owners.add(str(tree.root / "run"), "run r")
+    mounts = Mounts(b"")
+    mounts.points |= {os.fsencode(tree.root / name / "disk") for name in ("a", "run", "many")}
+    assert tree.look(mounts=mounts) == {
+        "a": ("", 1), "a/disk": ("", 1), "run": ("run r", 1), "run/disk": ("run r", 1), "many": ("", 20),
+        "many/disk": ("", 1),
+    }  # fmt: skip
+
+
+def test_pseudo_file_systems_are_not_entered_and_read_only_ones_for_results_alone(tree: Tree) -> None:
+    tree.put("proc/x.pt", "shown/x.pt", "shown/y.txt")
+    mounts = Mounts(b"")
+    mounts.points |= {os.fsencode(tree.root / name) for name in ("proc", "shown")}
+    mounts.pseudo.add(os.fsencode(tree.root / "proc"))
+    mounts.read_only.add(os.fsencode(tree.root / "shown"))
+    assert tree.look(mounts=mounts) == {"shown": ("", 1)}
+    assert tree.walk.skips.rules == {"mounted read-only": [1, len("shown/y.txt")]}
+
+
+def test_what_is_too_deep_is_a_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.put("a/b/c/d/e", "a/f")
+    monkeypatch.setattr(result_walk, "DEEPEST", 3)
+    assert tree.look() == {"a": ("", 1), "a/b": ("", 0)}
+    assert tree.walk.problems == [f"{tree.root}/a/b: too many directories within each other"]
+
+
+def test_problems_are_counted_where_they_are_too_many_to_be_told(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.put("a/1/x", "a/2/x", "a/3/x")
+    monkeypatch.setattr(result_walk, "DEEPEST", 2)
+    monkeypatch.setattr(result_walk, "MOST_PROBLEMS", 1)
+    tree.look()
+    assert tree.walk.problems[1:] == ["and 2 more that cannot be looked at"]
+
+
+def test_a_directory_that_becomes_a_link_is_not_followed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who may write to a directory cannot lead the walk out of it between its look and its step."""
+    outside = tree.root.parent / "outside"
+    outside.mkdir()
+    (outside / "secret.pt").write_text("x")
+    tree.put("theirs/trap/x")
+    opened: Callable[..., int] = os.open
+
+    def open_late(path: Any, *args: Any, **options: Any) -> int:
+        if path == b"trap":
+            (tree.root / "theirs/trap/x").unlink()
+            (tree.root / "theirs/trap").rmdir()
+            (tree.root / "theirs/trap").symlink_to(outside)
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    assert tree.look() == {}
+    assert tree.walk.problems == []
+
+
+def test_what_goes_away_while_we_look_is_no_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.put("a/x", "b/x")
+    opened: Callable[..., int] = os.open
+
+    def open_late(path: Any, *args: Any, **options: Any) -> int:
+        if path == b"a":
+            (tree.root / "a/x").unlink()
+            (tree.root / "a").rmdir()
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", open_late)
+    assert tree.look() == {"b": ("", 1)}
+    assert tree.walk.problems == []
+
+
+def test_a_directory_that_fails_is_a_problem_whatever_the_error(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.put("a/x", "b/x")
+    scan: Callable[..., Any] = os.scandir
+
+    def broken(fd: int) -> Any:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("/a"):
+            raise OSError(5, "Input/output error")
+        return scan(fd)
+
+    monkeypatch.setattr(os, "scandir", broken)
+    assert tree.look() == {"a": ("", 0), "b": ("", 1)}
+    assert tree.walk.problems == [f"{tree.root}/a: Input/output error"]
+    assert tree.walk.groups[os.fsencode(tree.root / "a")].problem == tree.walk.problems[0]
+
+
+def test_no_descriptor_is_left_open(tree: Tree) -> None:
+    tree.put("a/b/c", "a/d/e")
+    before = os.listdir("/proc/self/fd")
+    tree.look()
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_globs_of_whole_trees_are_one_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RGT_STATE_DIR", str(tmp_path / "state"))
+    for name in ("out/a/x", "out/b/c/y", "out.d/z"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    owners = results.owners_of([], [], [str(tmp_path / "out/**")])
+    assert owners.whole == {os.fsencode(tmp_path / "out"): f"results {tmp_path}/out/**"}
+    assert owners.alone == {}
+    owners = results.owners_of([], [], [str(tmp_path / "out*"), str(tmp_path / "out/a/x")])
+    assert set(owners.whole) == {os.fsencode(tmp_path / name) for name in ("out", "out.d")}
+    assert set(owners.alone) == {os.fsencode(tmp_path / "out/a")}
+
+
+@pytest.mark.parametrize("since", [-1.0, float("nan"), float("inf"), 1e12])
+def test_a_date_that_cannot_be_is_refused(since: float) -> None:
+    assert "--since" in results.unusable({"since": since})
+    assert results.unusable({"since": 0.0}) == results.unusable({"since": None}) == ""
