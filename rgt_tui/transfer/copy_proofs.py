@@ -20,6 +20,8 @@ from rgt_tui.transfer.directory_listing import Listed
 from rgt_tui.transfer.ledger import FileRow, Ledger, ledger_path, said
 from rgt_tui.transfer.verified_record import Verification
 
+_NAMES = verified_record.RECORDS
+
 
 def proofs(
     box: str,
@@ -54,7 +56,9 @@ def proofs(
         if owner is not None and row.instance == instance:
             folders[owner].append(row)
     book.close()
-    records: dict[Path, Verification | str | None] = {}
+    # A record that came from the box says what the box wants to be believed.
+    came = {Path(row.local) for rows in folders.values() for row in rows if Path(row.local).name in _NAMES}
+    records: dict[Path, Verification | str | None] = {path.parent: None for path in came}
     return tuple(_with_checkpoints(proof, folders[proof.path], records) for proof in found)
 
 

@@ -70,11 +70,15 @@ def verify(
         NotVerifiable: it is no directory, or cannot be listed.
     """
     root = Path(os.path.abspath(directory))  # noqa: PTH100
+    pulled = tuple(pulled)
+    came = verified_record.RECORDS & set(expected_content.of_ledger(root, pulled))
     try:
-        found = directory_listing.listing(root, verified_record.RECORDS)
+        found = directory_listing.listing(root, verified_record.RECORDS - came)
     except OSError as error:
         raise NotVerifiable(f"cannot look into {directory}: {error.strerror or error}") from error
-    work = _Work(root, found.files, progress)
+    work = _Work(root, found.files, progress, may_write=not came)
+    for path in came:
+        work.wrong(path, "it came from the box, and has the name of what a verification leaves: move it away")
     for path, reason in found.problems:
         work.wrong(path, reason)
     expected = work.expected(pulled, renew)
@@ -99,7 +103,9 @@ def verify(
 class _Work:
     """What is known so far about the files of a directory."""
 
-    def __init__(self, root: Path, files: Mapping[str, Listed], progress: Progress | None) -> None:
+    def __init__(
+        self, root: Path, files: Mapping[str, Listed], progress: Progress | None, may_write: bool
+    ) -> None:
         self.root = root
         self.files = files
         self.errors: dict[tuple[str, str], None] = {}
@@ -109,6 +115,7 @@ class _Work:
         self.kept: dict[str, VerifiedFile] = {}
         """What should have been there instead of what is."""
         self.torch = self.no_torch = ""
+        self._may_write = may_write
         self._progress = progress
         self._total = sum(listed.size for listed in files.values())
         self._done = 0
@@ -123,7 +130,7 @@ class _Work:
         """Return what each file should be; who knows best counts."""
         found: dict[str, Expected] = {}
         try:
-            self._last = None if renew else verified_record.read(self.root)
+            self._last = verified_record.read(self.root) if self._may_write and not renew else None
         except (ValueError, OSError) as error:
             self.wrong(
                 ".", f"what the last verification left cannot be used ({error}); --renew goes without it"
@@ -335,7 +342,8 @@ class _Work:
             entries=tuple(sorted([*entries, *self.kept.values()], key=lambda entry: entry.path)),
         )
         try:
-            verified_record.write(self.root, result)
+            if self._may_write:
+                verified_record.write(self.root, result)
         except OSError as error:
             problem = Problem(
                 path=verified_record.VERIFIED, reason=f"it cannot be written: {error.strerror or error}"

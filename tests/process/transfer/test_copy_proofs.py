@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from rgt_tui.model.results import CopyProof, ResultGroup
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, Stamp, ledger_path, proofs, verify
 from tests.unit.transfer.hostile_files import FILES
+from tests.unit.transfer.test_flipped_bytes import content_of_zip
 
 
 class Pulled:
@@ -127,3 +129,44 @@ def test_a_record_that_others_may_write_or_that_is_damaged_proves_nothing(pulled
     assert "cannot be used" in pulled.proof("/w").errors[0][1]
     record.write_bytes(msgspec.json.encode(msgspec.structs.replace(found, format=99)))
     assert "format 99" in pulled.proof("/w").errors[0][1]
+
+
+def test_a_record_that_came_from_the_box_proves_nothing_and_is_not_overwritten(pulled: Pulled) -> None:
+    assert verify(pulled.root, pulled=pulled.rows(), with_torch=False).ok
+    record = pulled.root / "PULL_VERIFIED.json"
+    ledger = Ledger(ledger_path("lab", pulled.env))
+    ledger.add([pulled.row(record, "/w/PULL_VERIFIED.json")])
+    ledger.close()
+    assert "nobody has looked" in pulled.proof("/w").errors[-1][1]
+    before = record.read_bytes()
+    found = verify(pulled.root, pulled=pulled.rows(), with_torch=False)
+    assert [each.path for each in found.errors] == ["PULL_VERIFIED.json"]
+    assert record.read_bytes() == before
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_is_flipped_in_all_files_at_once_nothing_damaged_is_called_proven(
+    tmp_path: Path, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    root = tmp_path / "results"
+    shutil.copytree(FILES, root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for path, data in before.items():
+        damaged = bytearray(data)
+        damaged[chosen.randrange(len(data))] ^= 1 << chosen.randrange(8)
+        path.write_bytes(damaged)
+    found = verify(root, with_torch=seed == 0)
+    said = {each.path for each in (*found.errors, *found.unproven)}
+    for entry in found.entries:
+        path = root / entry.path
+        if entry.proof == "checksums" and path.suffix in (".pt", ".pth", ".bin"):
+            path.with_suffix(".before").write_bytes(before[path])
+            assert content_of_zip(path) == content_of_zip(path.with_suffix(".before")), entry.path
+    for path in before:
+        name = str(path.relative_to(root))
+        proven = [entry for entry in found.entries if entry.path == name and entry.proof]
+        unread = path.suffix == ".distcp" and f"{path.parent.name}/.metadata" in {
+            each.path for each in found.errors
+        }
+        assert name in said or proven or unread or path.suffix in (".json", ".jsonl", ".md"), name
