@@ -7,14 +7,14 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.files import state_directory
 from rgt_tui.model.plain import clean
-from rgt_tui.transfer import FileRow, Ledger, LedgerError, NotVerifiable, Verification, verify
+from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, NotVerifiable, Verification, verify
 
 STYLES = {"whole": "green", "unproven": "yellow", "error": "bold red"}
 MOST_LINES = 200
@@ -47,16 +47,19 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return OK if found.ok else FAILED
 
 
-def pulled() -> list[FileRow]:
-    """Return what was pulled to this machine, from any box.
+def pulled() -> list[FileRow | FolderRow]:
+    """Return what was pulled to this machine, from any box: the files, and the directories that they lie in there.
 
     Raises:
         LedgerError: a ledger cannot be used.
     """
-    rows: list[FileRow] = []
+    rows: list[FileRow | FolderRow] = []
     for path in sorted((state_directory(os.environ) / "pulled").glob("*.jsonl")):
         ledger = Ledger(path)
-        rows += ledger.files()
+        files = tuple(ledger.files())
+        above = {str(folder) for row in files for folder in PurePosixPath(row.path).parents}
+        rows += files
+        rows += [row for path in above if (row := ledger.folder(path)) is not None]
         ledger.close()
     return rows
 

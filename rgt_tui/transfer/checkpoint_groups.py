@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from rgt_tui.transfer import dcp_files, trainer_manifests, weight_index
+from rgt_tui.transfer.copying.box_listing import PARTS
 
-LEFT_OVER = (".tmp-", ".old-", ".damaged-")
-"""Begin the names of directories of rgt_train that are being written, wait for their deletion, or were set aside."""
+LEFT_OVER = (".tmp-", ".old-", ".damaged-", PARTS)
+"""Begin the names of directories of what is being written, waits for its deletion, or was set aside."""
 _TORCH = (".pt", ".pth", ".ckpt", ".th", ".pth.tar")
 _PERHAPS = (".bin", ".pkl", ".pickle", ".tar")
 _NAMES_OF_TORCH = (

@@ -7,12 +7,12 @@ import binascii
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from rgt_tui.files import open_regular
-from rgt_tui.transfer.ledger import FileRow, unsaid
+from rgt_tui.transfer.ledger import FileRow, FolderRow, unsaid
 from rgt_tui.transfer.verified_record import Verification
 
 MANIFEST = ".rgt-manifest.jsonl"
@@ -30,14 +30,31 @@ class Expected(NamedTuple):
     """For a person: when that was known."""
 
 
-def of_ledger(root: Path, rows: Iterable[FileRow]) -> dict[str, Expected]:
+def of_ledger(root: Path, rows: Iterable[FileRow | FolderRow]) -> dict[str, Expected]:
     """Return what a pull brought into a directory: relative name → content."""
-    found = {}
+    return {
+        name: Expected(row.sha256, "pull")
+        for row in rows
+        if isinstance(row, FileRow) and (name := _inside(root, row.local)) is not None
+    }
+
+
+def not_pulled(root: Path, rows: Iterable[FileRow | FolderRow]) -> Iterator[tuple[str, str]]:
+    """Yield the names and reasons of what a pull into a directory, or above it, could not bring."""
     for row in rows:
-        for base in dict.fromkeys((root, root.resolve())):
-            if Path(row.local).is_relative_to(base):
-                found[str(Path(row.local).relative_to(base))] = Expected(row.sha256, "pull")
-    return found
+        if isinstance(row, FolderRow):
+            for path, reason in row.missing:
+                below = path.removeprefix(row.path).strip("/")
+                if (name := _inside(root, f"{row.local}/{below}")) is not None:
+                    yield name, reason
+
+
+def _inside(root: Path, local: str) -> str | None:
+    """Return the name of a copy relative to a directory; None where it is not in it."""
+    for base in dict.fromkeys((root, root.resolve())):
+        if Path(local).is_relative_to(base):
+            return str(Path(local).relative_to(base))
+    return None
 
 
 def of_manifest(path: Path, folder: str) -> dict[str, Expected]:

@@ -26,10 +26,11 @@ from rgt_tui.transfer import (
     verified_record,
 )
 from rgt_tui.transfer.checkpoint_groups import Group, Job
+from rgt_tui.transfer.copying.box_listing import PARTS
 from rgt_tui.transfer.directory_listing import Listed
 from rgt_tui.transfer.examining import Asked, Ended, examiner, has_torch, loader
 from rgt_tui.transfer.expected_content import Expected
-from rgt_tui.transfer.ledger import FileRow, Stamp, said, sha256_of
+from rgt_tui.transfer.ledger import FileRow, FolderRow, Stamp, said, sha256_of
 from rgt_tui.transfer.verified_record import CheckpointFound, Problem, Verification, VerifiedFile
 
 Progress = Callable[[int, int, str], None]
@@ -51,7 +52,7 @@ def verify(
     directory: Path,
     expect: int | None = None,
     *,
-    pulled: Iterable[FileRow] = (),
+    pulled: Iterable[FileRow | FolderRow] = (),
     renew: bool = False,
     with_torch: bool = True,
     progress: Progress | None = None,
@@ -61,7 +62,8 @@ def verify(
     Args:
         directory: It.
         expect: How many whole checkpoints there must be, at least.
-        pulled: Rows of the ledger: those of files in the directory must be there, with the hashes that the box told.
+        pulled: Rows of the ledger: files that belong into the directory must be there, with the hashes that the box
+            told, and what a pull of a directory could not bring is an error.
         renew: Whether what the last verification found no longer counts.
         with_torch: Whether to load files of torch.save with torch, where it is installed.
         progress: What to call while it goes on, in this thread.
@@ -126,7 +128,7 @@ class _Work:
         """Note an error."""
         self.errors[path, reason] = None
 
-    def expected(self, pulled: Iterable[FileRow], renew: bool) -> dict[str, Expected]:
+    def expected(self, pulled: Iterable[FileRow | FolderRow], renew: bool) -> dict[str, Expected]:
         """Return what each file should be; who knows best counts."""
         found: dict[str, Expected] = {}
         try:
@@ -144,6 +146,8 @@ class _Work:
                     found |= expected_content.of_manifest(listed.path, folder)
                 except (ValueError, OSError) as error:
                     self.wrong(path, str(error))
+        for path, reason in expected_content.not_pulled(self.root, pulled):
+            self.wrong(path, f"it was not pulled: {reason}")
         return found | expected_content.of_ledger(self.root, pulled)
 
     def examine(self, plan: checkpoint_groups.Plan, with_torch: bool) -> dict[Job, dict[str, Any]]:
@@ -265,6 +269,12 @@ class _Work:
                 self.proof.setdefault(path, "checksums")
             self._say_unproven(job, answer)
         for path in plan.left_over:
+            before, parts, _ = path.partition(PARTS)
+            if parts:
+                self.wrong(
+                    before + parts, "copies that are not finished lie in it: rgt pull goes on with them"
+                )
+                continue
             self.unproven[path] = (
                 "it lies in a directory that was being written, replaced or set aside: no checkpoint"
             )
