@@ -32,7 +32,7 @@ class Skipped(msgspec.Struct, frozen=True, kw_only=True):
 
     rule: str
     files: int = 0
-    """0 for what was not walked at all, such as a mount that cannot be written to."""
+    """0 where nobody counted them: of packages, and of storage that outlives the instance."""
     bytes: int = 0
 
 

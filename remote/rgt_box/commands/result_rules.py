@@ -18,6 +18,8 @@ if TYPE_CHECKING:
         name: str
         hides: bool = False
         """Also what looks like a checkpoint or a result."""
+        counted: bool = True
+        """Its files are; else nobody walks there: packages are nine of ten files of a box."""
 
     class Rows(NamedTuple):
         """What tells that a rule holds."""
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 else:
     from collections import namedtuple
 
-    Rule = namedtuple("Rule", "name hides", defaults=(False,))
+    Rule = namedtuple("Rule", "name hides counted", defaults=(False, True))
     Rows = namedtuple("Rows", "rule paths names at_home marks pattern", defaults=((), (), (), (), None))
 
 RESULT = re.compile(
@@ -48,13 +50,13 @@ RESULT = re.compile(
 )
 """Names of files that look like a checkpoint, or like what a run has measured."""
 
-PACKAGES = Rule("packages", hides=True)
+PACKAGES = Rule("packages", hides=True, counted=False)
 ENVIRONMENTS = Rule("Python environments")
 CACHES = Rule("caches")
 SETTINGS = Rule("settings of programs")
 SYSTEM = Rule("the system's own")
 IMAGE = Rule("came with the image, as far as can be told")
-OBJECTS = Rule("objects of git", hides=True)
+OBJECTS = Rule("objects of git", hides=True, counted=False)
 HOME_FILES = Rule("start-up files and histories of shells")
 OWN = Rule("rgt's own", hides=True)
 READ_ONLY = Rule("mounted read-only")
@@ -66,7 +68,7 @@ TABLE = (
         PACKAGES,
         paths=(
             "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot", "/usr/bin", "/usr/sbin", "/usr/lib",
-            "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/include", "/usr/src", "/var/lib/dpkg",
+            "/usr/lib32", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/include", "/var/lib/dpkg",
             "/var/lib/apt", "/var/lib/rpm", "/var/cache",
         ),
         pattern=re.compile(

@@ -106,6 +106,11 @@ class Owners:
         elif os.path.exists(real) and os.path.dirname(real) not in COMMON:
             self.alone.setdefault(os.path.dirname(real), owner)
 
+    def any_below(self, path: bytes) -> bool:
+        """Tell whether anything below a directory is somebody's."""
+        start = path + b"/"
+        return any(owned.startswith(start) for known in (self.whole, self.alone) for owned in known)
+
 
 class Mounts:
     """What is mounted where, as ``/proc/self/mountinfo`` says (proc(5)).
@@ -255,6 +260,9 @@ class Walk:
             return None
         level = Level(path, above)
         self._judge(level, above)
+        if level.rule is not None and not level.rule.counted and not self._is_worth_it(path):
+            self.skips.name(level.rule.name)
+            return None
         try:
             level.fd = (
                 os.open(path, OPEN)
@@ -280,6 +288,8 @@ class Walk:
         elif path in self._mounts.points:
             level.root = path
             self.pinned.add(path)
+            if level.rule is not None and not level.rule.counted and path not in self._mounts.read_only:
+                level.rule = None  # a disk that was put among packages is none of them
             if level.rule is None and path in self._mounts.read_only and above is not None:
                 level.rule = result_rules.READ_ONLY
         if path in self._own:
@@ -290,6 +300,14 @@ class Walk:
             # In a directory of a run nothing is a cache by its name alone.
             level.rule = rule if not level.owner or (rule is not None and rule.hides) else level.rule
         level.ignored = level.ignored or self._ignored(path)
+
+    def _is_worth_it(self, path: bytes) -> bool:
+        """Tell whether something below packages is somebody's, or a disk of its own."""
+        disks = self._mounts.points - self._mounts.pseudo - self._mounts.read_only
+        start = path + b"/"
+        return self._owners.any_below(path) or any(
+            point.startswith(start) and os.path.isdir(point) for point in disks
+        )
 
     def _is_home(self, path: bytes) -> bool:
         return path in self._homes or os.path.dirname(path) == b"/home"

@@ -17,6 +17,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.results import Seal
+from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, Channel, make_job, until
 
 
@@ -243,3 +244,22 @@ def test_the_holder_holds_nothing_but_its_locks(still: Agent, tmp_path: Path) ->
     with (job / "runner.lock").open("rb") as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert unseal(still, found.nonce)
+
+
+HANGS = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+from rgt_box.commands import results, seal
+seal.LONGEST = 1
+results.look = lambda found: time.sleep(1000)
+seal.main(["--job", sys.argv[2]])
+"""
+
+
+def test_a_look_that_hangs_frees_the_queue(still: Agent, tmp_path: Path) -> None:
+    job = make_job(tmp_path / "box/job", ["true"], ["a"])
+    words = [sys.executable, "-c", HANGS, str(remote_root()), str(job)]
+    hung = subprocess.run(words, capture_output=True, env=still.env, timeout=60, check=False)
+    assert (hung.returncode, hung.stdout) == (-signal.SIGALRM, b"")
+    assert still.run("queue", "run", "--job", str(job)).returncode == 0
+    assert unseal(still, seal(still).nonce)

@@ -41,6 +41,7 @@ from rgt_box.commands.result_walk import Mounts, Owners, Walk
         ("/root/.config", None),
         ("/opt", None),
         ("/tmp", None),
+        ("/workspace/site-packages-mine", None),
         ("/", None),
     ],
 )
@@ -157,6 +158,13 @@ def test_the_nearest_owner_counts(tree: Tree) -> None:
     assert tree.look() == {"run": ("run outer", 2), "run/inner": ("cell inner", 2), ".": ("", 1)}
 
 
+def test_what_is_somebodys_counts_also_below_packages(tree: Tree) -> None:
+    tree.put("site-packages/tool/x.pt", "site-packages/tool/runs/r1/y.pt", "node_modules/z")
+    tree.owners.add(str(tree.root / "site-packages/tool/runs/r1"), "run r1")
+    assert tree.look() == {"site-packages/tool/runs/r1": ("run r1", 1)}
+    assert tree.walk.skips.rules == {"packages": [1, len("site-packages/tool/x.pt")]}
+
+
 def test_a_file_that_is_somebodys_makes_its_directory_theirs_and_no_more(tree: Tree) -> None:
     tree.put("logs/a.log", "logs/other", "logs/deep/b")
     tree.owners.add(str(tree.root / "logs/a.log"), "run a")
@@ -215,6 +223,19 @@ def test_too_many_in_all_count_with_those_above_and_none_is_lost(
         folded.take(group)
     assert folded.fingerprint() == whole.fingerprint()
     assert tree.look() == after, "the same files are always grouped alike"
+
+
+def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
+    tree.put(
+        "node_modules/x.pt", "node_modules/disk/y.pt", "node_modules/shown/z.pt", "dist-packages/shown/z.pt"
+    )
+    mounts = Mounts(b"")
+    mounts.points |= {os.fsencode(tree.root / "node_modules" / name) for name in ("disk", "shown")}
+    mounts.points.add(os.fsencode(tree.root / "dist-packages/shown"))
+    mounts.read_only |= {
+        os.fsencode(tree.root / name / "shown") for name in ("node_modules", "dist-packages")
+    }
+    assert tree.look(mounts=mounts) == {"node_modules/disk": ("", 1)}
 
 
 def test_a_group_ends_at_a_mount(tree: Tree) -> None:
