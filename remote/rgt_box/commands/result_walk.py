@@ -284,7 +284,6 @@ class Walk:
         owner = self._owners.whole.get(path)
         if owner is not None:
             level.owner, level.root, level.rule = owner, path, None
-            self.pinned.add(path)
         elif path in self._mounts.points:
             level.root = path
             self.pinned.add(path)

@@ -142,7 +142,7 @@ def look(found: dict[str, Any]) -> list[str]:
             and procstat.is_alive(pid, ticks)
         ):
             busy.append("a training process is alive: pid %d, %s" % (pid, raw.get("name")))
-    busy += gpu_users(fields.get("gpus", []), bool(known))
+    busy += gpu_users(fields.get("gpus", []), known)
     for transfer in fields.get("transfers", []):
         busy.append("files are being copied: %s, pid %d" % (transfer["name"], transfer["pid"]))
     typed = time.time() - fields.get("input_at", 0.0)
@@ -153,27 +153,27 @@ def look(found: dict[str, Any]) -> list[str]:
     return busy
 
 
-def gpu_users(gpus: list[dict[str, Any]], training: bool) -> Iterator[str]:
+def gpu_users(gpus: list[dict[str, Any]], known: set[int]) -> Iterator[str]:
     """Yield which cards hold memory that no training explains, or do not answer.
 
     Args:
         gpus: Of a sample.
-        training: A training is alive, and told of already.
+        known: Processes that train, and are told of already.
     """
     for card in gpus:
-        used = card.get("vram_used")
+        used, users = card.get("vram_used"), card.get("procs") or []
         if card.get("error"):
             yield "GPU %d does not answer: %s" % (card["index"], card["error"])
-        elif isinstance(used, int) and used >= gpu.UNEXPLAINED and not training and not card.get("sim"):
-            pids = [user["pid"] for user in card.get("procs") or card.get("orphans") or []]
-            who = "pid %s" % ", ".join(map(str, pids)) if pids else "an unknown process"
-            share = "%.0f %%" % card["util"] if card.get("util") is not None else "not told"
-            yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (
-                card["index"],
-                used / 2**30,
-                who,
-                share,
-            )
+            continue
+        if card.get("sim") or not isinstance(used, int) or used < gpu.UNEXPLAINED:
+            continue
+        trains = bool(users) and all(user.get("mapped") and user["pid"] in known for user in users)
+        if trains and gpu.unexplained(card) < gpu.UNEXPLAINED:
+            continue
+        named = [user["pid"] for user in [*users, *(card.get("orphans") or [])] if user["pid"] not in known]
+        who = "pid %s" % ", ".join(map(str, named)) if named else "a process that cannot be named"
+        share = "%.0f %%" % card["util"] if card.get("util") is not None else "not told"
+        yield "GPU %d: %.1f GiB are held by %s, utilisation %s" % (card["index"], used / 2**30, who, share)
 
 
 def hold(locks: list[files.Lock], nonce: str, seconds: float) -> None:

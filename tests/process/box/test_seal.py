@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from rgt_box.commands.seal import gpu_users
 
 from rgt_tui.model.results import Seal
 from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, Channel, make_job, until
+from tests.process.box.nvml_driver import build_driver, make_devices
 
 
 @pytest.fixture
@@ -196,6 +198,56 @@ def test_what_still_happens_is_said(still: Agent, tmp_path: Path) -> None:
             process.wait()
         os.close(held)
         os.close(kept)
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_driver(tmp_path_factory.mktemp("driver"))
+
+
+def cards(found: Seal) -> list[str]:
+    return [line for line in found.busy if line.startswith("GPU")]
+
+
+def test_memory_that_nobody_explains_is_said_and_a_card_that_is_silent(
+    still: Agent, driver: Path, tmp_path: Path
+) -> None:
+    still.env |= {
+        "LD_LIBRARY_PATH": str(driver),
+        "RGT_NVIDIA_DEVICES": make_devices(tmp_path),
+        "RGT_KMSG": "/dev/null",
+    }
+    found = seal(still)
+    assert cards(found) == [
+        "GPU 0: 60.0 GiB are held by a process that cannot be named, utilisation 93 %",
+        "GPU 1 does not answer: GPU is lost",
+    ]
+    assert unseal(still, found.nonce)
+    still.env |= {"STUB_USERS": f"4194000:{60 << 30}", "STUB_COUNT": "1"}
+    found = seal(still)
+    assert cards(found) == ["GPU 0: 60.0 GiB are held by pid 4194000, utilisation 93 %"]
+    assert unseal(still, found.nonce)
+
+
+@pytest.mark.parametrize(
+    ("card", "said"),
+    [
+        ({"vram_used": 1 << 29}, 0),
+        ({"vram_used": (1 << 30) - 1}, 0),
+        ({"vram_used": 1 << 30}, 1),
+        ({"vram_used": 70 << 30, "util": None}, 1),
+        ({"vram_used": 70 << 30, "sim": True}, 0),
+        ({"vram_used": None}, 0),
+        ({"vram_used": 70 << 30, "procs": [{"pid": 7, "bytes": 70 << 30, "mapped": True}]}, 0),
+        ({"vram_used": 70 << 30, "procs": [{"pid": 7, "bytes": 70 << 30}]}, 1),
+        ({"vram_used": 70 << 30, "procs": [{"pid": 7, "bytes": 60 << 30, "mapped": True}]}, 1),
+        ({"vram_used": 70 << 30, "procs": [{"pid": 8, "bytes": 70 << 30, "mapped": True}]}, 1),
+    ],
+)
+def test_only_memory_of_a_known_training_is_explained(card: dict[str, Any], said: int) -> None:
+    lines = list(gpu_users([{"index": 0, "util": 0.0, **card}], {7}))
+    assert len(lines) == said
+    assert not any("pid 7" in line for line in lines)
 
 
 def test_a_training_that_only_the_recorder_knows_is_said(still: Agent, tmp_path: Path) -> None:

@@ -225,6 +225,54 @@ def test_too_many_in_all_count_with_those_above_and_none_is_lost(
     assert tree.look() == after, "the same files are always grouped alike"
 
 
+def test_what_is_too_long_to_be_named_counts_with_what_is_above(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree.put("a/x", "a/long-name/y", "a/long-name/longer-still/z")
+    monkeypatch.setattr(result_walk, "LONGEST", len(str(tree.root)) + 4)
+    assert tree.look() == {"a": ("", 3)}
+
+
+def test_what_a_person_leaves_out_is_counted_by_the_glob_and_what_survives_is_not_walked(tree: Tree) -> None:
+    tree.put("a/x.tmp", "a/y", "b/deep/z", "volume/v")
+    ignore = ("*.tmp", str(tree.root / "b"))
+    assert tree.look(ignore=ignore, survives=(str(tree.root / "volume"),)) == {"a": ("", 1)}
+    assert tree.walk.skips.rules == {
+        "ignored: *.tmp": [1, len("a/x.tmp")],
+        f"ignored: {tree.root}/b": [1, len("b/deep/z")],
+        f"outlives the instance: {tree.root}/volume": [0, 0],
+    }
+
+
+def test_an_environment_is_told_by_what_lies_in_it_unless_it_is_a_runs(tree: Tree) -> None:
+    tree.put("env/pyvenv.cfg", "env/bin/python", "env/out.pt", "conda/conda-meta/history", "run/pyvenv.cfg")
+    tree.owners.add(str(tree.root / "run"), "run r")
+    assert tree.look() == {"env": ("", 1), "run": ("run r", 1)}
+    assert tree.walk.skips.rules["Python environments"][0] == 3
+
+
+def test_rgts_own_is_no_result_whatever_it_is_called(tree: Tree) -> None:
+    tree.put("state/ring/000.pt", "job/runner.lock", "job/x")
+    own = (str(tree.root / "state"), str(tree.root / "job/runner.lock"))
+    assert tree.look(own=own) == {"job": ("", 1)}
+    assert tree.walk.skips.rules["rgt's own"][0] == 2
+
+
+def test_what_the_system_keeps_to_itself_is_no_problem(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.put(".cache/closed/x", "ignored/closed/x", "plain/closed/x")
+    opened: Callable[..., int] = os.open
+
+    def refuse(path: Any, *args: Any, **options: Any) -> int:
+        if path == b"closed":
+            raise PermissionError(13, "Permission denied")
+        return opened(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    assert tree.look(ignore=(str(tree.root / "ignored"),)) == {"plain/closed": ("", 0)}
+    assert tree.walk.problems == [f"{tree.root}/plain/closed: Permission denied"]
+    assert set(tree.walk.skips.rules) == {"caches, closed to this user", f"ignored: {tree.root}/ignored"}
+
+
 def test_a_disk_among_packages_is_looked_at(tree: Tree) -> None:
     tree.put(
         "node_modules/x.pt", "node_modules/disk/y.pt", "node_modules/shown/z.pt", "dist-packages/shown/z.pt"
