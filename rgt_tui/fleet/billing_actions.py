@@ -1,24 +1,113 @@
-"""A billing action from the fleet's side: fresh evidence, the gate, the audit log, the call, the confirmation."""
+"""A billing action from the fleet's side: fresh evidence, the gate, the record, the seal, the call, its end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
+from msgspec.structs import replace
+
+from rgt_tui.fleet import box_evidence
+from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.fleet_source import GateClosed
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.gate import AuditEntry, AuditEvent, AuditFailed, AuditLog, changes, digest, evaluate, gather
+from rgt_tui.gate import (
+    JOURNAL,
+    Action,
+    ActionState,
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLog,
+    Consent,
+    Held,
+    Journal,
+    JournalFailed,
+    Parked,
+    ParkedEvidence,
+    Situation,
+    Target,
+    Told,
+    changes,
+    digest,
+    evaluate,
+    facts_digest,
+    gather,
+    objections,
+    outdated,
+    sealed,
+    stands,
+    tiers,
+    words,
+    worth_keeping,
+)
 from rgt_tui.gate import review as make_review
-from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.box import Link
+from rgt_tui.model.evidence import (
+    Evidence,
+    Permit,
+    Refusal,
+    Review,
+    StopPhase,
+    StopProgress,
+    Verb,
+    steady,
+)
+from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.profile import Profile
+from rgt_tui.model.results import Seal
 from rgt_tui.profiles.survival import action_for
 from rgt_tui.providers import Provider, carry_out
+from rgt_tui.ssh import BoxError
+
+LIST_SECONDS = 30.0
+"""A review waits no longer for the box to list what could be lost; the next one may have it."""
+LISTED_S = 20.0
+"""A review makes do with a list that is no older."""
+LATE_S = 10.0
+"""A reading of the provider may have been under way for as long when a park was confirmed."""
+STATES = {
+    StopPhase.REQUESTED: ActionState.ANSWERED,
+    StopPhase.CONFIRMED: ActionState.CONFIRMED,
+    StopPhase.METER_OFF: ActionState.OFF,
+    StopPhase.FAILED: ActionState.FAILED,
+    StopPhase.UNCONFIRMED: ActionState.UNKNOWN,
+}
+"""What a step of the call is in the journal."""
+Key = tuple[str, Verb]
+
+
+@dataclass(frozen=True)
+class _Act:
+    """One action on its way."""
+
+    given: Situation
+    evidence: Evidence
+    provider: Provider
+    consent: Consent
+    action: Action
+    shown: str
+    """SHA-256 of what the person was shown."""
 
 
 class Teardown:
-    """Stops meters. Everything it asks about is read anew, at the review and again at the call."""
+    """Stops meters. Everything it asks about is read anew, at the review and again at the call.
+
+    Args:
+        sessions: The boxes.
+        profiles: Their platforms.
+        meters: The providers.
+        audit: The audit log; journal and parked evidence lie beside it.
+        clock: Epoch seconds.
+        readonly: Refuse every action.
+        asking: Whom to ask of a box, of copies and of names.
+        ticks: The steady clock.
+    """
 
     def __init__(
         self,
@@ -29,15 +118,29 @@ class Teardown:
         clock: Callable[[], float],
         *,
         readonly: bool = False,
+        asking: Asking | None = None,
+        ticks: Callable[[], float] = steady,
     ) -> None:
         self._sessions = sessions
         self._profiles = profiles
         self._meters = meters
         self._audit = AuditLog(audit)
+        self._journal = Journal(audit.parent / JOURNAL, clock=clock)
+        self._parked = ParkedEvidence(audit.parent / "parked")
         self._clock = clock
+        self._ticks = ticks
         self._readonly = readonly
-        self._shown: dict[tuple[str, Verb], Review] = {}
+        self._asking = asking or Asking()
+        self._shown: dict[Key, Review] = {}
         """What a person saw last, by box and verb."""
+        self._lists: dict[Key, asyncio.Task[Told]] = {}
+        """Lists that boxes are making."""
+        self._listed_last: dict[Key, Told] = {}
+        self._unsealable: dict[str, tuple[object, str]] = {}
+        """Box → the agent (by its first words) that did not hold it still, and why."""
+        self._kept: dict[Target, float] = {}
+        """When the evidence of a park was kept, by the steady clock."""
+        meters.told = self._told
 
     async def review(
         self,
@@ -54,10 +157,13 @@ class Teardown:
             GateClosed: the box has no control plane that rgt could ask.
         """
         provider = self._provider(box)
+        consent = Consent(forfeits=forfeits, ignored=ignored, unprotect=unprotect)
         # The box may be sampled slowly; the gate wants to see it as it is now.
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
-        evidence = await self._gather(box, verb, provider, typed="")
-        review = self._review(box, verb, provider, evidence)
+        given = await self._read(box, verb, provider)
+        given = replace(given, told=await self._listed(given, verb))
+        given = await self._with_park(given, verb)
+        review = self._review(given, verb, provider, gather(given, verb, consent))
         self._shown[box, verb] = review
         return review
 
@@ -75,32 +181,120 @@ class Teardown:
         """Carry the action out, if the gate allows it on evidence of this very moment.
 
         Raises:
-            GateClosed: it does not, or the audit log cannot be written; nothing was sent.
+            GateClosed: it does not, or the record cannot be written; nothing was sent.
         """
         provider = self._provider(box)
-        evidence = await self._gather(box, verb, provider, typed)
-        fresh = self._review(box, verb, provider, evidence)
-        seen = self._shown.get((box, verb))
-        shown = digest(seen or fresh)
-        verdict = evaluate(evidence, self._clock(), steady())
-        reasons = changes(seen, fresh) if seen is not None else ()
-        if isinstance(verdict, Refusal) or reasons:
-            refused = verdict.reasons if isinstance(verdict, Refusal) else ()
-            reasons = tuple(dict.fromkeys((*refused, *reasons)))
-            await self._note(evidence, AuditEvent.REFUSED, "; ".join(reasons), shown, required=False)
-            raise GateClosed(reasons)
-        call = provider.describe(verb, evidence.instance)
-        await self._note(evidence, AuditEvent.REQUESTED, call, shown, required=True)
-        async for step in self._carry_out(box, provider, verdict):
-            await self._note(evidence, AuditEvent.ANSWER, f"{step.phase}: {step.text}", shown, required=False)
-            yield step
+        consent = Consent(typed=typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        with self._held(box, verb) as action:
+            act = await self._judged(box, verb, provider, consent, action, evidence_digest)
+            permit = await self._sealed(act)
+            async for step in self._carry_out(act, permit):
+                yield step
 
-    async def _carry_out(self, box: str, provider: Provider, permit: Permit) -> AsyncIterator[StopProgress]:
+    @contextlib.contextmanager
+    def _held(self, box: str, verb: Verb) -> Iterator[Action]:
+        """Hold the instance, so that no other rgt acts on it meanwhile."""
+        try:
+            with self._journal.hold(self._target(box), box, verb) as action:
+                if action.earlier is not None:
+                    raise GateClosed((f"{words(action.earlier)}: that has to be settled first",))
+                yield action
+        except (Held, JournalFailed) as error:
+            raise GateClosed((f"{error}. Nothing was sent.",)) from error
+
+    async def _judged(
+        self,
+        box: str,
+        verb: Verb,
+        provider: Provider,
+        consent: Consent,
+        action: Action,
+        evidence_digest: str | None,
+    ) -> _Act:
+        """Ask everything anew, let the gate judge it, and write down what is about to be done.
+
+        Raises:
+            GateClosed: the gate stays shut.
+        """
         session = self._sessions[box]
-        steps = carry_out(provider, permit, clock=self._clock, sleep=asyncio.sleep)
-        async for step in steps:
+        session.set_interval(session.state.spec.interval)
+        given = await self._read(box, verb, provider)
+        told = await self._ask(given, verb)
+        since = await self._asking.look(session)
+        given = await self._read(box, verb, provider)
+        given = await self._with_park(replace(given, told=told, since=since), verb)
+        evidence = gather(given, verb, consent)
+        fresh = self._review(given, verb, provider, evidence)
+        reasons = [text for _, text in objections(evidence, given.ticks)]
+        seen = self._shown.get((box, verb))
+        if evidence_digest is not None:
+            why = outdated(evidence_digest, facts_digest(evidence), given.ticks)
+            reasons += [why] if why is not None else []
+        elif seen is not None:
+            reasons += changes(seen, fresh)
+        act = _Act(given, evidence, provider, consent, action, digest(seen or fresh))
+        if reasons:
+            await self._refuse(act, tuple(dict.fromkeys(reasons)))
+        call = provider.describe(verb, evidence.instance)
+        line = await self._note(act, AuditEvent.REQUESTED, call, required=True)
+        await self._write(lambda: action.intend(call, evidence=facts_digest(evidence), audit=line))
+        return act
+
+    async def _sealed(self, act: _Act) -> Permit:
+        """Have the box hold still, look at everything once more under the seal, and return the permit.
+
+        Raises:
+            GateClosed: something has changed, or the box does not hold still; the seal is open again.
+        """
+        box, verb, given = act.evidence.box, act.evidence.verb, act.given
+        session = self._sessions[box]
+        seal: Seal | None = None
+        why = ""
+        holds = given.unsealed is None and given.state.link is Link.LIVE
+        try:
+            if holds:
+                try:
+                    seal = await self._asking.seal(session, box_evidence.wanted(given, verb))
+                except BoxError as error:
+                    why = str(error)
+                    self._unsealable[box] = (session.state.hello, why)
+            again = await self._read(box, verb, act.provider)
+            again = replace(
+                again, told=given.told, since=given.since, parked=given.parked, unsealed=given.unsealed
+            )
+            last = gather(again, verb, act.consent)
+            if holds:
+                last = sealed(last, seal, why, again.ticks)
+            verdict = evaluate(last, again.ticks, seal.nonce if seal is not None else "")
+            if isinstance(verdict, Permit) and verdict.digest != facts_digest(act.evidence):
+                verdict = Refusal(reasons=("something has changed while the box was made to hold still",))
+            if isinstance(verdict, Refusal):
+                reasons = verdict.reasons
+                await self._write(lambda: act.action.put(ActionState.REFUSED, "; ".join(reasons)))
+                await self._refuse(act, reasons)
+            call = act.provider.describe(verb, act.evidence.instance)
+            await self._write(lambda: act.action.sent(call))
+        except BaseException:
+            await self._unseal(session, seal.nonce if seal is not None else "")
+            raise
+        return verdict
+
+    async def _carry_out(self, act: _Act, permit: Permit) -> AsyncIterator[StopProgress]:
+        session = self._sessions[permit.box]
+        kept = False
+        async for step in carry_out(act.provider, permit, clock=self._clock, sleep=asyncio.sleep):
+            await self._note(act, AuditEvent.ANSWER, f"{step.phase}: {step.text}", required=False)
+            with contextlib.suppress(
+                JournalFailed
+            ):  # sent is sent: what is written now changes nothing of that
+                await asyncio.to_thread(act.action.put, STATES[step.phase], step.text)
+            if step.phase is StopPhase.FAILED:
+                await self._unseal(session, permit.seal)
+            if step.phase in (StopPhase.CONFIRMED, StopPhase.METER_OFF) and not kept:
+                kept = True
+                await self._keep_park(act, permit)
             if step.phase is not StopPhase.REQUESTED:
-                self._meters.put(session, await provider.read(permit.instance))
+                self._meters.put(session, await act.provider.read(permit.instance))
             yield step
 
     def _provider(self, box: str) -> Provider:
@@ -118,56 +312,166 @@ class Teardown:
             )
         return provider
 
-    async def _gather(self, box: str, verb: Verb, provider: Provider, typed: str) -> Evidence:
+    def _target(self, box: str) -> Target:
+        ref = self._sessions[box].state.spec.provider
+        if ref is None:
+            raise GateClosed((f"{box} has no control plane in the fleet file",))
+        return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+
+    async def _read(self, box: str, verb: Verb, provider: Provider) -> Situation:
+        """Read the provider, and return what is known but for what the box is asked on purpose."""
         session = self._sessions[box]
+        asked = self._ticks()
         self._meters.put(session, await provider.read(provider.instance))
-        state = session.state
-        return gather(
-            state,
-            state.meter,
-            self._profiles[box],
-            verb,
-            self._clock(),
+        meter = session.state.meter
+        found = await self._asking.addresses(meter)
+        unsealed = self._asking.unsealed(session)
+        failed = self._unsealable.get(box)
+        if unsealed is None and failed is not None:
+            if failed[0] is session.state.hello:
+                unsealed = failed[1]
+            else:  # another connection may hold it still
+                del self._unsealable[box]
+        return Situation(
+            state=session.state,
+            meter=meter,
+            meter_at=asked,
+            profile=self._profiles[box],
             action=provider.action(verb),
-            typed=typed,
-            known_tiers=self._tiers(box, provider),
+            tiers=provider.tiers(provider.instance),
+            addresses=found,
+            unsealed=unsealed,
+            readonly=self._readonly,
+            now=self._clock(),
+            ticks=self._ticks(),
         )
 
-    def _review(self, box: str, verb: Verb, provider: Provider, evidence: Evidence) -> Review:
-        state = self._sessions[box].state
-        action = action_for(self._profiles[box], verb)
+    async def _ask(self, given: Situation, verb: Verb) -> Told:
+        """Have the box list what could be lost, and look at every copy of it."""
+        ref = given.state.spec.provider
+        return await box_evidence.ask(
+            self._asking,
+            self._sessions[given.state.spec.name],
+            ref.instance if ref is not None else "",
+            self._ticks,
+            box_evidence.wanted(given, verb),
+        )
+
+    async def _listed(self, given: Situation, verb: Verb) -> Told:
+        """Return a list that is not old. A review is made every other second: it waits only for the first one."""
+        key = (given.state.spec.name, verb)
+        last = self._listed_last.get(key)
+        if last is not None and last.at is not None and given.ticks - last.at < LISTED_S:
+            return last
+        task = self._lists.get(key)
+        if task is None:
+            name = f"listing the results of {key[0]}"
+            task = self._lists[key] = asyncio.create_task(self._ask(given, verb), name=name)
+        done, _ = await asyncio.wait([task], timeout=LIST_SECONDS)
+        if not done:
+            return Told(problem="the box is listing it", at=given.ticks)
+        self._lists.pop(key, None)
+        told = task.result()
+        if told.results is not None:
+            self._listed_last[key] = told
+        return told
+
+    async def _with_park(self, given: Situation, verb: Verb) -> Situation:
+        """Add what was known when rgt parked the box, where nobody can ask it now."""
+        if verb is Verb.PARK or given.state.link is Link.LIVE:
+            return given
+        target = self._target(given.state.spec.name)
+        parked = await asyncio.to_thread(self._parked.find, target)
+        if parked is None or stands(parked, given.meter) is not None:
+            return given
+        box = given.state.spec.name
+        told = await box_evidence.copies_of(
+            self._asking, box, target.instance, parked.results, given.meter_at or given.ticks
+        )
+        return replace(given, parked=parked, told=told)
+
+    async def _keep_park(self, act: _Act, permit: Permit) -> None:
+        """Keep what is known of a box that was just parked; of one that was destroyed there is nothing to know."""
+        given = act.given
+        target = Target(kind=permit.kind, account=permit.account, instance=permit.instance)
+        if permit.verb is Verb.DESTROY:
+            await asyncio.to_thread(self._parked.forget, target)
+            return
+        found = given.told.results
+        if found is None or not worth_keeping(act.evidence, permit.seal, found.generation):
+            await asyncio.to_thread(self._parked.forget, target)
+            return
+        parked = Parked(
+            target=target,
+            box=permit.box,
+            at=self._clock(),
+            started=given.meter.started,
+            seal=permit.seal,
+            results=found,
+            queues=given.state.queues,
+            checkpoints=given.state.checkpoints,
+            clock_skew=given.state.clock_skew or 0.0,
+        )
+        self._kept[target] = self._ticks()
+        # Without it a later destroy asks for more: nothing else depends on it.
+        with contextlib.suppress(OSError, ValueError):
+            await asyncio.to_thread(self._parked.keep, parked)
+
+    def _told(self, session: BoxSession, meter: Meter) -> None:
+        """Forget the evidence of a park once the machine runs again."""
+        ref = session.state.spec.provider
+        if ref is None or meter.error is not None:
+            return
+        if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
+            return
+        target = Target(kind=ref.kind, account=ref.account, instance=ref.instance)
+        # A reading that was under way while the park was confirmed is older than it.
+        if self._ticks() - self._kept.get(target, -LATE_S) >= LATE_S:
+            self._parked.forget(target)
+
+    def _review(self, given: Situation, verb: Verb, provider: Provider, evidence: Evidence) -> Review:
+        action = action_for(given.profile, verb) if given.profile is not None else None
         return make_review(
             evidence,
-            state,
-            state.meter,
-            self._profiles[box],
+            given,
             native_label=action.native_label if action is not None else provider.native_label(verb),
             will_send=provider.describe(verb, provider.instance),
-            now=self._clock(),
+            known=tiers(given, verb)[0],
             keeps_billing=provider.keeps_billing(verb, provider.instance),
-            known_tiers=self._tiers(box, provider),
         )
 
-    def _tiers(self, box: str, provider: Provider) -> dict[str, str]:
-        """What the fleet file says about a mount point is a person's word and beats the provider's guess."""
-        return {**provider.tiers(provider.instance), **self._sessions[box].state.spec.tiers}
+    async def _unseal(self, session: BoxSession, nonce: str) -> None:
+        if nonce:
+            with contextlib.suppress(BoxError):  # it opens by itself
+                await self._asking.unseal(session, nonce)
 
-    async def _note(
-        self, evidence: Evidence, event: AuditEvent, text: str, shown: str, *, required: bool
-    ) -> None:
+    async def _refuse(self, act: _Act, reasons: tuple[str, ...]) -> NoReturn:
+        await self._note(act, AuditEvent.REFUSED, "; ".join(reasons), required=False)
+        raise GateClosed(reasons)
+
+    async def _write(self, write: Callable[[], None]) -> None:
+        try:
+            await asyncio.to_thread(write)
+        except JournalFailed as error:
+            raise GateClosed((f"{error}. Nothing was sent.",)) from error
+
+    async def _note(self, act: _Act, event: AuditEvent, text: str, *, required: bool) -> str:
+        """Write a line of the audit log; return its hash."""
+        evidence = act.evidence
         entry = AuditEntry(
             at=self._clock(),
             event=event,
             box=evidence.box,
             verb=evidence.verb,
             instance=evidence.instance,
-            shown=shown,
-            evidence=digest(evidence),
+            shown=act.shown,
+            evidence=facts_digest(evidence),
             typed=evidence.typed,
             text=text,
         )
         try:
-            await asyncio.to_thread(self._audit.record, entry)
+            return await asyncio.to_thread(self._audit.record, entry)
         except AuditFailed as error:
             if required:
                 raise GateClosed((f"{error}. Nothing was sent.",)) from error
+            return ""

@@ -26,6 +26,7 @@ from rgt_tui.fleet.keepalive import Keepalive, shifted
 from rgt_tui.fleet.past import Stretch, figures, merged, wanted
 from rgt_tui.fleet.reducers import LOG_LINES, RING, apply, count, replace, with_history, with_log, with_sample
 from rgt_tui.model.box import BoxSpec, BoxState, Link
+from rgt_tui.model.evidence import steady
 from rgt_tui.model.fleet import Ask
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile
@@ -37,6 +38,8 @@ from rgt_tui.model.protocol import (
     Frame,
     History,
     LogLines,
+    Pong,
+    QueueState,
     Sample,
     SampleCursor,
     Scalars,
@@ -217,6 +220,8 @@ class FileAccess:
             task.cancel()
 
 
+ASKED_PINGS = 1_000
+"""Numbers of pings above this one ask for a sample; see `BoxSession.look`."""
 DEPLOY_SECONDS = 600.0
 """The agent stands and streams by then, also over a very slow line; each step on the way has a shorter limit."""
 
@@ -272,6 +277,10 @@ class BoxSession:
         self._connection: asyncssh.SSHClientConnection | None = None
         self._channel: Channel | Probe | None = None
         self._deployed: Deployed | None = None
+        self._pings = 0
+        self._looks: dict[int, asyncio.Event] = {}
+        """Number of a ping → set with the first sample that is told after its answer."""
+        self._answered: set[int] = set()
         self._came: float | None = None
         """Client clock when the first came of what is not taken in yet."""
         self._fault: str | None = None
@@ -295,6 +304,28 @@ class BoxSession:
         waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)
         if self._connector.moved(host, port) and waits:
             self._woken.set()
+
+    async def look(self, seconds: float) -> float:
+        """Wait for a sample that the box takes after this call, at most so long.
+
+        Returns:
+            The steady clock at the call: a sample that was taken in before it says nothing about the time after it.
+        """
+        self.take_in()
+        begun = steady()
+        self._pings += 1
+        number = ASKED_PINGS + self._pings
+        event = self._looks[number] = asyncio.Event()
+        try:
+            self._send(Control(op="ping", id=number))
+            async with asyncio.timeout(seconds):
+                await event.wait()
+        except (TimeoutError, OSError):
+            pass  # then the newest sample is older than this call, and the gate says so
+        finally:
+            self._looks.pop(number, None)
+            self._answered.discard(number)
+        return begun
 
     def follow(self, path: str) -> None:
         """Follow one more log, now and after every reconnect."""
@@ -416,7 +447,8 @@ class BoxSession:
             self._channel, self._deployed = watching.channel, watching.deployed
             self._keepalive.begin()
             self._something_came()
-            self._set(replace(self.state, limited=self._files.limits(watching.limited)))
+            limited = self._files.limits(watching.limited)
+            self._set(replace(self.state, limited=limited, peer=_peer(self._connection)))
             self._catch_up(*asked)
             reason = await watching.channel.wait()
         except BoxError as error:
@@ -435,6 +467,8 @@ class BoxSession:
             self._files.end()
             self.take_in()
             self._channel = self._deployed = None
+            if self.state.peer is not None:
+                self._set(replace(self.state, peer=None))
             connection, self._connection = self._connection, None
             if connection is not None:
                 connection.abort()
@@ -511,8 +545,7 @@ class BoxSession:
         self._keepalive.heard()
         try:
             state = self.intake.take(self.state, frame, self._now())
-            if isinstance(frame, Sample) and state.interval != self._shown():
-                state = replace(state, interval=self._shown())
+            state = self._seen(state, frame)
         except Exception as error:
             log.exception("%s: a frame could not be taken in", self.state.spec.name)
             kind = type(frame).__name__
@@ -525,6 +558,23 @@ class BoxSession:
         self._set(state)
         if isinstance(frame, Sample) and self._connection is not None:
             self._files.ask(self._connection)
+
+    def _seen(self, state: BoxState, frame: Frame) -> BoxState:
+        """Note when a frame was taken in, by the clock that nobody can set."""
+        if isinstance(frame, Sample):
+            if state.sample is not frame:
+                return state
+            for number in self._answered:
+                self._looks[number].set()
+            return replace(state, interval=self._shown(), seen=replace(state.seen, sample=steady()))
+        if isinstance(frame, QueueState):
+            kept = {queue.path for queue in state.queues}
+            times = {**state.seen.queues, frame.path: steady()}
+            queues = {path: at for path, at in times.items() if path in kept}
+            return replace(state, seen=replace(state.seen, queues=queues))
+        if isinstance(frame, Pong) and frame.id in self._looks:
+            self._answered.add(frame.id)
+        return state
 
     def _limit(self) -> None:
         self._set(replace(self.state, limited=self._files.limits(self.state.limited)))
@@ -551,6 +601,14 @@ class BoxSession:
     def _send(self, control: Control) -> None:
         if self._channel is not None:
             self._channel.send(control)
+
+
+def _peer(connection: asyncssh.SSHClientConnection) -> tuple[str, int] | None:
+    """Return where a connection really leads to; None where a jump host or a command carries it."""
+    name = connection.get_extra_info("peername")
+    if connection.get_extra_info("rgt_below") is not None or not isinstance(name, tuple) or len(name) < 2:
+        return None
+    return str(name[0]), int(name[1])
 
 
 def _named(error: Exception) -> str:

@@ -103,6 +103,8 @@ class Meters:
         self._clock = clock
         self._say = say
         self._fault = Faults(say).tell
+        self.told: Callable[[BoxSession, Meter], None] = lambda box, meter: None
+        """Told of every reading of a provider."""
         self._providers = Providers(clock=clock, env=env)
         self._books: dict[str, BookCheck | None] = {}
 
@@ -115,6 +117,7 @@ class Meters:
         """Store a reading in the box's state; return what is shown."""
         name = box.state.spec.name
         self._books[name], fresh = checked(self._books.get(name), fresh)
+        self.told(box, fresh)
         shown = keep_last_good(box.state.meter, fresh)
         if shown != box.state.meter:
             box.set_meter(shown)

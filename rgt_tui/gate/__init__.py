@@ -6,8 +6,8 @@ functions of their arguments.
 """
 
 from rgt_tui.gate.audit import AuditEntry, AuditEvent, AuditFailed, AuditLine, AuditLog, Chain, verify
-from rgt_tui.gate.decision import changes, digest, evaluate, phrase, review, unprotect_phrase
-from rgt_tui.gate.evidence import gather
+from rgt_tui.gate.decision import changes, digest, evaluate, objections, review
+from rgt_tui.gate.evidence import Consent, Situation, gather, sealed, tiers
 from rgt_tui.gate.journal import (
     JOURNAL,
     SETTLED,
@@ -22,32 +22,49 @@ from rgt_tui.gate.journal import (
     boot,
     words,
 )
+from rgt_tui.gate.levels import ASKED, Asked, facts_digest, outdated, phrase, unprotect_phrase
+from rgt_tui.gate.parked import Parked, ParkedEvidence, stands, worth_keeping
+from rgt_tui.gate.roster import Told
 
 __all__ = [
+    "ASKED",
     "JOURNAL",
     "SETTLED",
     "Action",
     "ActionState",
+    "Asked",
     "AuditEntry",
     "AuditEvent",
     "AuditFailed",
     "AuditLine",
     "AuditLog",
     "Chain",
+    "Consent",
     "Held",
     "Journal",
     "JournalFailed",
     "OpenAction",
+    "Parked",
+    "ParkedEvidence",
     "Record",
+    "Situation",
     "Target",
+    "Told",
     "boot",
     "changes",
     "digest",
     "evaluate",
+    "facts_digest",
     "gather",
+    "objections",
+    "outdated",
     "phrase",
     "review",
+    "sealed",
+    "stands",
+    "tiers",
     "unprotect_phrase",
     "verify",
     "words",
+    "worth_keeping",
 ]

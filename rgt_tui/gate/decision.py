@@ -6,14 +6,18 @@ Only here is a `Permit` built; a test greps that it stays so.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from collections.abc import Mapping
 
 import msgspec
 
+from rgt_tui.gate.evidence import NAME, PROTECTED, SEAL, Situation
+from rgt_tui.gate.levels import dated, facts_digest, level_of, phrase, unprotect_phrase
+from rgt_tui.gate.quiet import AHEAD_S, FRESH_S
 from rgt_tui.health import dangers
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Permit, Refusal, Review, Verb
+from rgt_tui.model.evidence import Evidence, EvidenceItem, Level, Permit, Refusal, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Profile, Tier
 from rgt_tui.model.protocol import Disk
@@ -24,86 +28,69 @@ from rgt_tui.profiles.survival import action_for, survives
 PERMIT_S = 60.0
 """Seconds a permit lives: time to send one call, not to walk away and come back."""
 
-NAME = "name"
-IDENTITY = "identity"
-REQUIRED = ("quiet", "queue", "durable", "provider", NAME)
-"""Without one of these there is no permit. Further items may be there; each of them must hold as well."""
+REQUIRED = ("identity", "quiet", "queue", "results", "provider", SEAL, NAME)
+"""Kinds of items. Without one of each there is no permit. Others may be there; each of them must hold as well."""
 
-MAX_AGE_S = {"quiet": 10.0, "provider": 15.0}
-"""Seconds after which a reading no longer says what is the case now."""
-AHEAD_S = 1.0
-"""Seconds by which a reading may seem to come from the future; more means that a clock was set back."""
+MAX_AGE_S = {"identity": 15.0, "quiet": FRESH_S, "provider": 15.0, "results": 600.0}
+"""Seconds after which a reading no longer says what is the case now. A list of results is long in the making; the seal
+tells whether it still holds."""
 
 
-def evaluate(evidence: Evidence, now: float, steady_now: float) -> Permit | Refusal:
+def evaluate(evidence: Evidence, ticks: float, seal: str = "") -> Permit | Refusal:
     """Return a permit for exactly this box, verb and instance, or every reason against it.
 
     Args:
         evidence: What `rgt_tui.gate.evidence` found.
-        now: The client clock, epoch seconds.
-        steady_now: `rgt_tui.model.evidence.steady`.
+        ticks: The steady clock.
+        seal: Nonce of the seal that the box is under; empty where it cannot be sealed, and that is given up.
     """
-    reasons = tuple(text for _, text in objections(evidence, now))
+    reasons = tuple(text for _, text in objections(evidence, ticks))
     if reasons:
         return Refusal(reasons=reasons)
     return Permit(
         box=evidence.box,
         verb=evidence.verb,
         instance=evidence.instance,
-        digest=digest(evidence),
-        expires=steady_now + PERMIT_S,
+        digest=facts_digest(evidence),
+        expires=ticks + PERMIT_S,
         kind=evidence.kind,
         account=evidence.account,
+        seal=seal,
         nonce=secrets.token_hex(16),
     )
 
 
-def phrase(box: str, instance: str, forfeits: tuple[Forfeit, ...] = ()) -> str:
-    """Return what must be typed: the box's name, longer where something is given up.
-
-    Where it is given up that anything proves which machine this is, the instance's id must be typed as well.
-    """
-    if not forfeits:
-        return box
-    words = f"forfeit {len(forfeits)} of {box}"
-    return f"{words} {instance}" if any(forfeit.key == IDENTITY for forfeit in forfeits) else words
-
-
-def unprotect_phrase(box: str) -> str:
-    """Return what must be typed, besides, to act on a box whose description says ``protected``."""
-    return f"unprotect {box}"
-
-
-def objections(evidence: Evidence, now: float) -> tuple[tuple[str, str], ...]:
-    """Return ``(key of the item, reason)`` for everything that stands against the action, in order."""
+def objections(evidence: Evidence, ticks: float) -> tuple[tuple[str, str], ...]:
+    """Return ``(kind of the item, reason)`` for everything that stands against the action, in order."""
     found: list[tuple[str, str]] = []
-    present = [item.key for item in evidence.items]
-    for key in REQUIRED:
-        if key not in present:
-            found.append((key, f"nothing is known about: {key}"))
+    present = {item.kind for item in evidence.items}
+    for kind in REQUIRED:
+        if kind not in present:
+            found.append((kind, f"nothing is known about: {kind}"))
     if not evidence.instance:
         found.append(("provider", "no provider instance is named in the fleet file"))
     for item in evidence.items:
-        if not item.ok:
-            found.append((item.key, item.text))
-        elif (stale := _stale(item, now)) is not None:
-            found.append((item.key, stale))
+        if item.stands_against or (item.forfeited and not item.forfeitable):
+            found.append((item.kind, item.text))
+        elif item.ok and (stale := _stale(item, ticks)) is not None:
+            found.append((item.kind, stale))
     # Said again here, whatever the item claims: nobody may get past the name by a forged item.
-    if evidence.typed != evidence.box and NAME not in [key for key, _ in found]:
-        found.append((NAME, "the typed name is not the box's exact name"))
+    wanted = phrase(evidence.box, evidence.instance, evidence.forfeits)
+    if (evidence.typed != wanted or not evidence.box) and NAME not in [kind for kind, _ in found]:
+        found.append((NAME, f"what was typed is not exactly {wanted!r}"))
     return tuple(found)
 
 
-def _stale(item: EvidenceItem, now: float) -> str | None:
-    limit = MAX_AGE_S.get(item.key)
+def _stale(item: EvidenceItem, ticks: float) -> str | None:
+    limit = MAX_AGE_S.get(item.kind)
     if limit is None:
         return None
     if item.at is None:
-        return f"{item.key}: it is not known when this was read"
-    age = now - item.at
+        return f"{item.kind}: it is not known when this was read"
+    age = ticks - item.at
     # `not <=` rather than `>`: an age that is not a number must refuse, too.
     if not -AHEAD_S <= age <= limit:
-        return f"{item.key}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed"
+        return f"{item.kind}: the reading is {age:.0f} s old, at most {limit:.0f} s are allowed"
     return None
 
 
@@ -114,43 +101,40 @@ def digest(shown: msgspec.Struct) -> str:
 
 def review(
     evidence: Evidence,
-    state: BoxState,
-    meter: Meter,
-    profile: Profile | None,
+    given: Situation,
     *,
     native_label: str,
     will_send: str,
-    now: float,
+    known: Mapping[str, str],
     keeps_billing: tuple[str, ...] | None = None,
-    known_tiers: Mapping[str, str] | None = None,
 ) -> Review:
     """Return the review of one action. Pure.
 
     Args:
-        evidence: What `gather` made from the same state and meter.
-        state: The newest state of the box.
-        meter: The provider's state, re-read for this review.
-        profile: The platform; None = unknown.
+        evidence: What `gather` made from `given`.
+        given: What is known.
         native_label: The platform's own word for the verb.
         will_send: The exact call, from the provider's ``describe``.
-        now: Client clock, epoch seconds.
+        known: Mount point → tier name, the worse one where person and provider disagree (`tiers`).
         keeps_billing: What goes on billing by the provider, with prices; None = only the profile can say.
-        known_tiers: Mount point → tier name, as far as the provider knows it.
     """
-    verb = evidence.verb
+    verb, profile, meter = evidence.verb, given.profile, given.meter
     action = action_for(profile, verb) if profile else None
-    lost, kept = _fates(state, profile, action, verb, known_tiers or {})
+    forfeits = evidence.forfeits
+    level = level_of(verb, action, forfeits)
+    lost, kept = _fates(given.state, profile, action, verb, known)
     if keeps_billing is None:
         keeps_billing = bills_by_profile(profile, verb)
     status = quoted(meter.native_status or meter.lifecycle.value)
     if meter.error is not None:
         status = f"unknown: {meter.error}"
+    locked = any(item.key == PROTECTED and not item.ok for item in evidence.items)
     return Review(
         box=evidence.box,
         verb=verb,
         native_label=native_label,
         instance=evidence.instance,
-        irreversible=verb is Verb.DESTROY or action is None or action.reversible is False,
+        irreversible=level is Level.IRREVERSIBLE,
         per_hour=meter.per_hour,
         spent=meter.spent,
         currency=meter.currency,
@@ -163,12 +147,16 @@ def review(
         kept=kept,
         keeps_billing=keeps_billing + _money(meter, verb),
         items=evidence.items,
-        refusals=tuple(text for key, text in objections(evidence, now) if key != NAME),
+        refusals=tuple(text for kind, text in objections(evidence, given.ticks) if kind != NAME),
         will_send=will_send,
         status=status,
-        at=now,
-        steady_at=now,
-        phrase=evidence.box,
+        at=given.now,
+        steady_at=given.ticks,
+        level=level,
+        phrase=phrase(evidence.box, evidence.instance, forfeits),
+        forfeits=forfeits,
+        unprotect=unprotect_phrase(evidence.box) if locked else "",
+        digest=dated(facts_digest(evidence), given.ticks),
     )
 
 
@@ -188,9 +176,29 @@ def changes(shown: Review, fresh: Review) -> tuple[str, ...]:
         found.append("whether it can be undone is judged differently now")
     if shown.keeps_billing != fresh.keeps_billing:
         found.append("what goes on billing has changed: " + ("; ".join(fresh.keeps_billing) or "nothing now"))
+    for words, before, after in (("lost", shown.lost, fresh.lost), ("kept", shown.kept, fresh.kept)):
+        known, there = {_unsized(line) for line in before}, {_unsized(line) for line in after}
+        found += [
+            f"{words} now, and not when it was shown: {line}" for line in after if _unsized(line) not in known
+        ]
+        found += [f"no longer {words}: {line}" for line in before if _unsized(line) not in there]
+    shown_up = {forfeit.key: forfeit.fact for forfeit in shown.forfeits}
+    for forfeit in fresh.forfeits:
+        if forfeit.key not in shown_up:
+            found.append(f"given up now, and not when it was shown: {forfeit.text}")
+        elif shown_up[forfeit.key] != forfeit.fact:
+            found.append(f"what is given up is another thing than the one shown: {forfeit.text}")
     held = {item.key for item in shown.items if item.ok}
-    found += [item.text for item in fresh.items if item.key in held - {NAME} and not item.ok]
-    return tuple(found)
+    found += [item.text for item in fresh.items if item.key in held - {NAME} and item.stands_against]
+    return tuple(dict.fromkeys(found))
+
+
+_SIZE = re.compile(r"\b\d[\d.,]* (?:B|kB|MB|GB|TB)\b")
+
+
+def _unsized(line: str) -> str:
+    """Return a line of what is lost or kept without the sizes in it: they grow all the time."""
+    return _SIZE.sub("#", line)
 
 
 def _fates(

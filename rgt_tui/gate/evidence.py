@@ -1,285 +1,335 @@
-"""Makes the evidence for a billing action out of a box's state. Pure: same arguments, same evidence."""
+"""Makes the evidence for a billing action out of what is known. Pure: same arguments, same evidence."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from rgt_tui.gate.decision import AHEAD_S, MAX_AGE_S, NAME
-from rgt_tui.health.facts import MOVING_S, NO_QUEUE_MOVING_S, computing, trainers, unseen
+import msgspec
+
+from rgt_tui.gate.identity import IDENTITY, identity
+from rgt_tui.gate.levels import phrase, unprotect_phrase
+from rgt_tui.gate.parked import Parked, stands
+from rgt_tui.gate.quiet import is_off, quiet
+from rgt_tui.gate.roster import Told, roster
 from rgt_tui.model.box import BoxState, Link
-from rgt_tui.model.evidence import Evidence, EvidenceItem, Verb
+from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.model.profile import Profile
-from rgt_tui.model.protocol import Cell, Proc
-from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import ago, listed, quoted
-from rgt_tui.profiles.survival import action_for, path_survives, tiers_of
+from rgt_tui.model.profile import Profile, Tier
+from rgt_tui.model.results import Seal
+from rgt_tui.profiles.readings import listed, quoted
+from rgt_tui.profiles.survival import action_for, tiers_of, worse
+
+NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
+    "name",
+    "seal",
+    "queue",
+    "provider",
+    "protected",
+    "readonly",
+)
 
 
-def durable(state: BoxState, profile: Profile | None, verb: Verb, known: Mapping[str, str]) -> EvidenceItem:
-    """Say whether every result outlives the verb.
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the person says to an action."""
 
-    For a destroy: every done cell has a copy that the runner verified, on a tier that survives a destroy. For
-    a park: what is not safe in that way must at least lie on a tier that survives a stop.
-    """
-
-    def item(ok: bool, text: str) -> EvidenceItem:
-        return EvidenceItem(key="durable", ok=ok, text=text, at=state.sample_at)
-
-    if profile is None:
-        return item(False, "the platform's profile is unknown, so nothing says what would be lost")
-    cells = [cell for queue in state.queues for cell in queue.cells]
-    copied = {
-        cell.name for cell in cells if cell.state == "done" and _copy_survives(cell, profile, known, verb)
-    }
-    problems: list[str] = []
-    if verb is Verb.DESTROY:
-        problems += [
-            _why(cell, profile, known) for cell in cells if cell.state == "done" and cell.name not in copied
-        ]
-    problems += _left_behind(state, cells, copied, profile, known, verb)
-    if problems:
-        more = f"; and {len(problems) - 3} more" if len(problems) > 3 else ""
-        return item(False, "; ".join(problems[:3]) + more)
-    if copied:
-        return item(
-            True,
-            f"{len(copied)} results verified on storage that outlives the action ({listed(sorted(copied))})",
-        )
-    return item(True, "no result on the box is at stake")
+    typed: str = ""
+    forfeits: frozenset[str] = frozenset()
+    """Keys of items that are given up."""
+    ignored: frozenset[str] = frozenset()
+    """Keys of items whose files are no result."""
+    unprotect: str = ""
+    """What was typed to lift ``protected``."""
 
 
-def _copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool:
-    if cell.durable != "verified" or not cell.durable_path:
-        return False
-    return path_survives(cell.durable_path, profile, known, verb) is True
+SILENT = Consent()
 
 
-def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
-    """Return why a done cell's result would not outlive a destroy."""
-    name = quoted(cell.name)
-    if cell.durable != "verified" or not cell.durable_path:
-        return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"
-    tiers = tiers_of(cell.durable_path, profile, known)
-    where = (
-        f"{quoted(cell.durable_path)} ({' or '.join(tier.name for tier in tiers) or 'no known storage tier'})"
-    )
-    if path_survives(cell.durable_path, profile, known, Verb.DESTROY) is False:
-        return f"the copy of {name} at {where} is erased with the box"
-    return f"nothing says that the copy of {name} at {where} outlives the box"
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that is known for an action, each part with its own time on the steady clock."""
+
+    state: BoxState
+    meter: Meter
+    """A reading of the provider made for this very purpose."""
+    meter_at: float | None
+    """When the provider was asked."""
+    profile: Profile | None
+    """The platform; None = unknown, which refuses."""
+    action: str
+    """The provider's word for the verb, as it stands in ``meter.actions``."""
+    told: Told = Told()
+    tiers: Mapping[str, str] = {}
+    """Mount point → tier name, as the provider says; the fleet file's are in ``state.spec``."""
+    addresses: frozenset[str] = frozenset()
+    """Of the host where the provider says that SSH answers."""
+    unsealed: str | None = None
+    """Why the box cannot be sealed; None = it can."""
+    parked: Parked | None = None
+    """What was known when rgt parked it."""
+    readonly: bool = False
+    since: float | None = None
+    """A reading of the box that was taken in before, by the steady clock, does not count."""
+    now: float
+    """Client clock, epoch seconds."""
+    ticks: float
+    """The steady clock."""
 
 
-def _left_behind(
-    state: BoxState,
-    cells: list[Cell],
-    copied: set[str],
-    profile: Profile,
-    known: Mapping[str, str],
-    verb: Verb,
-) -> list[str]:
-    """Return what the verb would take although nobody has a copy: checkpoints and outputs without one."""
-    handled = copied | (
-        {cell.name for cell in cells if cell.state == "done"} if verb is Verb.DESTROY else set()
-    )
-    paths: dict[str, str] = {}
-    for cell in cells:
-        if cell.name not in handled and cell.out and cell.state != "waiting":
-            paths[cell.name] = cell.out
-    for group in state.checkpoints:
-        if group.run not in handled and group.items:
-            paths[group.run] = group.items[-1].path
-    problems = []
-    if state.left_out.checkpoints:
-        lists = f"{state.left_out.checkpoints} lists of checkpoints of this box"
-        problems.append(f"{lists} were not kept: whether a copy of them is anywhere is unknown")
-    for name, path in paths.items():
-        answer = path_survives(path, profile, known, verb)
-        if answer is not True:
-            fate = "is erased by it" if answer is False else "may be erased by it (the profile does not say)"
-            problems.append(f"what {quoted(name)} has at {quoted(path)} {fate}")
-    return problems
-
-
-FINISHED = frozenset({"done", "failed", "interrupted"})
-
-
-def quiet(state: BoxState, now: float) -> EvidenceItem:
-    """Say whether the box is quiet: a fresh sample, no training, no queue runner, nothing computing."""
-    blind = _blind(state, now)
-    reasons = [blind] if blind else _busy(state, now)
-    if reasons:
-        return EvidenceItem(key="quiet", ok=False, text="; ".join(reasons), at=state.sample_at)
-    text = f"no training process, no queue runner; read {ago(state.sample_at, now)}"
-    return EvidenceItem(key="quiet", ok=True, text=text, at=state.sample_at)
-
-
-def _blind(state: BoxState, now: float) -> str | None:
-    """Return why the box cannot be judged; None = it can."""
-    if state.sample is None or state.sample_at is None:
-        return f"no reading of the box ({quoted(state.reason)}): what runs on it is unknown"
-    if state.link is not Link.LIVE:
-        return f"the box is {state.link.value} ({quoted(state.reason)}): what runs on it now is unknown"
-    age = now - state.sample_at
-    if not -AHEAD_S <= age <= MAX_AGE_S["quiet"]:
-        return f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown"
-    if (why := unseen(state.sample)) is not None:
-        return f"the box cannot be asked for its processes: {quoted(why)}"
-    return None
-
-
-def _busy(state: BoxState, now: float) -> list[str]:
-    cells = {cell.name: cell.state for queue in state.queues for cell in queue.cells}
-    running = [name for name, cell in cells.items() if cell == "running"]
-    live = trainers(state.sample)
-    reasons = []
-    if live:
-        reasons.append(_training(live, running, state.runs, now))
-    for queue in state.queues:
-        if queue.runner_alive:
-            pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
-            waiting = sum(cell.state == "waiting" for cell in queue.cells)
-            reasons.append(f"the queue runner is alive ({pid}), {waiting} cells waiting")
-    if not live:
-        reasons += [
-            _advanced(run, now)
-            for run in state.runs
-            if cells.get(run.name) not in FINISHED
-            and run.progressed_at is not None
-            and now - run.progressed_at < MOVING_S
-        ]
-        if busy := computing(state.sample):
-            which = listed([f"GPU {gpu.index} {gpu.util:.0f} %" for gpu in busy])
-            reasons.append(f"no training process is known, but something computes: {which}")
-    return reasons
-
-
-def _training(live: tuple[Proc, ...], running: list[str], runs: tuple[RunState, ...], now: float) -> str:
-    pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
-    names = running or [
-        run.name for run in runs if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
-    ]
-    who = f"{listed(names)} is training" if names else "a training process is alive"
-    text = f"{who}: pid {pids}"
-    run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
-    if run is None or run.step is None:
-        return f"{text}, {quoted(live[0].cmd, 60)}" if not names else text
-    return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
-
-
-def _advanced(run: RunState, now: float) -> str:
-    return f"{quoted(run.name)} advanced to step {run.step} {ago(run.progressed_at, now)}"
-
-
-def gather(
-    state: BoxState,
-    meter: Meter,
-    profile: Profile | None,
-    verb: Verb,
-    now: float,
-    *,
-    action: str,
-    typed: str = "",
-    known_tiers: Mapping[str, str] | None = None,
-) -> Evidence:
+def gather(given: Situation, verb: Verb, consent: Consent = SILENT) -> Evidence:
     """Return what is known for and against an action.
 
     Args:
-        state: The newest state of the box.
-        meter: A reading of the provider made for this very purpose, not the one in `state`.
-        profile: The platform; None = unknown, which refuses.
+        given: What is known.
         verb: Park or destroy.
-        now: Client clock, epoch seconds.
-        action: The provider's word for the verb, as it stands in ``meter.actions``.
-        typed: What the person typed.
-        known_tiers: Mount point → tier name of the profile, as far as the provider knows it.
+        consent: What the person says to it.
     """
-    known = known_tiers or {}
-    instance = state.spec.provider.instance if state.spec.provider else ""
-    return Evidence(
-        box=state.spec.name,
+    spec = given.state.spec
+    ref = spec.provider
+    instance = ref.instance if ref is not None else ""
+    items = given_up(tuple(_items(given, verb, consent)), consent.forfeits)
+    results = told(given, verb).results
+    found = Evidence(
+        box=spec.name,
         verb=verb,
         instance=instance,
-        items=(
-            quiet(state, now),
-            queue(state, verb),
-            durable(state, profile, verb, known),
-            provider(meter, profile, verb, action, instance, now),
-            name(state.spec.name, typed),
-        ),
-        kind=state.spec.provider.kind if state.spec.provider is not None else "",
-        account=state.spec.provider.account if state.spec.provider is not None else "",
-        typed=typed,
+        items=items,
+        typed=consent.typed,
+        kind=ref.kind if ref is not None else "",
+        account=ref.account if ref is not None else "",
+        generation=results.generation if results is not None else None,
+    )
+    last = name(spec.name, instance, consent.typed, found.forfeits, given.ticks)
+    return msgspec.structs.replace(found, items=(*items, last))
+
+
+def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceItem]:
+    state, spec = given.state, given.state.spec
+    ref = spec.provider
+    kind, instance = (ref.kind, ref.instance) if ref is not None else ("", "")
+    off = _off(given, verb)
+    if off is not None:
+        words = "parked by rgt, and not started since by the provider's word"
+        state = msgspec.structs.replace(
+            state, queues=off.queues, checkpoints=off.checkpoints, found=(), clock_skew=off.clock_skew
+        )
+        yield EvidenceItem(key=IDENTITY, ok=True, text=words, at=given.meter_at)
+    else:
+        yield identity(state, given.meter, kind, instance, given.meter_at, given.addresses)
+    yield from quiet(state, given.now, given.ticks, given.meter, given.meter_at, given.since)
+    asked = told(given, verb)
+    yield from queue(state, verb, listed_whole=asked.results is not None and not asked.results.problems)
+    known, notes = tiers(given, verb)
+    yield from notes
+    yield from roster(asked, state, given.profile, verb, known, consent.ignored)
+    yield provider(given, verb, instance)
+    yield seal_before(given, off)
+    if spec.protected:
+        yield protected(spec.name, consent.unprotect, given.ticks)
+    if given.readonly:
+        text = "rgt was started with --readonly: it stops no meter"
+        yield EvidenceItem(key=READONLY, ok=False, text=text, at=given.ticks)
+
+
+def told(given: Situation, verb: Verb) -> Told:
+    """Return what lies on the box: as it says, or as it said when it was parked."""
+    off = _off(given, verb)
+    return given.told if off is None else msgspec.structs.replace(given.told, results=off.results)
+
+
+def _off(given: Situation, verb: Verb) -> Parked | None:
+    """Return the evidence of the park where it is good: the machine is off since, and nobody can ask it."""
+    if given.parked is None or given.state.link is Link.LIVE or verb is Verb.PARK:
+        return None
+    return given.parked if stands(given.parked, given.meter) is None else None
+
+
+def given_up(items: tuple[EvidenceItem, ...], forfeits: frozenset[str]) -> tuple[EvidenceItem, ...]:
+    """Return the items with those marked that a person gives up: no more than what needs it and may be."""
+    return tuple(
+        msgspec.structs.replace(item, forfeited=True)
+        if item.key in forfeits and item.forfeitable and not item.ok
+        else item
+        for item in items
     )
 
 
-def queue(state: BoxState, verb: Verb) -> EvidenceItem:
-    """Say how the cells stand: for a destroy each must be done; a park lets the waiting ones wait."""
-    cells = [cell for queue in state.queues for cell in queue.cells]
-    errors = [queue.error for queue in state.queues if queue.error]
+def tiers(given: Situation, verb: Verb) -> tuple[dict[str, str], tuple[EvidenceItem, ...]]:
+    """Return which tier stands at which mount point: where person and provider disagree, the worse of the two.
 
-    def item(ok: bool, text: str) -> EvidenceItem:
-        return EvidenceItem(key="queue", ok=ok, text=text, at=state.sample_at)
-
-    running = [cell.name for cell in cells if cell.state == "running"]
-    if running:
-        return item(False, f"the queue says that {listed(running)} is running")
-    if errors:
-        return item(verb is Verb.PARK, f"a queue could not be read: {quoted(errors[0])}")
-    if not state.queues:
-        return item(
-            verb is Verb.PARK, "no queue is known on this box, so nothing tells what a result would be"
+    Returns:
+        Mount point → tier name, and an item for each disagreement that names both.
+    """
+    profile, said = given.profile, given.state.spec.tiers
+    if profile is None:
+        return dict(said), ()
+    names = {tier.name for tier in profile.tiers}
+    # A name that the platform's profile lacks is a word about another platform, and says nothing here.
+    found = {mount: name for mount, name in given.tiers.items() if name in names}
+    provided, notes = dict(found), []
+    for mount, name in said.items():
+        holding = tiers_of(mount, msgspec.structs.replace(profile, tiers=_unmounted(profile)), provided)
+        theirs = holding[0].name if holding else None
+        if theirs is None or theirs == name:
+            found[mount] = name
+            continue
+        counts = found[mount] = worse(profile, verb, name, theirs)
+        text = (
+            f"{quoted(mount)} is {quoted(name)} by the fleet file and {quoted(theirs)} by the provider; "
+            f"the worse counts: {quoted(counts)}"
         )
+        notes.append(EvidenceItem(key=f"tiers:{mount}", ok=True, text=text, at=given.meter_at))
+    return found, tuple(notes)
+
+
+def _unmounted(profile: Profile) -> tuple[Tier, ...]:
+    return tuple(msgspec.structs.replace(tier, mounts=()) for tier in profile.tiers)
+
+
+def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterator[EvidenceItem]:
+    """Say how the cells stand: for a destroy each must be done; a park lets the others wait.
+
+    Args:
+        state: The box.
+        verb: Park or destroy.
+        listed_whole: The box has listed all results: then a missing queue hides none.
+    """
+    park = verb is Verb.PARK
+    fine = True
+
+    def item(about: str, ok: bool, text: str, at: float | None = None) -> EvidenceItem:
+        nonlocal fine
+        fine = fine and ok
+        key = f"{QUEUE}:{about}" if about else QUEUE
+        return EvidenceItem(key=key, ok=ok, text=text, at=at, forfeitable=not ok)
+
+    told_at = [state.seen.queues.get(one.path) for one in state.queues]
+    known_at = [at for at in told_at if at is not None]
+    oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
     if state.left_out.queues:
         lost = f"{state.left_out.queues} queues of this box were not kept: how their cells stand is unknown"
-        return item(verb is Verb.PARK, lost)
+        yield item("left out", park, lost)
+    if not state.queues:
+        text = "no queue is known on this box"
+        more = "" if listed_whole else ", so nothing tells what a result would be"
+        yield item("", park or listed_whole, text + more, state.seen.sample)
+        return
+    many = len({cell.name for queue in state.queues for cell in queue.cells}) < sum(
+        len(queue.cells) for queue in state.queues
+    )
+    cells = [cell for queue in state.queues for cell in queue.cells]
+    for one in state.queues:
+        at = state.seen.queues.get(one.path)
+        if one.error:
+            text = f"the queue {quoted(one.path)} could not be read: {quoted(one.error)}"
+            yield item(f"unread {one.path}", park, text, at)
+        for cell in one.cells:
+            about = f"{one.path} {cell.name}" if many else cell.name
+            if cell.state == "running":
+                yield item(about, False, f"the queue says that {quoted(cell.name)} is running", at)
+            elif cell.state not in ("done", "waiting") and not park:
+                why = f" ({quoted(cell.reason, 80)})" if cell.reason else ""
+                yield item(about, False, f"{quoted(cell.name)} is {quoted(cell.state)}, not done{why}", at)
+    waiting = [cell.name for cell in cells if cell.state == "waiting"]
+    if waiting and not park:
+        yield item(
+            "waiting", False, f"{len(waiting)} of {len(cells)} cells never ran: {listed(waiting)}", oldest
+        )
+    if not fine:
+        return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
-    if undone and verb is Verb.DESTROY:
-        return item(False, f"{len(undone)} of {len(cells)} cells not done: {listed(undone)}")
     if undone:
-        return item(True, f"{len(undone)} of {len(cells)} cells go on after a start: {listed(undone)}")
-    return item(True, f"{len(cells)} cells, all done" if cells else "the queue is empty")
+        text = f"{len(undone)} of {len(cells)} cells go on after a start: {listed(undone)}"
+    else:
+        text = f"{len(cells)} cells, all done" if cells else "the queue is empty"
+    yield item("", True, text, oldest)
 
 
-def provider(
-    meter: Meter, profile: Profile | None, verb: Verb, action: str, instance: str, now: float
-) -> EvidenceItem:
+def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     """Say what the provider said just now, and whether it would take the action."""
+    meter, profile = given.meter, given.profile
 
-    def item(ok: bool, text: str) -> EvidenceItem:
-        return EvidenceItem(key="provider", ok=ok, text=text, at=meter.at)
+    def item(ok: bool, text: str, fact: str = "") -> EvidenceItem:
+        return EvidenceItem(key=PROVIDER, ok=ok, text=text, at=given.meter_at, fact=fact)
 
     if not instance:
         return item(False, "no provider instance is named in the fleet file; use the platform's console")
     if meter.error is not None:
-        return item(False, f"the provider's state could not be read: {meter.error}")
+        return item(False, f"the provider's state could not be read: {meter.error}", "unread")
     status = quoted(meter.native_status or meter.lifecycle.value)
-    if meter.at is None or not -AHEAD_S <= now - meter.at <= MAX_AGE_S["provider"]:
-        return item(False, f"the provider's state ({status}) was read {ago(meter.at, now)}; read it again")
     native = action_for(profile, verb) if profile is not None else None
     if profile is not None and native is None:
         return item(False, f"{profile.name} has no action that would {verb.value} a box")
     if native is not None and native.stops_gpu_meter is not True:
         return item(False, f"by the profile, {native.native_label} does not surely stop the GPU meter")
-    if action not in meter.actions:
+    if given.action not in meter.actions:
         accepts = listed(list(meter.actions)) or "nothing"
         return item(
-            False, f"the provider says {status} and does not accept {action} now (accepts: {accepts})"
+            False, f"the provider says {status} and does not accept {given.action} now (accepts: {accepts})"
         )
-    return item(True, f"{status}, read {ago(meter.at, now)}, accepts {action}")
+    return item(True, f"{status}, accepts {given.action}")
 
 
-def name(box: str, typed: str) -> EvidenceItem:
-    """Compare what was typed with the box's name, character by character: no trimming, no folding."""
-    if typed == box and box:
-        return EvidenceItem(key=NAME, ok=True, text="the name was typed exactly")
+def seal_before(given: Situation, off: Parked | None = None) -> EvidenceItem:
+    """Say whether the box will hold still for the call. Sealed it is only then; see `sealed`."""
+    if off is not None or (given.state.link is not Link.LIVE and is_off(given.meter)):
+        return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
+    if given.unsealed is not None:
+        text = f"the box cannot be held still for the call: {given.unsealed}"
+        return EvidenceItem(key=SEAL, ok=False, text=text, at=given.ticks, fact="no seal", forfeitable=True)
+    return EvidenceItem(key=SEAL, ok=True, text="the box is held still right before the call", at=given.ticks)
+
+
+def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) -> Evidence:
+    """Return the evidence with what the box said when it was sealed: for the last judgement before the call.
+
+    Args:
+        evidence: What was judged before.
+        seal: The box's answer; None = there is none.
+        problem: Why there is none.
+        ticks: The steady clock.
+    """
+    reasons: list[str] = []
+    if seal is None:
+        reasons.append(f"the box could not be held still for the call: {quoted(problem, 300)}")
+    else:
+        if evidence.generation is not None and seal.generation != evidence.generation:
+            reasons.append("files on the box have changed since they were listed: look at it again")
+        reasons += [f"seen when it was sealed: {quoted(why, 200)}" for why in seal.busy]
+    text = "; ".join(reasons) or "the box is held still"
+    item = EvidenceItem(key=SEAL, ok=not reasons, text=text, at=ticks)
+    items = tuple(item if one.key == SEAL else one for one in evidence.items)
+    return msgspec.structs.replace(evidence, items=items)
+
+
+def protected(box: str, typed: str, ticks: float) -> EvidenceItem:
+    """Say whether the protection of the fleet file is lifted for this once."""
+    wanted = unprotect_phrase(box)
+    if typed == wanted:
+        return EvidenceItem(key=PROTECTED, ok=True, text="protected, and lifted for this once", at=ticks)
+    text = f"{box} is protected in the fleet file: lift that for this once (--unprotect, or type {wanted!r})"
+    return EvidenceItem(key=PROTECTED, ok=False, text=text, at=ticks)
+
+
+def name(
+    box: str, instance: str, typed: str, forfeits: tuple[Forfeit, ...] = (), ticks: float | None = None
+) -> EvidenceItem:
+    """Compare what was typed with what must be, character by character: no trimming, no folding."""
+
+    def item(ok: bool, text: str) -> EvidenceItem:
+        return EvidenceItem(key=NAME, ok=ok, text=text, at=ticks)
+
+    wanted = phrase(box, instance, forfeits)
+    if typed == wanted and box:
+        return item(True, "typed exactly")
     if not typed:
-        return EvidenceItem(key=NAME, ok=False, text="the name is not typed yet")
-    if typed.strip() == box:
+        return item(False, f"not typed yet: {wanted}")
+    if typed.strip() == wanted:
         text = "there is a blank before or after the typed name"
-    elif typed.casefold() == box.casefold():
+    elif typed.casefold() == wanted.casefold():
         text = "upper and lower case differ from the box's name"
-    elif not typed.isascii() and box.isascii():
+    elif not typed.isascii() and wanted.isascii():
         text = "the typed name holds letters that only look like those of the box's name"
+    elif forfeits:
+        text = f"what was typed is not {wanted!r}: something is given up"
     else:
         text = "the typed name is not the box's name"
-    return EvidenceItem(key=NAME, ok=False, text=text)
+    return item(False, text)

@@ -31,6 +31,11 @@ FILES_PER_CHECKPOINT = 64
 BUSY_PCT = 20.0
 """GPU utilisation from which something computes, even if no training process is recognised."""
 
+HELD_BYTES = 1 << 30
+"""Video memory in use from which somebody holds it; less is taken by the driver itself."""
+TYPED_S = 300.0
+"""Whoever has typed at a terminal of the box within so many seconds is still there."""
+
 # Progress, in seconds.
 MOVING_S = 10.0
 """A run that advanced within so many seconds is alive, whatever the list of processes says."""
@@ -224,6 +229,18 @@ def computing(sample: Sample | None) -> tuple[Gpu, ...]:
     """Return the real cards that compute something, whoever has started it."""
     gpus = sample.gpus if sample is not None else ()
     return tuple(gpu for gpu in gpus if not gpu.sim and gpu.util is not None and gpu.util >= BUSY_PCT)
+
+
+def holding(sample: Sample | None) -> tuple[Gpu, ...]:
+    """Return the real cards whose memory somebody holds, computing or not."""
+    gpus = sample.gpus if sample is not None else ()
+    return tuple(gpu for gpu in gpus if not gpu.sim and _held(gpu))
+
+
+def _held(gpu: Gpu) -> bool:
+    if gpu.orphans or (gpu.vram_used is not None and gpu.vram_used >= HELD_BYTES):
+        return True
+    return any(proc.bytes is None or proc.bytes >= HELD_BYTES for proc in gpu.procs)
 
 
 def short_of(disk: Disk, margin: float = 0.0, need: int | None = None) -> str | None:

@@ -60,6 +60,10 @@ class Meter(msgspec.Struct, frozen=True):
     ssh_host: str | None = None
     """Where SSH answers now, as the provider says; it may change with every start."""
     ssh_port: int | None = None
+    created: float | None = None
+    """When the machine was made, by the provider's clock."""
+    started: float | None = None
+    """When it was started last, by the provider's clock; None = not told, as by some of a machine that is stopped."""
     balance: float | None = None
     """What is left on the account that pays for the box, where the provider says so."""
     burn_per_hour: float | None = None

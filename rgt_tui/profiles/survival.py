@@ -57,6 +57,17 @@ def tiers_of(path: str, profile: Profile, known: Mapping[str, str]) -> tuple[Tie
     return tuple(found[max(holding, key=lambda mount: len(mount.parts))]) if holding else ()
 
 
+def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
+    """Return which of two tiers, by name, is the less safe one for a verb; one that the profile lacks is unknown."""
+    action = action_for(profile, verb)
+    by_name = {tier.name: tier for tier in profile.tiers}
+
+    def worth(name: str) -> int:
+        return _WORTH[survives(by_name[name], verb, action) if name in by_name else None]
+
+    return min((one, other), key=worth)
+
+
 def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> bool | None:
     """Tell whether the tier outlives the verb; None = the profile does not say.
 

@@ -486,6 +486,8 @@ class RunPodAccount:
             doubt=doubt,
             booked=booked.amount if booked is not None else None,
             booked_at=booked.at if booked is not None and booked.amount is not None else None,
+            created=pod.created,
+            started=pod.started,
         )
 
     def gone(self, pod: Pod, spent: float | None) -> Meter:

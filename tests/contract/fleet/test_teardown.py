@@ -1,12 +1,13 @@
-"""A billing action through the fleet: real local provider, gate and audit log; only the box's state is set by hand."""
+"""A billing action through the fleet: real provider, gate, journal and audit log; the box is set by hand."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,73 +15,163 @@ import pytest
 from rgt_tui.demo import LocalProvider
 from rgt_tui.fleet import GateClosed
 from rgt_tui.fleet.billing_actions import Teardown
+from rgt_tui.fleet.box_evidence import Asking
+from rgt_tui.fleet.box_questions import Wanted
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.evidence import StopPhase, Verb
+from rgt_tui.gate import Journal, Target
+from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
+from rgt_tui.model.evidence import Review, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.model.protocol import Cell, Disk, Hello, Proc, QueueState, Sample
+from rgt_tui.model.protocol import Cell, Disk, FoundRun, Gpu, Hello, Proc, QueueState, Sample, Transfer
+from rgt_tui.model.results import CopyProof, ResultGroup, Results, Seal
 from rgt_tui.profiles import load_profile
-from rgt_tui.ssh import AgentBundle
+from rgt_tui.ssh import AgentBundle, CommandFailed, Unreachable
 
 BOX = "lab"
 KEY = "RGT_TEST_KEY"
+GB = 10**9
+replace = msgspec.structs.replace
+SAFE = ResultGroup(path="/net/a", owner="cell a", files=1, bytes=GB, newest=1.0, fingerprint="a")
+"""On the network volume, which outlives the pod."""
 
 
 @dataclass
 class World:
+    """One box by hand, and everything else as it is."""
+
     server: LocalProvider
     session: BoxSession
-    teardown: Teardown
-    audit: Path
+    meters: Meters
+    folder: Path
+    groups: tuple[ResultGroup, ...] = (SAFE,)
+    proofs: tuple[CopyProof, ...] = ()
+    busy: tuple[str, ...] = ()
+    """Seen when the box is sealed."""
+    fault: str = ""
+    """Why the box answers no question."""
+    silent: bool = False
+    """The box tells no sample any more."""
+    asked: list[str] = field(default_factory=list)
+    teardown: Teardown = field(init=False)
+    log: list[str] = field(default_factory=list)
+    """What was done, in order: questions and calls."""
+
+    def __post_init__(self) -> None:
+        self.teardown = self.another()
+
+    def another(self, **arguments: Any) -> Teardown:
+        """Return a Teardown as another rgt would have it."""
+        asking = Asking(
+            look=self._look,
+            results=self._results,
+            seal=self._seal,
+            unseal=self._unseal,
+            unsealed=lambda box: self.fault or None,
+            copies=self._copies,
+        )
+        sessions, profiles = {BOX: self.session}, {BOX: load_profile("runpod")}
+        audit = self.folder / "audit.jsonl"
+        return Teardown(sessions, profiles, self.meters, audit, time.time, asking=asking, **arguments)
+
+    async def _look(self, box: BoxSession) -> float:
+        self.log.append("look")
+        begun = steady()
+        if not self.silent:
+            self.put()
+        return begun
+
+    def _listed(self) -> Results:
+        generation = "|".join(f"{group.path} {group.fingerprint}" for group in self.groups)
+        return Results(at=time.time(), generation=generation, groups=self.groups)
+
+    async def _results(self, box: BoxSession, wanted: Wanted) -> Results:
+        self.log.append("results")
+        if self.fault:
+            raise Unreachable(self.fault)
+        return self._listed()
+
+    async def _seal(self, box: BoxSession, wanted: Wanted) -> Seal:
+        self.log.append("seal")
+        if self.fault:
+            raise CommandFailed(self.fault)
+        generation = self._listed().generation
+        return Seal(nonce="s" * 32, generation=generation, at=time.time(), seconds=120.0, busy=self.busy)
+
+    async def _unseal(self, box: BoxSession, nonce: str) -> None:
+        self.log.append("unseal")
+
+    async def _copies(self, box: str, instance: str, groups: Iterable[ResultGroup]) -> tuple[CopyProof, ...]:
+        return self.proofs
 
     def put(self, **changes: object) -> None:
         """Change the box's state, with a sample of this very moment."""
-        now = time.time()
         base: BoxState = self.session.state
-        assert base.sample is not None
-        self.session.state = msgspec.structs.replace(base, sample_at=now, **changes)
+        seen = replace(base.seen, sample=steady())
+        self.session.state = replace(base, sample_at=time.time(), **{"seen": seen, **changes})
+
+    def sample(self, **changes: object) -> None:
+        """Change the newest sample."""
+        assert self.session.state.sample is not None
+        self.put(sample=replace(self.session.state.sample, **changes))
 
     def lines(self) -> list[dict[str, object]]:
-        return (
-            [json.loads(line) for line in self.audit.read_text().splitlines()] if self.audit.exists() else []
-        )
+        """Return the audit log."""
+        path = self.folder / "audit.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def sent(self) -> list[str]:
+        """Return what the provider was told to do."""
         return [what for what in self.server.requests if not what.startswith("GET ")]
 
-    async def execute(self, verb: Verb = Verb.PARK, typed: str = BOX) -> list[StopPhase]:
-        return [step.phase async for step in self.teardown.execute(BOX, verb, typed)]
+    async def review(self, verb: Verb = Verb.DESTROY, **choices: Any) -> Review:
+        return await self.teardown.review(BOX, verb, **choices)
+
+    async def execute(self, verb: Verb = Verb.PARK, typed: str = BOX, **choices: Any) -> list[StopPhase]:
+        return [step.phase async for step in self.teardown.execute(BOX, verb, typed, **choices)]
+
+    async def refused(self, verb: Verb = Verb.DESTROY, typed: str = BOX, **choices: Any) -> str:
+        """Try, and return why it was refused; nothing may have gone out."""
+        before = self.sent()
+        with pytest.raises(GateClosed) as closed:
+            await self.execute(verb, typed, **choices)
+        assert self.sent() == before
+        return " | ".join(closed.value.reasons)
 
 
 def quiet_state(spec: BoxSpec) -> BoxState:
     now = time.time()
     cell = Cell(
-        name="a", cfg="a.yaml", task="t", state="done", durable="verified", durable_path="/root/autodl-fs/a"
+        name="a",
+        cfg="a.yaml",
+        task="t",
+        state="done",
+        ended=now - 60,
+        durable="verified",
+        durable_path="/net/a",
+    )
+    disk = Disk(
+        mount="/workspace", bytes_total=100, bytes_used=10, bytes_free=90, inodes_total=9, inodes_used=1
     )
     return BoxState(
         spec=spec,
         link=Link.LIVE,
-        hello=Hello(proto=1, agent="0" * 16, boot="b", host="h", python="3.11", pid=1, at=now),
-        sample=Sample(
+        hello=Hello(
+            proto=1,
+            agent="0" * 16,
             boot="b",
-            seq=1,
+            host="h",
+            python="3.11",
+            pid=1,
             at=now,
-            disks=(
-                Disk(
-                    mount="/root/autodl-tmp",
-                    bytes_total=100,
-                    bytes_used=10,
-                    bytes_free=90,
-                    inodes_total=100,
-                    inodes_used=10,
-                ),
-            ),
+            identity={"RUNPOD_POD_ID": "pod1"},
         ),
+        sample=Sample(boot="b", seq=1, at=now, disks=(disk,), transfers=(), input_at=0.0),
         sample_at=now,
         clock_skew=0.0,
         queues=(QueueState(path="/q", at=now, cells=(cell,), done=True),),
+        seen=Seen(sample=steady(), queues={"/q": steady()}),
     )
 
 
@@ -88,30 +179,27 @@ def quiet_state(spec: BoxSpec) -> BoxState:
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     server = LocalProvider(settle_s=0.0)
     await server.start()
-    server.add_pod("pod1", BOX, cost=0.5, mount="/root/autodl-tmp", persistent=10.0)
+    server.add_pod("pod1", BOX, cost=0.5, persistent=10.0, networks=(("vol", "/net"),))
     spec = BoxSpec(
         name=BOX,
         host="127.0.0.1",
-        profile="autodl",
-        tiers={"/root/autodl-tmp": "data", "/root/autodl-fs": "shared-fs", "/": "system"},
+        profile="runpod",
+        tiers={"/net": "network-volume"},
         provider=ProviderRef("runpod", "pod1", base_url=server.base_url, key_env=KEY),
     )
-    profile = load_profile("autodl")
     bundle = AgentBundle(data=b"", digest="", filename="")
-    session = BoxSession(spec, profile, bundle, ConnectLimit(), time.time, lambda _: None)
+    session = BoxSession(spec, load_profile("runpod"), bundle, ConnectLimit(), time.time, lambda _: None)
     session.state = quiet_state(spec)
     meters = Meters({BOX: session}, seconds=60, clock=time.time, say=print, env={KEY: server.key})
-    audit = tmp_path / "audit.jsonl"
-    teardown = Teardown({BOX: session}, {BOX: profile}, meters, audit, time.time)
-    yield World(server, session, teardown, audit)
+    yield World(server, session, meters, tmp_path)
     await meters.close()
     await server.stop()
 
 
 async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) -> None:
-    review = await world.teardown.review(BOX, Verb.PARK)
+    review = await world.review(Verb.PARK)
     assert review.refusals == ()
-    assert review.native_label.startswith("关机")
+    assert review.native_label == "Stop"
     assert review.per_hour is not None
     assert '{"action":"stop"}' in review.will_send
     phases = await world.execute()
@@ -122,52 +210,318 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
     assert all(line["typed"] == BOX and line["shown"] for line in world.lines())
 
 
-async def test_a_training_box_is_refused_with_what_trains_and_nothing_is_sent(world: World) -> None:
-    running = Cell(name="b", cfg="b.yaml", task="t", state="running", attempts=1)
-    queue = QueueState(path="/q", at=time.time(), cells=(running,), runner_alive=True, runner_pid=7)
-    assert world.session.state.sample is not None
-    sample = msgspec.structs.replace(
-        world.session.state.sample, procs=(Proc(pid=231, started=1.0, cmd="train"),)
+async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:
+    assert (await world.review()).refusals == ()
+    world.log.clear()
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert world.log == ["results", "look", "seal"], "asked anew at OK, then held still, then the call"
+    assert world.sent() == ["DELETE /v2/pods/pod1"]
+
+
+# Each of these sent a DELETE once.
+
+
+async def test_evidence_of_another_machine_destroys_nothing(world: World) -> None:
+    """The fleet file names one pod, and leads to another one."""
+    world.server.pods["pod1"].host, world.server.pods["pod1"].port = "203.0.113.9", 40022
+    hello = world.session.state.hello
+    assert hello is not None
+    world.put(hello=replace(hello, identity={}), peer=("127.0.0.1", 2222))
+    review = await world.review(forfeits=frozenset({"identity"}))
+    assert "we are at 127.0.0.1:2222" in review.refusals[0]
+    assert "203.0.113.9:40022" in await world.refused(forfeits=frozenset({"identity"}))
+    world.put(hello=replace(hello, identity={"RUNPOD_POD_ID": "pod2"}), peer=None)
+    assert "calls itself pod2" in await world.refused(forfeits=frozenset({"identity"}))
+
+
+async def test_results_that_nobody_listed_keep_the_box(world: World) -> None:
+    world.put(queues=(QueueState(path="/q", at=time.time()),))
+    lone = ResultGroup(
+        path="/workspace/hf/out", owner="run hf/train.py", files=9, bytes=3 * GB, fingerprint="x"
     )
-    world.put(queues=(queue,), sample=sample)
-    review = await world.teardown.review(BOX, Verb.PARK)
-    assert any("231" in reason for reason in review.refusals)
-    with pytest.raises(GateClosed) as closed:
-        await world.execute()
-    assert any("231" in reason for reason in closed.value.reasons)
+    world.groups = (lone,)
+    assert (
+        "/workspace/hf/out (run hf/train.py, 9 files, 3.0 GB) is erased; not pulled" in await world.refused()
+    )
+    world.proofs = (CopyProof(path=lone.path, fingerprint="x", where="/home/me/out", files=9, bytes=3 * GB),)
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+
+
+async def test_a_checkpoint_newer_than_its_verified_copy_keeps_the_box(world: World) -> None:
+    newer = ResultGroup(
+        path="/workspace/a",
+        owner="cell a",
+        files=2,
+        bytes=GB,
+        newest=time.time() + 7200,
+        newest_path="/workspace/a/step-9.pt",
+        fingerprint="x",
+    )
+    world.groups = (newer,)
+    assert "newer than its verified copy at /net/a: /workspace/a/step-9.pt" in await world.refused()
+    world.groups = (replace(newer, newest=time.time() - 90),)
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+
+
+async def test_a_flipped_byte_of_a_copy_is_named_by_its_file(world: World) -> None:
+    world.groups = (ResultGroup(path="/workspace/x", files=1, bytes=GB, fingerprint="x"),)
+    world.proofs = (
+        CopyProof(
+            path="/workspace/x",
+            fingerprint="x",
+            where="/pulled",
+            errors=(("/pulled/last.pt", "sha256 differs"),),
+        ),
+    )
+    assert "/pulled/last.pt: sha256 differs" in await world.refused()
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"gpus": (Gpu(index=0, name="H100", util=0.0, vram_used=70 * GB),)},
+            "holds 70.0 GB of GPU 0 at 0 %",
+        ),
+        ({"gpus": (Gpu(index=0, name="H100", vram_used=70 * GB),)}, "at a use that cannot be read"),
+        ({"transfers": (Transfer(pid=9, name="rsync"),)}, "files are being copied: rsync"),
+        ({"input_at": 1e12}, "somebody typed at a terminal"),
+        ({"procs": (Proc(pid=231, started=1.0, cmd="train"),)}, "pid 231"),
+    ],
+)
+async def test_a_box_that_is_not_quiet_is_kept(world: World, changes: dict[str, object], why: str) -> None:
+    world.sample(**changes)
+    for verb in Verb:
+        assert any(why in reason for reason in (await world.review(verb)).refusals)
+        assert why in await world.refused(verb)
+
+
+async def test_a_training_that_was_found_alive_keeps_the_box(world: World) -> None:
+    run = FoundRun(name="hf/train.py", pid=70, started=1.0, command="python train.py")
+    world.put(found=(run,))
+    assert "hf/train.py is training: found alive" in await world.refused()
+
+
+async def test_at_ok_the_box_is_asked_anew(world: World) -> None:
+    """A sample of nine seconds ago says nothing about the last nine seconds."""
+    assert (await world.review()).refusals == ()
+    world.silent = True
+    assert "told nothing since it was asked" in await world.refused()
+
+
+async def test_an_item_is_as_old_as_what_it_was_read_from(world: World) -> None:
+    world.put(seen=Seen(sample=steady(), queues={"/q": steady() - 6 * 3600}))
+    review = await world.review()
+    (queue,) = [item for item in review.items if item.kind == "queue"]
+    age = review.age(queue, review.at)
+    assert age is not None and 6 * 3600 <= age < 6 * 3600 + 60
+
+
+async def test_a_training_that_begins_before_the_call_stops_it_and_the_seal_is_opened(world: World) -> None:
+    assert (await world.review()).refusals == ()
+    world.busy = ("a training process began: pid 300",)
+    assert "seen when it was sealed: a training process began: pid 300" in await world.refused()
+    assert world.log[-2:] == ["seal", "unseal"]
+    assert [line["event"] for line in world.lines()] == ["requested", "refused"]
+    world.busy = ()
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+
+
+async def test_a_file_that_came_after_the_list_stops_the_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal = world._seal
+
+    async def later(box: BoxSession, wanted: Wanted) -> Seal:
+        world.groups = (replace(SAFE, fingerprint="newer"),)
+        return await seal(box, wanted)
+
+    monkeypatch.setattr(world, "_seal", later)
+    world.teardown = world.another()
+    assert "files on the box have changed since they were listed" in await world.refused()
+    assert world.log[-1] == "unseal"
+
+
+async def test_what_changes_while_it_is_sealed_stops_the_call(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seal = world._seal
+
+    async def later(box: BoxSession, wanted: Wanted) -> Seal:
+        world.sample(procs=(Proc(pid=300, started=1.0, cmd="train"),))
+        return await seal(box, wanted)
+
+    monkeypatch.setattr(world, "_seal", later)
+    world.teardown = world.another()
+    assert "pid 300" in await world.refused()
+    assert world.log[-1] == "unseal"
+
+
+async def test_without_an_agent_there_is_no_seal_and_that_has_to_be_given_up(world: World) -> None:
+    world.fault = "the agent does not run on lab"
+    keys = frozenset({"seal", "results"})
+    assert [item.key for item in (await world.review()).items if item.stands_against] == [
+        "results",
+        "seal",
+        "name",
+    ]
+    assert "cannot be held still for the call" in await world.refused()
+    assert "something is given up" in await world.refused(forfeits=keys)
+    review = await world.review(forfeits=keys)
+    assert review.phrase == "forfeit 2 of lab"
+    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[-1] is StopPhase.METER_OFF
+    assert "seal" not in world.log
+
+
+async def test_a_seal_that_fails_is_refused_and_can_be_given_up_afterwards(world: World) -> None:
+    async def broken(box: BoxSession, wanted: Wanted) -> Seal:
+        raise CommandFailed("rgt-box seal: no space left")
+
+    asking = world.teardown._asking
+    world.teardown = world.another()
+    world.teardown._asking = Asking(**{**vars(asking), "seal": broken})
+    assert "no space left" in await world.refused()
+    review = await world.review(forfeits=frozenset({"seal"}))
+    assert [forfeit.key for forfeit in review.forfeits] == ["seal"]
+    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=frozenset({"seal"})))[
+        -1
+    ] is StopPhase.METER_OFF
+
+
+async def test_where_person_and_provider_disagree_on_a_disk_the_worse_counts(world: World) -> None:
+    world.server.pods["pod1"].networks = ()
+    spec = replace(world.session.state.spec, tiers={"/workspace": "network-volume"})
+    cell = replace(world.session.state.queues[0].cells[0], durable_path="/workspace/safe")
+    world.put(spec=spec, queues=(QueueState(path="/q", at=time.time(), cells=(cell,)),))
+    world.groups = (ResultGroup(path="/workspace/a", owner="cell a", files=1, bytes=GB, fingerprint="x"),)
+    assert "/workspace/a (cell a, 1 files, 1.0 GB) is erased" in await world.refused()
+    (note,) = [item for item in (await world.review()).items if item.kind == "tiers"]
+    assert "network-volume by the fleet file and volume-disk by the provider" in note.text
+
+
+async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
+    spec = world.session.state.spec
+    assert spec.provider is not None
+    target = Target(kind="runpod", account=spec.provider.account, instance="pod1")
+    with Journal(world.folder / "journal").hold(target, BOX, Verb.DESTROY):
+        assert "acts on the instance pod1" in await world.refused()
+    with Journal(world.folder / "journal").hold(target, BOX, Verb.DESTROY) as action:
+        action.intend("DELETE")
+        action.sent("DELETE")
+    assert "has to be settled first" in await world.refused()
     assert world.sent() == []
-    assert [line["event"] for line in world.lines()] == ["refused"]
+
+
+# What a person gives up, lifts or looks at.
 
 
 async def test_a_wrong_name_sends_nothing(world: World) -> None:
     for typed in ("", "Lab", "lab ", "lаb"):  # the last one has a Cyrillic letter
-        with pytest.raises(GateClosed):
-            await world.execute(typed=typed)
+        await world.refused(typed=typed)
     assert world.sent() == []
 
 
 async def test_what_changed_since_it_was_shown_closes_the_gate(world: World) -> None:
     """The provider still accepts the stop, but what goes on billing is no longer what the person read."""
-    await world.teardown.review(BOX, Verb.PARK)
+    await world.review(Verb.PARK)
     world.server.pods["pod1"].persistent = 500.0
-    with pytest.raises(GateClosed) as closed:
-        await world.execute()
-    assert any("what goes on billing has changed" in reason for reason in closed.value.reasons)
-    assert world.sent() == []
-    await world.teardown.review(BOX, Verb.PARK)
+    assert "what goes on billing has changed" in await world.refused(Verb.PARK)
+    await world.review(Verb.PARK)
     assert (await world.execute())[-1] is StopPhase.METER_OFF
 
 
-async def test_an_action_that_cannot_be_recorded_is_not_sent(world: World) -> None:
-    world.audit.mkdir()
-    with pytest.raises(GateClosed, match="Nothing was sent"):
-        await world.execute()
+async def test_what_nobody_owns_is_ignored_or_given_up_by_its_name(world: World) -> None:
+    lone = ResultGroup(path="/workspace/tmp", files=4, bytes=5 * GB, newest=time.time() - 50, fingerprint="x")
+    world.groups = (SAFE, lone)
+    key = frozenset({"results:/workspace/tmp"})
+    assert "nobody owns it, 4 files, 5.0 GB" in await world.refused()
+    review = await world.review(forfeits=key)
+    assert (review.refusals, review.forfeits[0].bytes, review.phrase) == ((), 5 * GB, "forfeit 1 of lab")
+    assert "not when it was shown" not in await world.refused(forfeits=key)
+    world.groups = (SAFE, replace(lone, fingerprint="newer"))
+    assert "another thing than the one shown" in await world.refused(typed="forfeit 1 of lab", forfeits=key)
+    review = await world.review(ignored=key)
+    assert (review.refusals, review.phrase) == ((), BOX)
+    assert (await world.execute(Verb.DESTROY, ignored=key))[-1] is StopPhase.METER_OFF
+
+
+async def test_an_unreachable_box_is_given_up_item_by_item_and_by_its_instance(world: World) -> None:
+    world.put(link=Link.UNREACHABLE, reason="ssh: timed out")
+    world.fault = "lab is not connected"
+    review = await world.review()
+    keys = frozenset(item.key for item in review.items if item.stands_against and item.forfeitable)
+    assert keys == {"identity", "quiet:unseen", "results", "seal"}
+    review = await world.review(forfeits=keys)
+    assert (review.refusals, review.phrase) == ((), "forfeit 4 of lab pod1")
+    await world.refused(typed="forfeit 4 of lab", forfeits=keys)
+    assert (await world.execute(Verb.DESTROY, review.phrase, forfeits=keys))[-1] is StopPhase.METER_OFF
+
+
+async def test_a_parked_box_can_be_destroyed_later_by_another_rgt(world: World) -> None:
+    await world.execute(Verb.PARK)
+    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    world.fault = "lab is not connected"
+    world.teardown = world.another()
+    assert (await world.review()).refusals == ()
+    assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
+    assert list((world.folder / "parked").iterdir()) == []
+
+
+async def test_a_box_that_was_started_since_its_park_is_not_what_it_was(world: World) -> None:
+    await world.execute(Verb.PARK)
+    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    world.fault = "lab is not connected"
+    pod = world.server.pods["pod1"]
+    pod.started = time.time() + 60
+    assert "nothing proves that this machine is pod1" in await world.refused()
+    pod.started = None
+    assert (await world.review()).refusals == ()
+    pod.status = "RUNNING"
+    world.teardown = world.another()
+    await world.review()
+    pod.status = "EXITED"
+    assert "nothing proves that this machine is pod1" in await world.refused()
+
+
+async def test_a_protected_box_needs_an_act_of_its_own(world: World) -> None:
+    world.put(spec=replace(world.session.state.spec, protected=True))
+    assert (await world.review()).unprotect == "unprotect lab"
+    assert "protected in the fleet file" in await world.refused()
+    review = await world.review(unprotect="unprotect lab")
+    assert (review.refusals, review.unprotect) == ((), "")
+    assert (await world.execute(Verb.DESTROY, unprotect="unprotect lab"))[-1] is StopPhase.METER_OFF
+
+
+async def test_readonly_refuses_every_action(world: World) -> None:
+    world.teardown = world.another(readonly=True)
+    for verb in Verb:
+        assert (await world.review(verb)).refusals == ("rgt was started with --readonly: it stops no meter",)
+        assert "--readonly" in await world.refused(verb)
     assert world.sent() == []
 
 
+async def test_a_script_confirms_the_evidence_of_its_dry_run(world: World) -> None:
+    dry = (await world.review()).digest
+    world.teardown = world.another()
+    facts, _, made = dry.rpartition("-")
+    assert "older than 60 s" in await world.refused(evidence_digest=f"{facts}-{int(made) - 90}")
+    assert "another one than that of the dry run" in await world.refused(evidence_digest=f"{'0' * 64}-{made}")
+    world.groups = (SAFE, ResultGroup(path="/net/b", files=1, bytes=GB, fingerprint="new"))
+    assert "another one than that of the dry run" in await world.refused(evidence_digest=dry)
+    world.groups = (SAFE,)
+    assert (await world.execute(Verb.DESTROY, evidence_digest=dry))[-1] is StopPhase.METER_OFF
+
+
+async def test_an_action_that_cannot_be_recorded_is_not_sent(world: World) -> None:
+    (world.folder / "audit.jsonl").mkdir()
+    assert "Nothing was sent" in await world.refused(Verb.PARK)
+    (world.folder / "audit.jsonl").rmdir()
+    (world.folder / "journal").rename(world.folder / "away")
+    (world.folder / "journal").write_text("in the way")
+    assert "Nothing was sent" in await world.refused(Verb.PARK)
+
+
 async def test_a_box_without_a_control_plane_is_sent_to_its_console(world: World) -> None:
-    world.session.state = msgspec.structs.replace(
-        world.session.state, spec=msgspec.structs.replace(world.session.state.spec, provider=None)
-    )
+    world.put(spec=replace(world.session.state.spec, provider=None))
     with pytest.raises(GateClosed, match="console"):
-        await world.teardown.review(BOX, Verb.PARK)
+        await world.review(Verb.PARK)

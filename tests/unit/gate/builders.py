@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import gather
-from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef
-from rgt_tui.model.evidence import Evidence, Verb
+from rgt_tui.gate import Consent, Situation, Told, gather
+from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
+from rgt_tui.model.evidence import Evidence, EvidenceItem, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.profile import BillingAction, Price, Profile, Tier
-from rgt_tui.model.protocol import Cell, Disk, QueueState, Sample
+from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
+from rgt_tui.model.results import CopyProof, ResultGroup, Results
 
 NOW = 1_790_000_000.0
+"""The client's clock."""
+TICKS = 5_000.0
+"""The steady clock."""
+GB = 10**9
 
 PROFILE = Profile(
     id="runpod",
@@ -73,6 +78,13 @@ METER = Meter(
     native_status="RUNNING",
     actions=("stop", "restart", "terminate"),
 )
+OFF = msgspec.structs.replace(
+    METER, lifecycle=Lifecycle.STOPPED, native_status="EXITED", actions=("start", "terminate")
+)
+
+HELLO = Hello(
+    proto=1, agent="a", boot="b", host="h", python="-", pid=1, at=NOW, identity={"RUNPOD_POD_ID": "k3v9"}
+)
 
 
 def cell(name: str = "gpt-a", **fields: object) -> Cell:
@@ -82,9 +94,51 @@ def cell(name: str = "gpt-a", **fields: object) -> Cell:
         cfg=f"{name}.toml",
         task="lm",
         state="done",
+        ended=NOW - 900,
         durable="verified",
         durable_path=f"/net/{name}",
         out=f"/workspace/{name}",
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def group(path: str = "/workspace/gpt-a", owner: str = "cell gpt-a", **fields: object) -> ResultGroup:
+    """Return a directory that its cell's verified copy covers."""
+    base = ResultGroup(
+        path=path,
+        owner=owner,
+        files=3,
+        bytes=2 * GB,
+        newest=NOW - 1000,
+        newest_path=f"{path}/last.pt",
+        fingerprint=f"f:{path}",
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def proof(path: str = "/workspace/gpt-a", **fields: object) -> CopyProof:
+    """Return a whole copy of a directory."""
+    base = CopyProof(
+        path=path, fingerprint=f"f:{path}", where=f"/home/me/pulled{path}", files=3, checked=TICKS
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def told(*groups: ResultGroup, proofs: tuple[CopyProof, ...] = (), **fields: object) -> Told:
+    """Return what a box lists."""
+    listed = Results(at=NOW, generation="g1", groups=groups or (group(),))
+    return Told(results=msgspec.structs.replace(listed, **fields), at=TICKS - 2, proofs=proofs)
+
+
+def sample(**fields: object) -> Sample:
+    """Return a reading of a box on which nothing happens."""
+    base = Sample(
+        boot="b",
+        seq=1,
+        at=NOW,
+        disks=(Disk(mount="/workspace", bytes_used=38_200_000_000),),
+        transfers=(),
+        input_at=0.0,
     )
     return msgspec.structs.replace(base, **fields)
 
@@ -95,32 +149,66 @@ def box(*cells: Cell, **fields: object) -> BoxState:
         spec=BoxSpec(name="autodl-demo", host="h", provider=ProviderRef("runpod", "k3v9")),
         link=Link.LIVE,
         reason="",
-        sample=Sample(boot="b", seq=1, at=NOW, disks=(Disk(mount="/workspace", bytes_used=38_200_000_000),)),
+        hello=HELLO,
+        sample=sample(),
         sample_at=NOW - 1,
+        clock_skew=0.0,
         queues=(QueueState(path="/root/job", at=NOW - 500, cells=cells or (cell(),), done=True),),
+        seen=Seen(sample=TICKS - 1, queues={"/root/job": TICKS - 500}),
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def spec(**fields: object) -> BoxSpec:
+    """Return the description of the box, changed."""
+    return msgspec.structs.replace(box().spec, **fields)
+
+
+def situation(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Situation:
+    """Return what is known of a box with everything in order."""
+    base = Situation(
+        state=state or box(),
+        meter=METER,
+        meter_at=TICKS,
+        profile=PROFILE,
+        action="stop" if verb is Verb.PARK else "terminate",
+        told=told(),
+        now=NOW,
+        ticks=TICKS,
     )
     return msgspec.structs.replace(base, **fields)
 
 
 def evidence(state: BoxState | None = None, verb: Verb = Verb.DESTROY, **fields: object) -> Evidence:
-    """Return the evidence for an action with everything else in order."""
-    arguments: dict[str, object] = {
-        "meter": METER,
-        "profile": PROFILE,
-        "action": "stop" if verb is Verb.PARK else "terminate",
-        "typed": "autodl-demo",
-        **fields,
-    }
-    return gather(state or box(), verb=verb, now=NOW, **arguments)  # type: ignore[arg-type]
+    """Return the evidence for an action with everything else in order.
+
+    Args:
+        state: The box; None = a quiet one.
+        verb: Park or destroy.
+        fields: Of the `Situation`, and of the `Consent`.
+    """
+    says = {key: fields.pop(key) for key in Consent.__struct_fields__ if key in fields}
+    consent = Consent(**{"typed": "autodl-demo", **says})  # type: ignore[arg-type]
+    return gather(situation(state, verb, **fields), verb, consent)
 
 
-def text(found: Evidence, key: str) -> str:
-    """Return the words of one item, and check that it is there once."""
-    (item,) = [item for item in found.items if item.key == key]
-    return item.text
+def items(found: Evidence, kind: str) -> list[EvidenceItem]:
+    """Return the items of one kind."""
+    return [item for item in found.items if item.kind == kind]
 
 
-def held(found: Evidence, key: str) -> bool:
-    """Tell whether one item is in order."""
-    (item,) = [item for item in found.items if item.key == key]
-    return item.ok
+def text(found: Evidence, kind: str) -> str:
+    """Return the words of all items of one kind, and check that there are any."""
+    assert items(found, kind), f"no item about {kind}"
+    return "; ".join(item.text for item in items(found, kind))
+
+
+def held(found: Evidence, kind: str) -> bool:
+    """Tell whether all items of one kind are in order."""
+    assert items(found, kind), f"no item about {kind}"
+    return all(item.ok for item in items(found, kind))
+
+
+def against(found: Evidence) -> list[str]:
+    """Return the keys of what keeps the gate shut."""
+    return [item.key for item in found.items if item.stands_against]

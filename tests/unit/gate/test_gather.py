@@ -1,119 +1,102 @@
-"""What the evidence says of a box: quiet, queue, storage, provider, name."""
+"""What the evidence says of a box: queue, storage without a list, provider, protection, name."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
-from rgt_box.sampling.gpu import FOREIGN, SILENT
 
-from rgt_tui.model.box import BoxState, Link
+from rgt_tui.gate import Told
+from rgt_tui.model.box import LeftOut
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Meter
-from rgt_tui.model.protocol import (
-    Checkpoint,
-    Checkpoints,
-    Gpu,
-    Hello,
-    Proc,
-    QueueState,
-    Sample,
+from rgt_tui.model.protocol import Checkpoint, Checkpoints, QueueState
+from rgt_tui.model.results import Results
+from tests.unit.gate.builders import (
+    METER,
+    NOW,
+    PROFILE,
+    TICKS,
+    against,
+    box,
+    cell,
+    evidence,
+    held,
+    items,
+    proof,
+    spec,
+    text,
+    told,
 )
-from rgt_tui.model.run import RunState
-from tests.unit.gate.builders import METER, NOW, PROFILE, box, cell, evidence, held, text
 
 replace = msgspec.structs.replace
-
-
-def training(**proc: object) -> BoxState:
-    one = replace(Proc(pid=231, started=NOW - 60, cmd="python -m rgt_train", state="R"), **proc)
-    return box(
-        cell("gpt-b", state="running"),
-        sample=Sample(boot="b", seq=2, at=NOW, procs=(one,)),
-        runs=(RunState("gpt-b", step=655, progressed_at=NOW - 1),),
-    )
-
-
-def test_training_is_named_with_pid_step_and_age() -> None:
-    found = evidence(training())
-    assert text(found, "quiet") == "gpt-b is training: pid 231, step 655, advanced 1 s ago"
-    assert not held(found, "quiet")
-    assert not held(found, "queue")
-    assert not held(evidence(training(), Verb.PARK), "queue")
-
-
-def test_a_process_without_a_known_run_is_named_by_its_command() -> None:
-    state = replace(training(), queues=(), runs=())
-    assert text(evidence(state), "quiet") == "a training process is alive: pid 231, python -m rgt_train"
-
-
-def test_a_zombie_is_not_training() -> None:
-    state = replace(training(state="Z"), queues=box().queues, runs=())
-    assert held(evidence(state), "quiet")
-
-
-def test_a_step_that_just_advanced_is_training_even_without_a_process() -> None:
-    state = box(runs=(RunState("other", step=9, progressed_at=NOW - 3),))
-    assert text(evidence(state), "quiet") == "other advanced to step 9 3 s ago"
-    done = box(runs=(RunState("gpt-a", step=9, progressed_at=NOW - 3),))
-    assert held(evidence(done), "quiet")
-
-
-def test_a_busy_gpu_without_a_process_refuses_unless_replayed() -> None:
-    sample = box().sample
-    assert sample is not None
-    busy = replace(sample, gpus=(Gpu(index=0, name="RTX", util=93.0),))
-    assert "GPU 0 93 %" in text(evidence(box(sample=busy)), "quiet")
-    assert held(
-        evidence(box(sample=replace(sample, gpus=(Gpu(index=0, name="RTX", util=93.0, sim=True),)))), "quiet"
-    )
-
-
-def test_a_live_runner_refuses() -> None:
-    queue = QueueState(
-        path="/j", at=NOW, cells=(cell(), cell("b", state="waiting")), runner_pid=7, runner_alive=True
-    )
-    assert (
-        text(evidence(box(queues=(queue,))), "quiet") == "the queue runner is alive (pid 7), 1 cells waiting"
-    )
-
-
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
-        ({"sample": None, "reason": "ssh: timed out"}, "no reading of the box (ssh: timed out)"),
-        ({"link": Link.UNREACHABLE, "reason": "ssh"}, "unreachable (ssh)"),
-        ({"sample_at": NOW - 10.5}, "10 s old"),
-        ({"sample_at": NOW + 30}, "-30 s old"),
-        ({"sample": Sample(boot="b", seq=2, at=NOW, unseen="no processes")}, "no processes"),
-    ],
-)
-def test_a_box_that_cannot_be_seen_refuses(fields: dict[str, object], why: str) -> None:
-    found = evidence(box(**fields))
-    assert not held(found, "quiet")
-    assert why in text(found, "quiet")
-
-
-@pytest.mark.parametrize("limited", [FOREIGN, SILENT])
-def test_what_else_an_agent_cannot_tell_keeps_no_meter_running(limited: str) -> None:
-    """Of a container's GPUs the driver seldom tells who uses them: the box's own processes are all seen."""
-    told = Hello(proto=1, agent="a", boot="b", host="h", python="-", pid=1, at=NOW, limited=(limited,))
-    assert held(evidence(box(hello=told)), "quiet")
+UNLISTED = Told(problem="the box is unreachable", at=TICKS)
+"""Nobody could ask the box what lies on it: cells and checkpoints are all that is known."""
 
 
 def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
     state = box(cell(), cell("gpt-b", state="waiting", durable=None))
     assert held(evidence(state, Verb.PARK), "queue")
     assert text(evidence(state, Verb.PARK), "queue") == "1 of 2 cells go on after a start: gpt-b (waiting)"
-    assert text(evidence(state), "queue") == "1 of 2 cells not done: gpt-b (waiting)"
+    assert text(evidence(state), "queue") == "1 of 2 cells never ran: gpt-b"
     assert not held(evidence(state), "queue")
 
 
-def test_an_unreadable_or_unknown_queue_holds_a_destroy() -> None:
-    assert not held(evidence(box(queues=())), "queue")
-    assert held(evidence(box(queues=()), Verb.PARK), "queue")
+def test_each_cell_that_is_not_done_is_an_item_of_its_own() -> None:
+    cells = (cell(), cell("b", state="failed", reason="CUDA\x1b[2J OOM"), cell("c", state="interrupted"))
+    found = evidence(box(*cells, cell("d", state="waiting")))
+    assert against(found) == ["queue:b", "queue:c", "queue:waiting"]
+    assert items(found, "queue")[0].text == "b is failed, not done (CUDA·[2J OOM)"
+    assert all(item.forfeitable for item in items(found, "queue"))
+    assert against(evidence(box(*cells), Verb.PARK)) == []
+
+
+def test_a_running_cell_holds_both_verbs() -> None:
+    state = box(cell("gpt-b", state="running"))
+    for verb in Verb:
+        assert text(evidence(state, verb), "queue") == "the queue says that gpt-b is running"
+
+
+def test_cells_of_one_name_in_two_queues_are_told_apart() -> None:
+    two = tuple(QueueState(path=path, at=NOW, cells=(cell("a", state="failed"),)) for path in ("/x", "/y"))
+    assert against(evidence(box(queues=two), told=told(proofs=(proof(),)))) == ["queue:/x a", "queue:/y a"]
+
+
+def test_no_queue_hides_nothing_where_the_box_has_listed_all_results() -> None:
+    assert held(evidence(box(queues=())), "queue")
+    unknown = evidence(box(queues=()), told=UNLISTED)
+    assert "nothing tells what a result would be" in text(unknown, "queue")
+    assert items(unknown, "queue")[0].forfeitable
+    assert held(evidence(box(queues=()), Verb.PARK, told=UNLISTED), "queue")
+    part = replace(evidence_told(), problems=("/workspace/x: Permission denied",))
+    assert not held(evidence(box(queues=()), told=Told(results=part, at=TICKS)), "queue")
+
+
+def evidence_told() -> Results:
+    results = told().results
+    assert results is not None
+    return results
+
+
+def test_an_unreadable_queue_holds_a_destroy() -> None:
     broken = QueueState(path="/j", at=NOW, error="state.json: not JSON")
-    assert not held(evidence(box(queues=(broken,))), "queue")
+    assert against(evidence(box(queues=(broken,)), told=told(proofs=(proof(),)))) == ["queue:unread /j"]
+    assert held(evidence(box(queues=(broken,)), Verb.PARK), "queue")
     assert held(evidence(box(queues=(QueueState(path="/j", at=NOW),))), "queue")
+    lost = box(left_out=LeftOut(queues=2))
+    assert against(evidence(lost)) == ["queue:left out"]
+
+
+def test_each_item_carries_the_time_of_its_own_source() -> None:
+    """A queue that was told hours ago is hours old, however fresh the sample is."""
+    found = {item.kind: item.at for item in evidence().items}
+    assert found["queue"] == TICKS - 500
+    assert found["quiet"] == TICKS - 1
+    assert found["results"] == TICKS - 2
+    assert found["provider"] == TICKS
+    two = (*box().queues, QueueState(path="/q", at=NOW))
+    assert [item.at for item in items(evidence(box(queues=two)), "queue")] == [None]
+    old = replace(box().seen, queues={"/root/job": TICKS - 500, "/q": TICKS - 21_600})
+    assert [item.at for item in items(evidence(box(queues=two, seen=old)), "queue")] == [TICKS - 21_600]
 
 
 @pytest.mark.parametrize(
@@ -130,55 +113,37 @@ def test_an_unreadable_or_unknown_queue_holds_a_destroy() -> None:
     ],
 )
 def test_a_destroy_wants_a_verified_copy_where_it_survives(fields: dict[str, object], why: str) -> None:
-    found = evidence(box(replace(cell(), **fields)))
+    found = evidence(box(replace(cell(), **fields)), told=UNLISTED)
     assert not held(found, "durable")
     assert why in text(found, "durable")
-
-
-def test_the_provider_decides_which_of_two_tiers_is_mounted() -> None:
-    both = tuple(
-        replace(t, mounts=("/workspace",)) if t.name == "network-volume" else t for t in PROFILE.tiers
-    )
-    profile = replace(PROFILE, tiers=both)
-    state = box(cell(durable_path="/workspace/x"))
-    assert not held(evidence(state, profile=profile), "durable")
-    assert held(evidence(state, profile=profile, known_tiers={"/workspace": "network-volume"}), "durable")
-    assert not held(evidence(state, profile=profile, known_tiers={"/workspace": "volume-disk"}), "durable")
-    assert not held(evidence(state, profile=profile, known_tiers={"/workspace": "unheard-of"}), "durable")
-
-
-def test_an_unknown_profile_refuses_both() -> None:
-    for verb in Verb:
-        found = evidence(verb=verb, profile=None)
-        assert text(found, "durable").startswith("the platform's profile is unknown")
-        assert not held(found, "durable")
 
 
 def test_checkpoints_that_no_done_cell_accounts_for_hold_a_destroy() -> None:
     lone = Checkpoints(
         run="own-run", at=NOW, items=(Checkpoint(path="/workspace/own/step-1", step=1, bytes=10, at=NOW),)
     )
-    found = evidence(box(checkpoints=(lone,)))
+    found = evidence(box(checkpoints=(lone,)), told=UNLISTED)
     assert text(found, "durable") == "what own-run has at /workspace/own/step-1 is erased by it"
 
 
-def test_a_park_keeps_what_lies_on_a_tier_that_survives_a_stop() -> None:
+def test_without_a_list_a_park_keeps_what_lies_on_a_tier_that_survives_a_stop() -> None:
     undone = cell("gpt-b", state="interrupted", durable=None, durable_path=None)
-    assert held(evidence(box(undone), Verb.PARK), "durable")
+    assert against(evidence(box(undone), Verb.PARK, told=UNLISTED)) == ["results"]
     on_root = replace(undone, out="/root/gpt-b")
-    found = evidence(box(on_root), Verb.PARK)
+    found = evidence(box(on_root), Verb.PARK, told=UNLISTED)
     assert text(found, "durable") == "what gpt-b has at /root/gpt-b is erased by it"
-    unsaid = evidence(box(replace(undone, out="/odd/gpt-b")), Verb.PARK)
+    unsaid = evidence(box(replace(undone, out="/odd/gpt-b")), Verb.PARK, told=UNLISTED)
     assert "may be erased" in text(unsaid, "durable")
     assert not held(unsaid, "durable")
+    assert against(evidence(box(replace(on_root, state="waiting")), Verb.PARK, told=UNLISTED)) == ["results"]
+    lost = evidence(box(left_out=LeftOut(checkpoints=3)), Verb.PARK, told=UNLISTED)
+    assert "3 lists of checkpoints of this box were not kept" in text(lost, "durable")
 
 
 @pytest.mark.parametrize(
     ("meter", "why"),
     [
         (replace(METER, error="timed out"), "could not be read: timed out"),
-        (replace(METER, at=NOW - 16), "read 16 s ago"),
-        (replace(METER, at=None), "at an unknown time"),
         (
             replace(METER, native_status="EXITED", actions=("start",)),
             "does not accept terminate now (accepts: start)",
@@ -220,6 +185,65 @@ def test_the_name_is_compared_character_by_character(typed: str, why: str) -> No
 
 
 def test_a_name_in_another_normal_form_is_another_name() -> None:
-    spec = replace(box().spec, name="caf\N{LATIN SMALL LETTER E WITH ACUTE}")
-    assert not held(evidence(box(spec=spec), typed="cafe\N{COMBINING ACUTE ACCENT}"), "name")
-    assert held(evidence(box(spec=spec), typed=spec.name), "name")
+    accented = spec(name="caf\N{LATIN SMALL LETTER E WITH ACUTE}")
+    assert not held(evidence(box(spec=accented), typed="cafe\N{COMBINING ACUTE ACCENT}"), "name")
+    assert held(evidence(box(spec=accented), typed=accented.name), "name")
+
+
+def test_a_box_without_an_instance_is_stopped_in_the_console() -> None:
+    found = evidence(box(spec=spec(provider=None)))
+    assert "use the platform's console" in text(found, "provider")
+    assert not held(found, "identity")
+    assert not any(item.forfeitable for item in found.items if item.kind in ("provider", "identity"))
+
+
+def test_a_protected_box_needs_an_act_of_its_own() -> None:
+    state = box(spec=spec(protected=True))
+    for typed in ("", "autodl-demo", "unprotect autodl-demo ", "Unprotect autodl-demo"):
+        found = evidence(state, unprotect=typed)
+        assert against(found) == ["protected"]
+        assert not items(found, "protected")[0].forfeitable
+    assert against(evidence(state, unprotect="unprotect autodl-demo")) == []
+    assert items(evidence(), "protected") == []
+
+
+def test_readonly_refuses_both_verbs_and_nobody_can_forfeit_it() -> None:
+    for verb in Verb:
+        found = evidence(verb=verb, readonly=True, forfeits=frozenset({"readonly"}))
+        assert against(found) == ["readonly"]
+
+
+def test_person_and_provider_disagree_on_a_tier_and_the_worse_counts() -> None:
+    both = tuple(
+        replace(t, mounts=("/workspace",)) if t.name == "network-volume" else t for t in PROFILE.tiers
+    )
+    profile = replace(PROFILE, tiers=both)
+    copied = box(cell(durable_path="/workspace/x"))
+    claimed = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "network-volume"}))
+    agreed = evidence(claimed, profile=profile, tiers={"/workspace": "network-volume"})
+    assert held(agreed, "results")
+    assert items(agreed, "tiers") == []
+    assert held(evidence(claimed, profile=profile), "results"), (
+        "where the provider says nothing the person counts"
+    )
+    for provided in ({"/workspace": "volume-disk"}, {"/": "container-disk"}):
+        found = evidence(claimed, profile=profile, tiers=provided)
+        assert not held(found, "results")
+        for name in ("network-volume", next(iter(provided.values()))):
+            assert name in text(found, "tiers")
+    vouched = evidence(copied, profile=profile, tiers={"/workspace": "network-volume"})
+    assert held(vouched, "results")
+    modest = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "volume-disk"}))
+    assert not held(evidence(modest, profile=profile, tiers={"/workspace": "network-volume"}), "results")
+    another = evidence(claimed, profile=profile, tiers={"/workspace": "a tier of another platform"})
+    assert held(another, "results"), "a name that the profile lacks is a word about another platform"
+    unknown = box(*copied.queues[0].cells, spec=spec(tiers={"/workspace": "unheard-of"}))
+    assert not held(evidence(unknown, profile=profile), "results")
+
+
+def test_whether_the_box_can_be_held_still_is_told_before() -> None:
+    assert held(evidence(), "seal")
+    found = evidence(unsealed="there is no agent on it")
+    assert against(found) == ["seal"]
+    assert "there is no agent on it" in text(found, "seal")
+    assert items(found, "seal")[0].forfeitable

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import changes, review
+from rgt_tui.gate import changes, review, tiers
 from rgt_tui.model.box import BoxState
-from rgt_tui.model.evidence import Review, Verb
+from rgt_tui.model.evidence import Level, Review, Verb
 from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Disk
 from rgt_tui.profiles import load_profile
-from tests.unit.gate.builders import METER, NOW, PROFILE, box, cell, evidence
+from tests.unit.gate.builders import (
+    METER,
+    NOW,
+    PROFILE,
+    TICKS,
+    box,
+    cell,
+    evidence,
+    group,
+    proof,
+    sample,
+    situation,
+    spec,
+    told,
+)
 
 replace = msgspec.structs.replace
 
@@ -19,22 +33,21 @@ def made(
     verb: Verb = Verb.DESTROY,
     state: BoxState | None = None,
     meter: Meter = METER,
-    profile: Profile | None = PROFILE,
     bills: tuple[str, ...] | None = None,
     known: dict[str, str] | None = None,
+    says: dict[str, object] | None = None,
+    **fields: object,
 ) -> Review:
-    state = state or box()
-    found = evidence(state, verb, meter=meter, profile=profile, typed="", known_tiers=known)
+    fields = {"meter": meter, "tiers": known or {}, **fields}
+    given = situation(state, verb, **fields)
+    found = evidence(state, verb, **{"typed": "", **fields, **(says or {})})
     return review(
         found,
-        state,
-        meter,
-        profile,
+        given,
         native_label="Terminate",
         will_send="DELETE https://x/v2/pods/k3v9",
-        now=NOW,
+        known=tiers(given, verb)[0],
         keeps_billing=bills,
-        known_tiers=known,
     )
 
 
@@ -85,7 +98,7 @@ def test_a_tier_that_the_provider_rules_out_is_not_listed() -> None:
 
 def test_the_untyped_name_is_not_a_refusal_and_everything_else_is() -> None:
     assert made().refusals == ()
-    seen = made(state=box(cell(durable="failed")))
+    seen = made(state=box(cell(durable="failed", durable_path=None)))
     assert len(seen.refusals) == 1
     assert "gpt-a" in seen.refusals[0]
 
@@ -129,10 +142,63 @@ def test_a_change_between_the_review_and_ok_is_named() -> None:
     assert changes(shown, replace(made(), at=NOW + 9, spent=4.0)) == ()
     moved = made(meter=replace(METER, native_status="EXITED"))
     assert changes(shown, moved) == ("the provider said RUNNING, and says EXITED now",)
-    undone = made(state=box(cell(durable="pending")))
-    assert "no verified durable copy" in changes(shown, undone)[0]
+    undone = made(state=box(cell(), cell("b", state="failed")))
+    assert changes(shown, undone) == ()
+    running = made(state=box(cell(), cell("b", state="running")), known=None)
+    assert changes(shown, running) == ()
     assert changes(shown, replace(shown, instance="other")) != ()
     assert changes(shown, replace(shown, will_send="DELETE y")) == ("the call is now DELETE y",)
     assert changes(shown, replace(shown, keeps_billing=("more",))) == (
         "what goes on billing has changed: more",
     )
+
+
+def test_what_is_lost_or_kept_now_and_was_not_shown_shuts_the_gate_again() -> None:
+    shown = made()
+    more = made(known={"/": "container-disk", "/workspace": "volume-disk"})
+    assert any("no longer kept: network-volume (/net)" in line for line in changes(shown, more))
+    assert any("kept now, and not when it was shown" in line for line in changes(more, shown))
+    grown = box(sample=sample(disks=(Disk(mount="/workspace", bytes_used=39_900_000_000),)))
+    assert made(state=grown).lost != shown.lost
+    assert changes(shown, made(state=grown)) == (), "sizes grow all the time"
+    assert changes(shown, replace(shown, lost=(*shown.lost, "the other volume"))) == (
+        "lost now, and not when it was shown: the other volume",
+    )
+
+
+def test_what_is_given_up_must_be_what_was_shown() -> None:
+    lone = group("/workspace/x", owner="")
+    says: dict[str, object] = {"forfeits": frozenset({"results:/workspace/x"})}
+    shown = made(told=told(group(), lone), says=says)
+    assert shown.refusals == ()
+    assert [forfeit.key for forfeit in shown.forfeits] == ["results:/workspace/x"]
+    assert shown.forfeits[0].bytes == lone.bytes
+    assert changes(shown, made(told=told(group(), lone), says=says)) == ()
+    newer = replace(lone, fingerprint="other")
+    assert any("another thing" in line for line in changes(shown, made(told=told(group(), newer), says=says)))
+    assert any("given up now" in line for line in changes(made(told=told(group(), lone)), shown))
+    pulled = made(told=told(group(), lone, proofs=(proof("/workspace/x"),)), says=says)
+    assert pulled.forfeits == () and pulled.phrase == "autodl-demo"
+
+
+def test_the_review_says_what_has_to_be_typed_and_how_grave_it_is() -> None:
+    seen = made()
+    assert (seen.level, seen.phrase, seen.unprotect) == (Level.IRREVERSIBLE, "autodl-demo", "")
+    assert made(Verb.PARK).level is Level.METER
+    lone = told(group(), group("/root/x", owner=""))
+    forced = made(Verb.PARK, told=lone, says={"forfeits": frozenset({"results:/root/x"})})
+    assert (forced.level, forced.phrase) == (Level.IRREVERSIBLE, "forfeit 1 of autodl-demo")
+    assert forced.irreversible
+    guarded = made(state=box(spec=spec(protected=True)))
+    assert guarded.unprotect == "unprotect autodl-demo"
+    assert guarded.refusals
+
+
+def test_an_items_age_is_counted_by_the_steady_clock_and_goes_on_while_it_is_shown() -> None:
+    seen = made()
+    ages = {item.kind: seen.age(item, NOW + 3) for item in seen.items}
+    assert ages["queue"] == 503.0
+    assert ages["quiet"] == 4.0
+    assert ages["results"] == 5.0
+    assert seen.age(replace(seen.items[0], at=None), NOW) is None
+    assert seen.age(seen.items[0], NOW - 7200) == TICKS - (seen.items[0].at or 0.0)

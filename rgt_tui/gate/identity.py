@@ -1,0 +1,125 @@
+"""Is the machine that we speak to the instance that the call names? Without that, no other evidence means anything."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.evidence import EvidenceItem
+from rgt_tui.model.money import Meter
+from rgt_tui.profiles.readings import quoted
+
+IDENTITY = "identity"
+
+SAID: dict[str, tuple[str, ...]] = {
+    "runpod": ("RUNPOD_POD_ID",),  # docs.runpod.io/pods/templates/environment-variables, 2026-11
+    "vastai": (
+        "CONTAINER_ID",
+        "VAST_CONTAINERLABEL",
+    ),  # docs.vast.ai/guides/instances/docker-environment, 2026-11
+    "slurm": ("SLURM_JOB_ID",),  # sbatch(1), "OUTPUT ENVIRONMENT VARIABLES"
+    "kubernetes": ("pod_uid",),
+}
+"""Provider kind → the names under which a box of it says its instance's id (`Hello.identity`)."""
+PREFIXES = {"VAST_CONTAINERLABEL": "C."}
+"""What stands before the id there."""
+
+
+def identity(
+    state: BoxState,
+    meter: Meter,
+    kind: str,
+    instance: str,
+    at: float | None,
+    addresses: frozenset[str] = frozenset(),
+) -> EvidenceItem:
+    """Compare what the box calls itself with the provider's id, else where we are with where the provider says it is.
+
+    Args:
+        state: The box.
+        meter: The provider's word of just now.
+        kind: Of the provider.
+        instance: What the call will name.
+        at: When the provider was asked, on the steady clock.
+        addresses: Those of `Meter.ssh_host`, where that is a name.
+    """
+
+    def item(ok: bool, text: str, fact: str, forfeitable: bool = False) -> EvidenceItem:
+        return EvidenceItem(key=IDENTITY, ok=ok, text=text, at=at, fact=fact, forfeitable=forfeitable)
+
+    if not instance:
+        return item(False, "no provider instance is named in the fleet file", "none")
+    live = state.link is Link.LIVE
+    said = _said(state.hello.identity, kind) if live and state.hello is not None else {}
+    wrong = {name: value for name, value in said.items() if value != instance}
+    if wrong:
+        name, value = next(iter(wrong.items()))
+        text = (
+            f"wrong machine: the one that we speak to calls itself {quoted(value, 80)} ({name}), the call would go to "
+            f"{quoted(instance, 80)}; correct the host or the instance in the fleet file"
+        )
+        return item(False, text, f"{name}={value}")
+    if said:
+        name = next(iter(said))
+        return item(True, f"the box calls itself {quoted(instance, 80)} ({name})", f"{name}={instance}")
+    there = same_endpoint(meter.ssh_host, meter.ssh_port, state.peer if live else None, addresses)
+    if there is not None and state.peer is not None:
+        told, ours = _endpoint(str(meter.ssh_host), meter.ssh_port), _endpoint(*state.peer)
+        if there:
+            return item(
+                True, f"we are where the provider says that {quoted(instance, 80)} is: {told}", f"at {told}"
+            )
+        text = (
+            f"wrong machine: we are at {ours}, and the provider says that {quoted(instance, 80)} is at {told}; "
+            "correct the host or the instance in the fleet file"
+        )
+        return item(False, text, f"at {ours}, not {told}")
+    why = "the box does not say which instance it is, and no address can be compared"
+    if not live:
+        why = f"the box is {state.link.value}, so nobody can ask it"
+    return item(False, f"nothing proves that this machine is {quoted(instance, 80)}: {why}", "unproved", True)
+
+
+def _said(identity: Mapping[str, str], kind: str) -> dict[str, str]:
+    """Return what the box says of its instance, by the name under which it says so."""
+    return {
+        name: identity[name].removeprefix(PREFIXES.get(name, ""))
+        for name in SAID.get(kind, ())
+        if identity.get(name)
+    }
+
+
+def same_endpoint(
+    host: str | None, port: int | None, peer: tuple[str, int] | None, addresses: frozenset[str] = frozenset()
+) -> bool | None:
+    """Tell whether we are where the provider says that the machine is; None = one of the two is not known.
+
+    Args:
+        host: Name or address by the provider.
+        port: By the provider.
+        peer: Address and port that our connection leads to.
+        addresses: Of `host`, where that is a name.
+    """
+    if host is None or port is None or peer is None:
+        return None
+    ours = _address(peer[0])
+    literal = _address(host)
+    theirs = {literal} if literal is not None else {_address(text) for text in addresses} - {None}
+    if ours is None or not theirs:
+        return None
+    return ours in theirs and peer[1] == port
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        found = ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return mapped or found
+
+
+def _endpoint(host: str, port: int | None) -> str:
+    shown = quoted(host, 80)
+    return f"[{shown}]:{port}" if ":" in shown else f"{shown}:{port}"

@@ -1,0 +1,246 @@
+"""Is the box quiet? One item per reason against it, so that each can be given up by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from rgt_tui.health.facts import (
+    MOVING_S,
+    NO_QUEUE_MOVING_S,
+    TYPED_S,
+    computing,
+    holding,
+    trainers,
+    unseen,
+)
+from rgt_tui.model.box import BoxState, Link
+from rgt_tui.model.evidence import EvidenceItem
+from rgt_tui.model.money import Lifecycle, Meter
+from rgt_tui.model.protocol import Gpu, Proc, Sample
+from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import ago, listed, quoted, size
+
+FINISHED = frozenset({"done", "failed", "interrupted"})
+FRESH_S = 10.0
+"""A reading of the box that is older says nothing about now."""
+AHEAD_S = 1.0
+"""Seconds by which a reading may seem to come from the future; more is nonsense."""
+QUIET = "quiet"
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a box is not quiet."""
+
+    about: str
+    """What of the box: a name for the item's key that stays the same from one reading to the next."""
+    text: str
+    fact: str = ""
+    """As `EvidenceItem.fact`."""
+
+
+def quiet(
+    state: BoxState,
+    now: float,
+    ticks: float,
+    meter: Meter | None = None,
+    meter_at: float | None = None,
+    since: float | None = None,
+) -> tuple[EvidenceItem, ...]:
+    """Say whether the box is quiet: a fresh sample, and nothing on it that trains, computes, copies or types.
+
+    Args:
+        state: The box.
+        now: Client clock, epoch seconds; only how long ago something advanced is counted by it.
+        ticks: The steady clock.
+        meter: The provider's word of just now: nothing runs on a machine that is stopped.
+        meter_at: When the provider was asked, by the steady clock.
+        since: A reading taken in before, by the steady clock, does not count; None = its age alone does.
+    """
+    if meter is not None and state.link is not Link.LIVE and is_off(meter):
+        says = quoted(meter.native_status or meter.lifecycle.value)
+        text = f"the provider says {says}: nothing runs on a machine that is off"
+        return (EvidenceItem(key=QUIET, ok=True, text=text, at=meter_at),)
+    at = state.seen.sample
+    blind = _blind(state, ticks, since)
+    reasons = [blind] if blind is not None else list(_busy(state, now))
+    if not reasons:
+        text = "nothing trains, computes, copies or types"
+        return (EvidenceItem(key=QUIET, ok=True, text=text, at=at),)
+    return tuple(
+        EvidenceItem(
+            key=f"{QUIET}:{reason.about}",
+            ok=False,
+            text=reason.text,
+            at=at,
+            fact=reason.fact,
+            forfeitable=True,
+        )
+        for reason in reasons
+    )
+
+
+def is_off(meter: Meter) -> bool:
+    """Tell whether the provider says of the machine, in this very reading, that it is off."""
+    return meter.error is None and meter.lifecycle in (Lifecycle.STOPPED, Lifecycle.GONE)
+
+
+def _blind(state: BoxState, ticks: float, since: float | None) -> Reason | None:
+    """Return why the box cannot be judged; None = it can."""
+
+    def reason(text: str) -> Reason:
+        return Reason("unseen", text, "unseen")
+
+    seen = state.seen.sample
+    if state.link is not Link.LIVE:
+        return reason(
+            f"the box is {state.link.value} ({quoted(state.reason)}): what runs on it now is unknown"
+        )
+    if state.sample is None or seen is None:
+        return reason(f"no reading of the box ({quoted(state.reason)}): what runs on it is unknown")
+    age = ticks - seen
+    # `not <=` rather than `>`: an age that is not a number must refuse, too.
+    if not -AHEAD_S <= age <= FRESH_S:
+        return reason(f"the newest reading of the box is {age:.0f} s old: what runs on it now is unknown")
+    if since is not None and not seen >= since:
+        return reason("the box has told nothing since it was asked: what runs on it now is unknown")
+    if (why := unseen(state.sample)) is not None:
+        return reason(f"the box cannot be asked for its processes: {quoted(why)}")
+    return None
+
+
+def _busy(state: BoxState, now: float) -> Iterator[Reason]:
+    for look in _LOOKS:
+        yield from look(state, now)
+
+
+def _training(state: BoxState, now: float) -> Iterator[Reason]:
+    live = trainers(state.sample)
+    if not live:
+        return
+    running = [name for name, cell in _cells(state).items() if cell == "running"]
+    pids = ", ".join(str(proc.pid) for proc in live[:4]) + ("…" if len(live) > 4 else "")
+    fact = " ".join(f"{proc.pid}@{proc.started:.0f}" for proc in live)
+    yield Reason("training", _trains(live, pids, running, state.runs, now), fact)
+
+
+def _trains(
+    live: tuple[Proc, ...], pids: str, running: list[str], runs: tuple[RunState, ...], now: float
+) -> str:
+    names = running or [
+        run.name for run in runs if run.progressed_at and now - run.progressed_at < NO_QUEUE_MOVING_S
+    ]
+    who = f"{listed(names)} is training" if names else "a training process is alive"
+    text = f"{who}: pid {pids}"
+    run = next((run for run in runs if len(names) == 1 and run.name == names[0]), None)
+    if run is None or run.step is None:
+        return f"{text}, {quoted(live[0].cmd, 60)}" if not names else text
+    return f"{text}, step {run.step:,}, advanced {ago(run.progressed_at, now)}"
+
+
+def _found(state: BoxState, now: float) -> Iterator[Reason]:
+    """Trainings that were found alive and of which the list of processes shows none."""
+    live = {proc.pid for proc in trainers(state.sample)}
+    for run in state.found:
+        if run.alive and not live.intersection((run.pid, *run.pids)):
+            text = f"{quoted(run.name)} is training: found alive, pid {run.pid}, {quoted(run.command, 60)}"
+            yield Reason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
+    if state.left_out.found:
+        text = (
+            f"{state.left_out.found} trainings that were found are not kept: whether one is alive is unknown"
+        )
+        yield Reason("found, left out", text, "left out")
+
+
+def _runners(state: BoxState, now: float) -> Iterator[Reason]:
+    for queue in state.queues:
+        if queue.runner_alive:
+            pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
+            waiting = sum(cell.state == "waiting" for cell in queue.cells)
+            text = f"the queue runner is alive ({pid}), {waiting} cells waiting"
+            yield Reason(f"runner {queue.path}", text)
+
+
+def _advanced(state: BoxState, now: float) -> Iterator[Reason]:
+    """Runs that moved just now, whatever the list of processes says."""
+    if trainers(state.sample):
+        return
+    cells = _cells(state)
+    for run in state.runs:
+        at = run.progressed_at
+        if cells.get(run.name) not in FINISHED and at is not None and now - at < MOVING_S:
+            text = f"{quoted(run.name)} advanced to step {run.step} {ago(at, now)}"
+            yield Reason(f"run {run.name}", text, "advances")
+
+
+def _gpus(state: BoxState, now: float) -> Iterator[Reason]:
+    """Cards that compute, or whose memory somebody holds at 0 % or at a use that nobody can read."""
+    sample = state.sample
+    if sample is None or trainers(sample):
+        return
+    busy, held = computing(sample), holding(sample)
+    for gpu in sample.gpus:
+        about = f"gpu {gpu.index}"
+        if gpu in busy:
+            use = f"GPU {gpu.index} {gpu.util:.0f} %"
+            yield Reason(about, f"no training process is known, but something computes: {use}", "computes")
+        elif gpu in held:
+            yield Reason(about, f"no training process is known, but {_holds(gpu)}", "held")
+        elif not gpu.sim and gpu.util is None and gpu.vram_used is None:
+            why = f" ({quoted(gpu.error)})" if gpu.error else ""
+            yield Reason(about, f"neither use nor memory of GPU {gpu.index} can be read{why}", "unread")
+
+
+def _holds(gpu: Gpu) -> str:
+    told = [proc.bytes or 0 for proc in gpu.procs]
+    used = gpu.vram_used if gpu.vram_used is not None else sum(told)
+    use = "a use that cannot be read" if gpu.util is None else f"{gpu.util:.0f} %"
+    pids = [str(holder.pid) for holder in gpu.orphans] + [str(proc.pid) for proc in gpu.procs if proc.mapped]
+    who = f"pid {listed(pids)}" if pids else "somebody"
+    return f"{who} holds {size(used)} of GPU {gpu.index} at {use}"
+
+
+def _transfers(state: BoxState, now: float) -> Iterator[Reason]:
+    sample = state.sample
+    if sample is None:
+        return
+    if sample.transfers is None:
+        yield Reason("transfers", "whether files are being copied is not known", "unknown")
+    for transfer in sample.transfers or ():
+        text = f"files are being copied: {quoted(transfer.name, 40)}, pid {transfer.pid}"
+        yield Reason(f"transfer {transfer.pid}", text)
+
+
+def _typing(state: BoxState, now: float) -> Iterator[Reason]:
+    sample = state.sample
+    if sample is None:
+        return
+    if sample.input_at is None:
+        yield Reason("terminal", "whether somebody types at a terminal of the box is not known", "unknown")
+        return
+    since = _since_input(sample)
+    # `not >=` rather than `<`: a time that is not a number must refuse, too.
+    if sample.input_at != 0 and not since >= TYPED_S:
+        text = f"somebody typed at a terminal of the box {max(0.0, since):.0f} s ago"
+        yield Reason("terminal", text, "typed")
+
+
+def _since_input(sample: Sample) -> float:
+    """Return the seconds since the last input at a terminal: both times are of the box's own clock."""
+    return sample.at - (sample.input_at or 0.0)
+
+
+def _cells(state: BoxState) -> dict[str, str]:
+    return {cell.name: cell.state for queue in state.queues for cell in queue.cells}
+
+
+_LOOKS: tuple[Callable[[BoxState, float], Iterator[Reason]], ...] = (
+    _training,
+    _found,
+    _runners,
+    _advanced,
+    _gpus,
+    _transfers,
+    _typing,
+)

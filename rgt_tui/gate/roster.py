@@ -1,0 +1,273 @@
+"""Everything on a box that a verb could take, and for each part what keeps it: storage, a copy, a word, or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from rgt_tui.model.box import BoxState
+from rgt_tui.model.evidence import EvidenceItem, Verb
+from rgt_tui.model.profile import Profile
+from rgt_tui.model.protocol import Cell
+from rgt_tui.model.results import CopyProof, ResultGroup, Results
+from rgt_tui.profiles.readings import listed, quoted, size
+from rgt_tui.profiles.survival import path_survives, tiers_of
+
+RESULTS = "results"
+SHOWN = 60
+"""Directories that are items of their own, the largest first; the rest is one item."""
+COPY_SLACK_S = 2.0
+"""The runner writes down that a cell has ended right after its copy was verified."""
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked on purpose for an action: of the box, and of the copies here."""
+
+    results: Results | None = None
+    problem: str = "nobody has asked the box"
+    """Why there are no `results`."""
+    at: float | None = None
+    """When the box was asked, by the steady clock."""
+    proofs: tuple[CopyProof, ...] = ()
+    proofs_problem: str | None = None
+    """Why the copies here could not be looked at."""
+
+
+class _Fate(msgspec.Struct, frozen=True):
+    safe: str = ""
+    """What keeps it: ``storage``, ``copy``, ``durable`` or ``ignored``; empty = nothing."""
+    text: str = ""
+
+
+def roster(
+    told: Told,
+    state: BoxState,
+    profile: Profile | None,
+    verb: Verb,
+    known: Mapping[str, str],
+    ignored: frozenset[str] = frozenset(),
+) -> tuple[EvidenceItem, ...]:
+    """Say of every directory that holds results whether the verb would take the only copy.
+
+    Args:
+        told: What the box lists, and what was pulled.
+        state: The box: its cells, its clock, its description.
+        profile: The platform; None = unknown, which refuses.
+        verb: Park or destroy.
+        known: Mount point → tier name.
+        ignored: Keys of items whose files the person says are no result.
+    """
+
+    def item(
+        ok: bool, text: str, fact: str = "", *, about: str = "", forfeitable: bool = True
+    ) -> EvidenceItem:
+        key = f"{RESULTS}:{about}" if about else RESULTS
+        return EvidenceItem(
+            key=key, ok=ok, text=text, at=told.at, fact=fact, forfeitable=forfeitable and not ok
+        )
+
+    if profile is None:
+        why = "the platform's profile is unknown, so nothing says what would be lost"
+        return (item(False, why, forfeitable=False),)
+    if told.results is None:
+        text = f"what lies on the box is not known: {told.problem}"
+        return (item(False, text, "unknown"), *_without_list(state, profile, verb, known))
+    items = []
+    if told.results.problems:
+        text = f"the list of results is not whole: {listed(list(told.results.problems), 3)}"
+        items.append(item(False, text, "not whole", about="whole"))
+    if told.proofs_problem is not None:
+        items.append(
+            item(True, f"the copies here count for nothing: {quoted(told.proofs_problem)}", about="copies")
+        )
+    fates = [
+        (group, _fate(group, told, state, profile, verb, known, ignored)) for group in told.results.groups
+    ]
+    fates.sort(key=lambda pair: (bool(pair[1].safe), -pair[0].bytes, pair[0].path))
+    lost = [(group, fate) for group, fate in fates if not fate.safe]
+    skew = state.clock_skew or 0.0
+    items += [_shown(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
+    if len(lost) > SHOWN:
+        items.append(_rest([group for group, _ in lost[SHOWN:]], told.at, skew))
+    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe == "ignored"][:SHOWN]
+    if not lost and not told.results.problems:
+        items.append(item(True, _summary(fates)))
+    return tuple(items)
+
+
+def key_of(path: str) -> str:
+    """Return the key of the item of a directory."""
+    return f"{RESULTS}:{path}"
+
+
+def _fate(
+    group: ResultGroup,
+    told: Told,
+    state: BoxState,
+    profile: Profile,
+    verb: Verb,
+    known: Mapping[str, str],
+    ignored: frozenset[str],
+) -> _Fate:
+    stays = path_survives(group.path, profile, known, verb)
+    if stays is True:
+        return _Fate("storage")
+    why = ""
+    if group.problem is not None:
+        why = f"not all of it could be looked at: {quoted(group.problem)}"
+    else:
+        proof = next((proof for proof in told.proofs if proof.path == group.path), None)
+        if proof is not None:
+            why = _unproved(group, proof)
+            if not why:
+                return _Fate("copy")
+        cell = _cell_of(group, state)
+        if cell is not None and copy_survives(cell, profile, known, verb):
+            if cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
+                return _Fate("durable")
+            newest = quoted(group.newest_path)
+            why = why or f"newer than its verified copy at {quoted(str(cell.durable_path))}: {newest}"
+    if not group.owner:
+        glob = next((glob for glob in state.spec.ignore if matches(group.path, glob)), None)
+        if glob is not None:
+            return _Fate("ignored", f"ignored by the fleet file ({quoted(glob)})")
+        if key_of(group.path) in ignored:
+            return _Fate("ignored", "ignored by you")
+    fate = "is erased" if stays is False else "may be erased (the profile does not say)"
+    return _Fate("", f"{fate}; {why or 'not pulled'}")
+
+
+def matches(path: str, glob: str) -> bool:
+    """Tell whether a directory, or one above it, is named by a path or glob; ``*`` does not stop at a slash."""
+    parts = path.split("/")
+    return any(fnmatchcase("/".join(parts[:end]), glob.rstrip("/")) for end in range(2, len(parts) + 1))
+
+
+def _unproved(group: ResultGroup, proof: CopyProof) -> str:
+    """Return why a copy proves nothing; empty = it does."""
+    if proof.errors:
+        path, reason = proof.errors[0]
+        more = f" and {len(proof.errors) - 1} more" if len(proof.errors) > 1 else ""
+        return f"its copy in {quoted(proof.where)} is not whole: {quoted(path)}: {quoted(reason)}{more}"
+    if not group.fingerprint or proof.fingerprint != group.fingerprint:
+        return f"it has changed since it was copied to {quoted(proof.where)} (newest: {quoted(group.newest_path)})"
+    return ""
+
+
+def _cell_of(group: ResultGroup, state: BoxState) -> Cell | None:
+    """Return the one cell that owns a directory; where two queues have one of that name, nobody can tell."""
+    if not group.owner.startswith("cell "):
+        return None
+    name = group.owner.removeprefix("cell ")
+    found = [cell for queue in state.queues for cell in queue.cells if cell.name == name]
+    return found[0] if len(found) == 1 else None
+
+
+def copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: Verb) -> bool:
+    """Tell whether a done cell has a copy that the runner verified, where it outlives the verb."""
+    if cell.state != "done" or cell.durable != "verified" or not cell.durable_path:
+        return False
+    return path_survives(cell.durable_path, profile, known, verb) is True
+
+
+def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> EvidenceItem:
+    owner = quoted(group.owner) if group.owner else "nobody owns it"
+    text = f"{quoted(group.path)} ({owner}, {group.files:,} files, {size(group.bytes)}) {fate.text}"
+    return EvidenceItem(
+        key=key_of(group.path),
+        ok=bool(fate.safe),
+        text=text,
+        at=at,
+        fact=f"{group.path} {group.owner} {group.fingerprint} {fate.text}",
+        forfeitable=not fate.safe,
+        ignorable=not group.owner,
+        path=group.path,
+        bytes=group.bytes,
+        newest=group.newest - skew if group.newest else None,
+    )
+
+
+def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceItem:
+    total = sum(group.bytes for group in groups)
+    facts = "\n".join(sorted(f"{group.path} {group.fingerprint}" for group in groups))
+    newest = max(group.newest for group in groups)
+    return EvidenceItem(
+        key=f"{RESULTS}:and {len(groups)} more",
+        ok=False,
+        text=f"{len(groups)} smaller directories ({size(total)}) are on no storage that stays and have no whole copy",
+        at=at,
+        fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
+        forfeitable=True,
+        bytes=total,
+        newest=newest - skew if newest else None,
+    )
+
+
+_KEPT = (
+    ("copy", "pulled and verified"),
+    ("durable", "with a verified durable copy"),
+    ("storage", "on storage that stays"),
+    ("ignored", "ignored"),
+)
+
+
+def _summary(fates: list[tuple[ResultGroup, _Fate]]) -> str:
+    parts = []
+    for safe, words in _KEPT:
+        found = [group for group, fate in fates if fate.safe == safe]
+        if found:
+            parts.append(f"{len(found)} {words} ({size(sum(group.bytes for group in found))})")
+    return f"directories: {', '.join(parts)}" if parts else "no result on the box is at stake"
+
+
+def _without_list(
+    state: BoxState, profile: Profile, verb: Verb, known: Mapping[str, str]
+) -> Iterator[EvidenceItem]:
+    """Say what cells and checkpoints tell of results where the box cannot list them: it is all that is known."""
+    cells = [(queue.path, cell) for queue in state.queues for cell in queue.cells]
+    copied = {cell.name for _, cell in cells if copy_survives(cell, profile, known, verb)}
+    problems: dict[str, str] = {}
+    for _, cell in cells:
+        if verb is Verb.DESTROY and cell.state == "done" and cell.name not in copied:
+            problems[cell.name] = _why(cell, profile, known)
+    if state.left_out.checkpoints:
+        lists = f"{state.left_out.checkpoints} lists of checkpoints of this box"
+        problems["checkpoints, left out"] = (
+            f"{lists} were not kept: whether a copy of them is anywhere is unknown"
+        )
+    for name, path in _paths(state, copied | problems.keys()).items():
+        answer = path_survives(path, profile, known, verb)
+        if answer is not True:
+            fate = "is erased by it" if answer is False else "may be erased by it (the profile does not say)"
+            problems[name] = f"what {quoted(name)} has at {quoted(path)} {fate}"
+    for name, text in problems.items():
+        yield EvidenceItem(key=f"durable:{name}", ok=False, text=text, at=state.seen.sample, forfeitable=True)
+
+
+def _paths(state: BoxState, handled: set[str]) -> dict[str, str]:
+    """Return where cells and runs that are not `handled` have something, by name."""
+    paths: dict[str, str] = {}
+    for queue in state.queues:
+        for cell in queue.cells:
+            if cell.name not in handled and cell.out and cell.state != "waiting":
+                paths[cell.name] = cell.out
+    for group in state.checkpoints:
+        if group.run not in handled and group.items:
+            paths[group.run] = group.items[-1].path
+    return paths
+
+
+def _why(cell: Cell, profile: Profile, known: Mapping[str, str]) -> str:
+    """Return why a done cell's result would not outlive a destroy."""
+    name = quoted(cell.name)
+    if cell.durable != "verified" or not cell.durable_path:
+        return f"{name} has no verified durable copy ({cell.durable or 'the job names no durable directory'})"
+    tiers = tiers_of(cell.durable_path, profile, known)
+    kinds = " or ".join(tier.name for tier in tiers) or "no known storage tier"
+    where = f"{quoted(cell.durable_path)} ({kinds})"
+    if path_survives(cell.durable_path, profile, known, Verb.DESTROY) is False:
+        return f"the copy of {name} at {where} is erased with the box"
+    return f"nothing says that the copy of {name} at {where} outlives the box"

@@ -1,0 +1,125 @@
+"""The machine that we speak to is the instance that the call names, or nothing is sent."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.gate import evaluate
+from rgt_tui.gate.identity import SAID, same_endpoint
+from rgt_tui.model.box import Link, ProviderRef
+from rgt_tui.model.evidence import Permit, Verb
+from tests.unit.gate.builders import HELLO, METER, TICKS, against, box, evidence, items, spec, text
+
+replace = msgspec.structs.replace
+MUTE = replace(HELLO, identity={})
+"""A box that does not say which instance it is."""
+AT = replace(METER, ssh_host="203.0.113.9", ssh_port=40022)
+
+
+@pytest.mark.parametrize("verb", list(Verb))
+def test_another_machine_is_refused_and_cannot_be_forfeited(verb: Verb) -> None:
+    """Evidence from one machine, and a call that would destroy another one."""
+    found = evidence(
+        box(hello=MUTE, peer=("127.0.0.1", 2222)), verb, meter=AT, forfeits=frozenset({"identity"})
+    )
+    assert against(found)[0] == "identity"
+    assert found.forfeits == ()
+    assert "wrong machine: we are at 127.0.0.1:2222" in text(found, "identity")
+    assert "203.0.113.9:40022" in text(found, "identity")
+    named = evidence(
+        box(hello=replace(HELLO, identity={"RUNPOD_POD_ID": "other\x1b[2J"})),
+        forfeits=frozenset({"identity"}),
+    )
+    assert against(named) == ["identity"] and named.forfeits == ()
+    assert "wrong machine: the one that we speak to calls itself other·[2J (RUNPOD_POD_ID)" in text(
+        named, "identity"
+    )
+
+
+def test_what_the_box_calls_itself_counts_before_its_address() -> None:
+    found = evidence(box(peer=("10.0.0.7", 22)), meter=AT)
+    assert against(found) == []
+    assert text(found, "identity") == "the box calls itself k3v9 (RUNPOD_POD_ID)"
+
+
+def test_an_address_that_agrees_is_enough() -> None:
+    found = evidence(box(hello=MUTE, peer=("203.0.113.9", 40022)), meter=AT)
+    assert against(found) == []
+    assert "we are where the provider says" in text(found, "identity")
+    named = replace(AT, ssh_host="pod.example")
+    state = box(hello=MUTE, peer=("203.0.113.9", 40022))
+    assert against(evidence(state, meter=named, addresses=frozenset({"203.0.113.9", "2001:db8::1"}))) == []
+    assert not items(evidence(state, meter=named, addresses=frozenset({"203.0.113.10"})), "identity")[
+        0
+    ].forfeitable
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"hello": MUTE},
+        {"hello": None},
+        {"hello": replace(HELLO, identity={"SLURM_JOB_ID": "k3v9"})},
+        {"hello": MUTE, "peer": ("203.0.113.9", 40022)},
+        {"link": Link.UNREACHABLE},
+    ],
+)
+def test_where_nothing_can_be_compared_the_instance_has_to_be_typed(fields: dict[str, object]) -> None:
+    state = box(**fields)
+    found = evidence(state)
+    assert "identity" in against(found)
+    assert "nothing proves that this machine is k3v9" in text(found, "identity")
+    every = frozenset(against(found))
+    short = evidence(state, forfeits=every, typed=f"forfeit {len(every)} of autodl-demo")
+    assert not isinstance(evaluate(short, TICKS), Permit)
+    typed = evidence(state, forfeits=every, typed=f"forfeit {len(every)} of autodl-demo k3v9")
+    assert isinstance(evaluate(typed, TICKS), Permit)
+
+
+def test_what_a_connection_of_before_said_counts_no_more() -> None:
+    """The box that once answered may have been reborn under its name."""
+    lost = evidence(box(link=Link.UNREACHABLE, peer=("203.0.113.9", 40022)), meter=AT)
+    assert "nobody can ask it" in text(lost, "identity")
+
+
+def test_each_platform_has_its_own_name_for_the_instance() -> None:
+    for kind, name, value in (
+        ("vastai", "CONTAINER_ID", "123"),
+        ("vastai", "VAST_CONTAINERLABEL", "C.123"),
+        ("slurm", "SLURM_JOB_ID", "123"),
+        ("kubernetes", "pod_uid", "123"),
+    ):
+        state = box(
+            hello=replace(HELLO, identity={name: value}), spec=spec(provider=ProviderRef(kind, "123"))
+        )
+        assert items(evidence(state), "identity")[0].ok, (kind, name)
+        wrong = box(
+            hello=replace(HELLO, identity={name: value}), spec=spec(provider=ProviderRef(kind, "124"))
+        )
+        assert not items(evidence(wrong), "identity")[0].forfeitable
+    both = {"CONTAINER_ID": "123", "VAST_CONTAINERLABEL": "C.9"}
+    state = box(hello=replace(HELLO, identity=both), spec=spec(provider=ProviderRef("vastai", "123")))
+    assert not items(evidence(state), "identity")[0].ok, "of two names both must agree"
+    assert set(SAID) >= {"runpod", "vastai"}
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "peer", "answer"),
+    [
+        ("203.0.113.9", 22, ("203.0.113.9", 22), True),
+        ("203.0.113.9", 22, ("::ffff:203.0.113.9", 22), True),
+        ("2001:db8::1", 22, ("2001:0db8:0::1", 22), True),
+        ("203.0.113.9", 22, ("203.0.113.9", 23), False),
+        ("203.0.113.9", 22, ("203.0.113.8", 22), False),
+        ("pod.example", 22, ("203.0.113.9", 22), None),
+        (None, 22, ("203.0.113.9", 22), None),
+        ("203.0.113.9", None, ("203.0.113.9", 22), None),
+        ("203.0.113.9", 22, None, None),
+        ("203.0.113.9", 22, ("not an address", 22), None),
+    ],
+)
+def test_two_endpoints_agree_differ_or_cannot_be_compared(
+    host: str | None, port: int | None, peer: tuple[str, int] | None, answer: bool | None
+) -> None:
+    assert same_endpoint(host, port, peer) is answer

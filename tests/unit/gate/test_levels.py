@@ -1,0 +1,96 @@
+"""Four levels, the phrases that have to be typed, and the digest that stands for facts alone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from rgt_tui.gate import ASKED, facts_digest, outdated, phrase, unprotect_phrase
+from rgt_tui.gate.levels import DIGEST_S, dated, level_of
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Evidence, Forfeit, Level, Verb
+from tests.unit.gate.builders import METER, NOW, PROFILE, TICKS, box, cell, evidence, group, spec, told
+
+replace = msgspec.structs.replace
+
+
+def forfeit(key: str) -> Forfeit:
+    return Forfeit(key=key, fact="", text="")
+
+
+def test_the_phrase_counts_what_is_given_up_and_names_the_instance_where_that_is_unproved() -> None:
+    assert phrase("lab", "k3v9") == "lab"
+    assert phrase("lab", "k3v9", (forfeit("queue:a"),)) == "forfeit 1 of lab"
+    assert phrase("lab", "k3v9", (forfeit("queue:a"), forfeit("seal"))) == "forfeit 2 of lab"
+    assert phrase("lab", "k3v9", (forfeit("identity"),)) == "forfeit 1 of lab k3v9"
+    assert unprotect_phrase("lab") == "unprotect lab"
+
+
+def test_the_level_rises_with_what_can_be_lost() -> None:
+    stop, terminate = PROFILE.billing
+    assert level_of(Verb.PARK, stop) is Level.METER
+    assert level_of(Verb.PARK, stop, (forfeit("queue:a"),)) is Level.IRREVERSIBLE
+    assert level_of(Verb.PARK, None) is Level.IRREVERSIBLE
+    assert level_of(Verb.PARK, replace(stop, reversible=False)) is Level.IRREVERSIBLE
+    assert level_of(Verb.DESTROY, terminate) is Level.IRREVERSIBLE
+    assert level_of(Verb.DESTROY, replace(terminate, reversible=True)) is Level.IRREVERSIBLE
+
+
+def test_each_level_asks_at_least_what_the_one_below_it_asks() -> None:
+    assert list(ASKED) == list(Level)
+    asked = [(one.confirm, one.typed, one.evidence) for one in ASKED.values()]
+    assert asked == sorted(asked) and asked[0] == (False, False, False) and asked[-1] == (True, True, True)
+
+
+SAME: list[dict[str, object]] = [
+    {"now": NOW + 50},
+    {"ticks": TICKS + 5, "meter_at": TICKS + 5},
+    {"meter": replace(METER, spent=9.0, at=NOW + 5)},
+    {"typed": "x"},
+    {"unsealed": "no agent"},
+]
+
+
+@pytest.mark.parametrize("fields", SAME)
+def test_the_digest_covers_no_time_no_age_and_nothing_typed(fields: dict[str, object]) -> None:
+    assert facts_digest(evidence(None, Verb.DESTROY, **fields)) == facts_digest(evidence())
+
+
+def others() -> list[Evidence]:
+    base = box()
+    lone = told(group(), group("/workspace/x", owner=""))
+    return [
+        evidence(),
+        evidence(verb=Verb.PARK),
+        evidence(box(spec=spec(name="other"))),
+        evidence(box(spec=spec(provider=ProviderRef("runpod", "k3v9", key_env="OTHER")))),
+        evidence(box(spec=spec(provider=ProviderRef("runpod", "other")))),
+        evidence(replace(base, hello=None)),
+        evidence(box(cell(), cell("b", state="failed"))),
+        evidence(box(cell(), cell("b", state="failed")), forfeits=frozenset({"queue:b"})),
+        evidence(meter=replace(METER, native_status="EXITED")),
+        evidence(told=told(generation="g2")),
+        evidence(told=lone),
+        evidence(told=lone, ignored=frozenset({"results:/workspace/x"})),
+        evidence(told=lone, forfeits=frozenset({"results:/workspace/x"})),
+        evidence(told=told(group(), group("/workspace/x", owner="", fingerprint="new"))),
+        evidence(readonly=True),
+    ]
+
+
+def test_the_digest_is_another_one_for_every_other_fact() -> None:
+    digests = [facts_digest(one) for one in others()]
+    assert len(set(digests)) == len(digests)
+    assert facts_digest(evidence(told=told(group("/workspace/\udcff")))), "a name that is no text"
+
+
+def test_a_dry_run_is_good_for_a_minute_of_this_start_of_the_computer() -> None:
+    facts = facts_digest(evidence())
+    made = dated(facts, TICKS)
+    for age in (0.0, 0.9, DIGEST_S):
+        assert outdated(made, facts, TICKS + age) is None
+    for age in (DIGEST_S + 1.5, -5.0, 86_400.0, float("nan")):
+        assert "older than 60 s" in str(outdated(made, facts, TICKS + age))
+    assert "another one than that of the dry run" in str(outdated(made, "0" * 64, TICKS))
+    for nonsense in ("", facts, f"{facts}-", f"{facts}-x", f"{facts}-1e9", "-5000"):
+        assert outdated(nonsense, facts, TICKS) is not None
