@@ -4,46 +4,47 @@ from __future__ import annotations
 
 import msgspec
 
-from rgt_tui.gate import changes, evaluate, gather, review
+from rgt_tui.gate import Consent, Situation, changes, evaluate, gather, review, tiers
+from rgt_tui.model.box import Seen
 from rgt_tui.model.evidence import Evidence, Permit, Refusal, Review, StopPhase, Verb, steady
-from rgt_tui.model.money import Meter
 from rgt_tui.providers import carry_out
-from tests.contract.providers.conftest import POD, START, World
-from tests.unit.gate.builders import PROFILE, box, cell
+from tests.contract.providers.conftest import POD, World
+from tests.unit.gate.builders import HELLO, PROFILE, box, cell, told
 
-BOX = box(cell(), sample_at=START)
+replace = msgspec.structs.replace
 
 
-async def look(world: World, verb: Verb, typed: str = "autodl-demo") -> tuple[Evidence, Meter]:
+async def look(world: World, verb: Verb, typed: str = "autodl-demo") -> tuple[Situation, Evidence]:
     provider = world.provider
-    meter = await provider.read(POD)
-    found = gather(
-        msgspec.structs.replace(
-            BOX, sample_at=world.clock(), spec=msgspec.structs.replace(BOX.spec, provider=provider.ref)
-        ),
-        meter,
-        PROFILE,
-        verb,
-        world.clock(),
-        action=provider.action(verb),
-        typed=typed,
-        known_tiers={**provider.tiers(POD), "/net": "network-volume"},
+    now = steady()
+    state = box(
+        cell(),
+        spec=replace(box().spec, provider=provider.ref, tiers={"/net": "network-volume"}),
+        hello=replace(HELLO, identity={"RUNPOD_POD_ID": POD}),
+        seen=Seen(sample=now, queues={"/root/job": now}),
     )
-    return found, meter
+    given = Situation(
+        state=state,
+        meter=await provider.read(POD),
+        meter_at=now,
+        profile=PROFILE,
+        action=provider.action(verb),
+        told=replace(told(), at=now),
+        now=world.clock(),
+        ticks=steady(),
+    )
+    return given, gather(given, verb, Consent(typed=typed))
 
 
 async def shown(world: World, verb: Verb) -> Review:
-    found, meter = await look(world, verb, typed="")
+    given, found = await look(world, verb, typed="")
     return review(
         found,
-        BOX,
-        meter,
-        PROFILE,
+        given,
         native_label=world.provider.native_label(verb),
         will_send=world.provider.describe(verb, POD),
-        now=world.clock(),
+        known=tiers(given, verb)[0],
         keeps_billing=world.provider.keeps_billing(verb, POD),
-        known_tiers=world.provider.tiers(POD),
     )
 
 
@@ -51,7 +52,7 @@ async def test_a_quiet_finished_box_is_parked_and_then_destroyed(world: World) -
     for verb, label in ((Verb.PARK, "Stop"), (Verb.DESTROY, "Terminate")):
         seen = await shown(world, verb)
         assert (seen.refusals, seen.native_label) == ((), label)
-        permit = evaluate((await look(world, verb))[0], world.clock(), steady())
+        permit = evaluate((await look(world, verb))[1], steady())
         assert isinstance(permit, Permit), permit
         steps = carry_out(world.provider, permit, clock=world.clock, sleep=world.clock.advance)
         assert [step.phase async for step in steps] == [
@@ -68,13 +69,13 @@ async def test_a_state_that_changed_after_the_review_refuses(world: World) -> No
     assert (
         changes(before, await shown(world, Verb.PARK))[0] == "the provider said RUNNING, and says EXITED now"
     )
-    refusal = evaluate((await look(world, Verb.PARK))[0], world.clock(), steady())
+    refusal = evaluate((await look(world, Verb.PARK))[1], steady())
     assert isinstance(refusal, Refusal)
     assert "does not accept stop now" in refusal.reasons[0]
 
 
 async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> None:
-    permit = evaluate((await look(world, Verb.DESTROY))[0], world.clock(), steady())
+    permit = evaluate((await look(world, Verb.DESTROY))[1], steady())
     assert isinstance(permit, Permit)
     permit = msgspec.structs.replace(permit, expires=steady() - 1)
     asked = len(world.server.requests)
@@ -87,6 +88,6 @@ async def test_a_permit_that_was_kept_too_long_sends_nothing(world: World) -> No
 
 async def test_a_provider_that_cannot_be_read_refuses(world: World) -> None:
     await world.server.stop()
-    refusal = evaluate((await look(world, Verb.DESTROY))[0], world.clock(), steady())
+    refusal = evaluate((await look(world, Verb.DESTROY))[1], steady())
     assert isinstance(refusal, Refusal)
     assert any("could not be read" in reason for reason in refusal.reasons)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from rgt_tui.cli.metrics import exposition
 from rgt_tui.cli.status_line import Verdict, status_line, text_line
-from rgt_tui.gate.evidence import quiet
+from rgt_tui.gate.quiet import quiet
 from rgt_tui.health import assess, facts_of
 from rgt_tui.health.conditions_queue import check_quiet as all_quiet
-from rgt_tui.model.box import BoxState
+from rgt_tui.model.box import BoxState, Seen
 from rgt_tui.model.evidence import CheckStatus
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Proc
@@ -25,6 +26,10 @@ TRAINING = Proc(pid=7, started=NOW - 60, cmd="python train.py")
 
 def limited(*procs: Proc, unseen: str | None = BY_NAME) -> BoxState:
     return box(sample=sample(procs=procs, unseen=unseen, gpus=()), queues=(), runs=(), checkpoints=())
+
+
+def at_once(state: BoxState) -> BoxState:
+    return msgspec.structs.replace(state, seen=Seen(sample=5.0))
 
 
 def metrics(state: BoxState) -> list[str]:
@@ -59,8 +64,13 @@ def test_the_time_is_not_counted_as_idle(state: BoxState, expected: bool | None)
 
 
 def test_the_gate_stays_locked() -> None:
-    assert quiet(limited(unseen=None), NOW).ok is True
-    item = quiet(limited(), NOW)
+    seen = limited(unseen=None)
+    assert seen.sample is not None
+    told = msgspec.structs.replace(seen.sample, transfers=(), input_at=0.0)
+    assert [item.ok for item in quiet(at_once(msgspec.structs.replace(seen, sample=told)), NOW, 5.0)] == [
+        True
+    ]
+    (item,) = quiet(at_once(limited()), NOW, 5.0)
     assert (item.ok, "cannot be asked for its processes" in item.text) == (False, True)
 
 
