@@ -67,6 +67,8 @@ from rgt_tui.ssh import BoxError
 
 LIST_SECONDS = 30.0
 """A review waits no longer for the box to list what could be lost; the next one may have it."""
+UNSEAL_SECONDS = 5.0
+"""A box that was stopped does not answer any more; nobody waits longer for that."""
 LISTED_S = 20.0
 """A review makes do with a list that is no older."""
 LATE_S = 10.0
@@ -296,6 +298,12 @@ class Teardown:
             if step.phase is not StopPhase.REQUESTED:
                 self._meters.put(session, await act.provider.read(permit.instance))
             yield step
+        if (
+            session.state.link is Link.LIVE
+        ):  # it still answers: then its queue is not to wait for the seal's end
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(UNSEAL_SECONDS):
+                    await self._unseal(session, permit.seal)
 
     def _provider(self, box: str) -> Provider:
         try:

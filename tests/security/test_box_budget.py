@@ -18,7 +18,7 @@ from rgt_tui.fleet.attention import Budget, share, weight, within, words
 from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.reducers import LONGEST as LONGEST_EVENT
 from rgt_tui.fleet.reducers import LONGEST_LINE, MOST_FOUND, rewound
-from rgt_tui.gate import gather
+from rgt_tui.gate import Situation, gather
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, LeftOut
 from rgt_tui.model.evidence import Verb
@@ -190,9 +190,12 @@ def test_the_gate_knows_that_something_is_missing() -> None:
     _, other = fed(checkpoints, 200)
 
     def item(state: BoxState, key: str, verb: Verb = Verb.DESTROY) -> tuple[bool, str]:
-        evidence = gather(state, Meter(), load_profile("runpod"), verb, NOW, action="terminate")
-        found = next(item for item in evidence.items if item.key == key)
-        return found.ok, found.text
+        profile = load_profile("runpod")
+        given = Situation(
+            state=state, meter=Meter(), meter_at=0.0, profile=profile, action="terminate", now=NOW, ticks=0.0
+        )
+        found = [item for item in gather(given, verb).items if item.kind == key]
+        return all(item.ok for item in found), "; ".join(item.text for item in found)
 
     ok, text = item(state, "queue")
     assert not ok

@@ -14,7 +14,7 @@ import pytest
 from rgt_tui.cli import metrics, status_line
 from rgt_tui.fleet import Alerting
 from rgt_tui.fleet.changes import between
-from rgt_tui.gate import gather
+from rgt_tui.gate import Consent, Situation, gather
 from rgt_tui.health import assess, diagnose, evaluate
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import Verb
@@ -44,7 +44,10 @@ def test_nothing_that_looks_at_a_box_fails_for_what_it_says(seed: int) -> None:
         between(old, state, now)
         evaluate(state, profile, now)
         for verb in Verb:
-            gather(state, Meter(), profile, verb, now, action="stop", typed="a")
+            given = Situation(
+                state=state, meter=Meter(), meter_at=0.0, profile=profile, action="stop", now=now, ticks=0.0
+            )
+            gather(given, verb, Consent(typed="a"))
         line = status_line.status_line(state, assess(state, now), now)
         json.loads(status_line.encode(line))
         status_line.text_line(line)

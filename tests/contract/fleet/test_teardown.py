@@ -214,7 +214,9 @@ async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:
     assert (await world.review()).refusals == ()
     world.log.clear()
     assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
-    assert world.log == ["results", "look", "seal"], "asked anew at OK, then held still, then the call"
+    assert world.log == ["results", "look", "seal", "unseal"], (
+        "asked anew at OK, then held still, then the call"
+    )
     assert world.sent() == ["DELETE /v2/pods/pod1"]
 
 
