@@ -18,6 +18,8 @@ from rgt_tui.fleet import Fleet, GateClosed
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.keeps_billing import by_hand
+from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
 
 
@@ -83,7 +85,9 @@ async def _decide(arguments: argparse.Namespace, fleet: Fleet, spec: BoxSpec, ve
     try:
         review = await fleet.review(spec.name, verb, **given)
     except GateClosed as closed:
-        return _refused(arguments, spec, verb, closed.reasons, None, FAILED)
+        ways = by_hand(fleet.profile(spec.name), verb) if spec.provider is None else ()
+        reasons = (*closed.reasons, *(f"by hand: {way}" for way in ways))
+        return _refused(arguments, spec, verb, reasons, None, FAILED)
     unknown = sorted((given["forfeits"] | given["ignored"]) - {item.key for item in review.items})
     if unknown:
         known = ", ".join(item.key for item in review.items if item.stands_against or item.forfeited)
@@ -195,6 +199,13 @@ def _body(review: Review, ok: bool, reasons: tuple[str, ...]) -> dict[str, objec
         "lost": review.lost,
         "kept": review.kept,
         "keeps_billing": review.keeps_billing,
+        "per_hour": review.per_hour,
+        "at_least": review.at_least,
+        "spent": review.spent,
+        "spent_at_least": review.spent_at_least,
+        "currency": review.currency,
+        "note": review.note,
+        "how": review.how,
         "dangers": review.dangers,
         "items": [
             {**msgspec.structs.asdict(item), "age_s": review.age(item, review.at)} for item in review.items
@@ -209,11 +220,15 @@ def _show(arguments: argparse.Namespace, review: Review) -> None:
         return
     name = f"{review.verb} {review.box} ({review.native_label}), instance {review.instance}"
     sys.stdout.write(f"{clean(name)}: the provider says {clean(review.status)}\n\n")
+    now = f"{money(review.per_hour, review.currency, review.at_least)}/h"
+    so_far = f"{money(review.spent, review.currency, review.spent_at_least)} so far"
     for title, texts in (
+        ("now", (f"{now}, {so_far}",)),
         ("lost", review.lost),
         ("kept", review.kept),
         ("keeps billing", review.keeps_billing),
         *((("by itself", review.dangers),) if review.dangers else ()),
+        *((("note", (review.note,)),) if review.note else ()),
     ):
         for text in texts or ("nothing" if title != "keeps billing" else "nothing found",):
             sys.stdout.write(columns([(title, 13, "dim")], clean(text)))
@@ -223,6 +238,10 @@ def _show(arguments: argparse.Namespace, review: Review) -> None:
         if item.kind != "name":
             sys.stdout.write(_row(review, item))
     sys.stdout.write("\n" + columns([("will send", 13, "dim")], clean(review.will_send)))
+    title = "or by hand"
+    for way in review.how:
+        sys.stdout.write(columns([(title, 13, "dim")], clean(way)))
+        title = ""
 
 
 def _row(review: Review, item: EvidenceItem) -> str:

@@ -103,6 +103,23 @@ async def test_what_stands_against_it_is_printed_and_nothing_is_sent(down: Down)
     assert down.sent() == []
 
 
+async def test_the_dry_run_names_the_price_the_platform_s_note_and_its_own_ways(down: Down) -> None:
+    _, body = await down.json("--park", "--dry-run")
+    assert (body["currency"], body["at_least"]) == ("USD", False)
+    assert body["per_hour"] == pytest.approx(0.5 + (10 + 40) * 0.10 / 730)
+    assert "costs twice as much" in body["note"]
+    assert "console: Stop" in body["how"]
+
+
+async def test_a_box_without_a_control_plane_is_told_how_to_do_it_by_hand(down: Down) -> None:
+    down.describe(provider=None, profile="autodl")
+    code, body = await down.json("--park", "--dry-run")
+    assert (code, body["ok"], down.sent()) == (FAILED, False, [])
+    assert "no control plane" in body["reasons"][0]
+    assert "by hand: console: 关机" in body["reasons"]
+    assert "by hand: on the box: /usr/bin/shutdown" in body["reasons"]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

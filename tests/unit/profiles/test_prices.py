@@ -92,6 +92,9 @@ def test_a_projection_keeps_currency_and_bound() -> None:
         (0.5, "USD", True, "≥ $0.50"),
         (0.509, "USD", True, "≥ $0.50"),
         (0.29, "USD", True, "≥ $0.29"),
+        (0.01, "USD", True, "≥ $0.01"),
+        (0.005, "USD", False, "$0.01"),
+        (0.0, "USD", True, "≥ $0.00"),
         (0.0055, "USD", True, "> $0.00"),
         (1999.9, "USD", True, "≥ $1,999"),
         (1, "\x1b[31mX", False, "1.00 X"),
@@ -140,7 +143,10 @@ def test_what_has_no_price_is_unknown_not_free() -> None:
 def test_prices_in_words_have_their_month() -> None:
     tiers = {tier.name: tier for tier in load_profile("runpod").tiers}
     assert price_words(tiers["volume-disk"], running=False) == "$0.20 per GB and month (2026-08)"
-    assert "above 1,000 GB $0.05" in price_words(tiers["network-volume"], running=False)
+    volume = price_words(tiers["network-volume"], running=False)
+    assert volume == (
+        "$0.07 per GB and month, above 1,000 GB $0.05, HIGH_PERFORMANCE $0.14 per GB and month (2026-06)"
+    )
     shared = next(tier for tier in load_profile("autodl").tiers if tier.name == "shared-fs")
     assert price_words(shared, running=False) == "up to 20 GB free, above it ¥0.01 per GB and day (2026-08)"
     old = Price(1.0, "EUR", "GB-day", "2025-01", "https://x.example", above_gb=5)

@@ -91,5 +91,13 @@ def test_a_found_training_counts_from_its_process_if_its_steps_are_its_own() -> 
     later = replace(RUN, series={"loss": Series([100, 101], [1.0, 1.0])})
     assert seconds_per_step(box(run=own, queues=(), found=(found,)), "a", NOW) == pytest.approx(0.5)
     assert seconds_per_step(box(run=later, queues=(), found=(found,)), "a", NOW) is None
+    resumed = replace(own, resumes=(Resume(0, "checkpoint", 0),))
+    assert seconds_per_step(box(run=resumed, queues=(), found=(found,)), "a", NOW) is None
+    cut = replace(RUN, series={"loss": Series([1, 2], [1.0, 1.0], dropped=9)})
+    assert seconds_per_step(box(run=cut, queues=(), found=(found,)), "a", NOW) is None
+    for few in ({}, {"loss": Series([1], [1.0])}):
+        assert (
+            seconds_per_step(box(run=replace(RUN, series=few), queues=(), found=(found,)), "a", NOW) is None
+        )
     ended = replace(found, alive=False, ended=NOW)
     assert seconds_per_step(box(run=own, queues=(), found=(ended,)), "a", NOW) is None
