@@ -20,7 +20,7 @@ from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.fleet_cells import Row, clock_left
 from rgt_tui.ui.widgets.log_pane import LogPane
 from rgt_tui.ui.widgets.panes import Pane, Section
-from rgt_tui.ui.widgets.platform_lines import platform_section
+from rgt_tui.ui.widgets.platform_lines import dangers_section, platform_section
 from rgt_tui.ui.widgets.queue_lines import queue_lines
 from rgt_tui.ui.widgets.spans import EMPTY, Line, Span, dim, line
 from rgt_tui.ui.widgets.vitals import SURVIVAL_LEGEND, vitals_sections
@@ -149,7 +149,8 @@ class BoxScreen(LogKeys):
 
         def vitals(width: int) -> list[Section]:
             *parts, link = vitals_sections(box, profile, width, now, short=self.size.width < 110)
-            return [*parts, platform_section(profile, box, width, now), link]
+            platform = platform_section(profile, box, width, now)
+            return [*parts, platform, link, dangers_section(profile, width)]
 
         self.query_one("#vitals", Pane).show(vitals, SURVIVAL_LEGEND)
         self.query_one("#queue", Pane).show(

@@ -23,7 +23,7 @@ LEAST = 8
 
 
 def platform_section(profile: Profile, box: BoxState, width: int, now: float) -> Section:
-    """Return what this box can still cost, what counts against it, and what its platform is known for."""
+    """Return what this box can still cost, and what counts against it."""
     readings = clock_readings(profile, box, now)
     worst = worst_case(box, readings, now)
     body = _told("worst ", worst.text, width, Tone.WARN if worst.at_least else Tone.TEXT)
@@ -34,11 +34,16 @@ def platform_section(profile: Profile, box: BoxState, width: int, now: float) ->
     if not readings:
         for pending in pending_readings(profile):
             body += _told("clock ", f"none counts; {pending.text}", width, Tone.DIM)
+    return Section(line("platform ", dim(clean(profile.name))), body)
+
+
+def dangers_section(profile: Profile, width: int) -> Section:
+    """Return what the platform is known for: its worst danger, and what nothing can watch for."""
     first, *rest = notices(profile)
-    body += _told("danger ", first, width, Tone.DIM)
+    body = _told("worst ", first, width, Tone.DIM)
     for text in rest:
         body += _told("note ", text, width, Tone.DIM)
-    return Section(line("platform ", dim(clean(profile.name))), body)
+    return Section(line("dangers ", dim(clean(profile.name))), body)
 
 
 LABEL = 7

@@ -114,6 +114,26 @@ def test_a_box_that_ran_after_its_park_is_not_parked() -> None:
     assert (found.seconds_left, found.sure) == (14 * DAY, False)
 
 
+def test_a_park_through_rgt_says_more_than_when_the_provider_was_read() -> None:
+    """Nobody looked for four days after the park: the provider's word is of today, the park of then."""
+    life = Life(
+        existed=True, ran=True, rested=True, parked_at=NOW - 4 * DAY, seen_at=NOW - 4 * DAY, stopped_at=NOW
+    )
+    found = first("autodl", meter=STOPPED, life=life)
+    assert (found.seconds_left, found.bound, found.source) == (11 * DAY, Bound.EXACT, "parked through rgt")
+
+
+def test_a_provider_that_says_stopped_for_the_first_time_counts_from_its_reading() -> None:
+    found = first("autodl", meter=replace(STOPPED, at=NOW - DAY))
+    assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
+
+
+def test_a_stop_that_was_told_before_the_last_sample_counts_from_what_was_told() -> None:
+    life = Life(existed=True, rested=True, stopped_at=NOW - 2 * DAY)
+    found = first("autodl", meter=replace(STOPPED, at=NOW), sample_at=NOW - DAY, life=life)
+    assert (found.seconds_left, found.bound) == (13 * DAY, Bound.EXACT)
+
+
 def test_a_box_never_seen_alive_has_at_most_the_whole_time() -> None:
     found = first("autodl", meter=STOPPED, life=Life(existed=True, rested=True, stopped_at=NOW - DAY))
     assert (found.seconds_left, found.bound) == (14 * DAY, Bound.AT_MOST)
@@ -188,6 +208,23 @@ def test_the_walltime_is_what_the_scheduler_gave() -> None:
     state = of("generic-ssh", link=Link.LIVE, sample=sample(session=Session(slurm=jobs)), sample_at=NOW - 200)
     (found,) = clock_readings(profile, state, NOW)
     assert found.seconds_left == 7000.0
+    assert clock_readings(profile, replace(state, sample=None), NOW) == ()
+    assert clock_readings(profile, replace(state, sample_at=None), NOW) == ()
+    off = replace(state, link=Link.UNREACHABLE, meter=replace(STOPPED, at=NOW))
+    assert clock_readings(profile, off, NOW) == ()
+
+
+@pytest.mark.parametrize(("runs", "running", "off"), [("running", True, False), ("always", True, True)])
+def test_a_charge_counts_in_its_state_alone(runs: str, running: bool, off: bool) -> None:
+    clock = DangerClock(
+        what="fee", consequence="it costs", applies_when="always", mode=ClockMode.CHARGE, runs=runs,
+        claims=(Claim(cited_as="test"),),
+    )  # fmt: skip
+    profile = replace(load_profile("generic-ssh"), clocks=(clock,))
+    live = of("generic-ssh", link=Link.LIVE, sample=sample(), sample_at=NOW, meter=RUNNING)
+    assert [one.per_hour for one in clock_readings(profile, live, NOW)] == ([0.5] if running else [])
+    assert bool(clock_readings(profile, of("generic-ssh", meter=STOPPED), NOW)) is off
+    assert bool(clock_readings(profile, of("generic-ssh"), NOW)) is off, "nobody has ever seen it run"
 
 
 def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_seen() -> None:
@@ -197,7 +234,10 @@ def test_a_countdown_from_the_start_is_at_most_what_is_left_since_it_was_first_s
     )
     (found,) = clock_readings(profile, state, NOW)
     assert (found.seconds_left, found.bound) == (11 * HOUR, Bound.AT_MOST)
-    assert clock_readings(profile, replace(state, life=Life(), meter=STOPPED), NOW) == ()
+    assert "when it started is not known" in found.text
+    assert clock_readings(profile, replace(state, life=Life()), NOW) == ()
+    off = replace(state, link=Link.UNREACHABLE, meter=replace(STOPPED, at=NOW))
+    assert clock_readings(profile, off, NOW) == ()
 
 
 def test_a_quota_of_which_nobody_tells_does_not_count() -> None:

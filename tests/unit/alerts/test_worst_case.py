@@ -81,6 +81,15 @@ def test_what_was_read_long_ago_is_a_lower_bound() -> None:
     )
 
 
+def test_where_nobody_says_whether_it_bills_the_sum_is_a_lower_bound() -> None:
+    meter = replace(RUNNING, kind=MeterKind.UNKNOWN, ends_at=NOW + 4 * HOUR)
+    found = case("vastai", meter=meter)
+    assert (found.amount, found.at_least) == (2.0, True)
+    assert "whether it bills now is not known" in found.text
+    at_the_limit = case("vastai", meter=replace(RUNNING, ends_at=NOW + 4 * HOUR, at=NOW - 600))
+    assert not at_the_limit.at_least
+
+
 def test_a_box_that_is_gone_costs_nothing_more() -> None:
     found = case(
         "runpod",
