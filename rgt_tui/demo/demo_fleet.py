@@ -6,14 +6,18 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director
-from rgt_tui.fleet import Fleet, Memory
+from rgt_tui.fleet import Fleet, Memory, Pulled
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.store import History
+
+if TYPE_CHECKING:
+    from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 5.0
 log = logging.getLogger("rgt.demo")
@@ -119,6 +123,16 @@ class DemoFleet:
             evidence_digest=evidence_digest,
         )
 
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+    ) -> Pulled:
+        """Copy directories of a box into the demo's own directory, and verify the copy."""
+        return await self._running.pull(box, paths, on_progress, on_plan)
+
     async def start(self) -> None:
         """Start the boxes, then the engine, then the stories.
 
@@ -134,6 +148,7 @@ class DemoFleet:
             self._fleet = Fleet(
                 self.embedded.specs,
                 audit=folder / "audit.jsonl",
+                copies=folder / "pulled",
                 env=self.embedded.env,
                 meter_seconds=METER_SECONDS,
                 observers=(memory,),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import push_trainer
     from rgt_tui.fleet.event_loop import new_loop
-    from rgt_tui.fleet.fleet_source import FleetSource, GateClosed, Observer, Playback, Tap
+    from rgt_tui.fleet.fleet_source import FleetSource, GateClosed, Observer, Playback, Pulled, Tap
     from rgt_tui.fleet.history_keeper import Memory
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Memory",
     "Observer",
     "Playback",
+    "Pulled",
     "Tap",
     "new_loop",
     "push_trainer",
@@ -36,7 +37,7 @@ __getattr__ = imported_later(
         "engine": "BaseFleet Fleet",
         "errands": "push_trainer",
         "event_loop": "new_loop",
-        "fleet_source": "FleetSource GateClosed Observer Playback Tap",
+        "fleet_source": "FleetSource GateClosed Observer Playback Pulled Tap",
         "history_keeper": "Memory",
     },
 )

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rgt_tui.fleet import keepalive
 from rgt_tui.fleet.alerting import Alerting
@@ -16,7 +17,7 @@ from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
-from rgt_tui.fleet.fleet_source import Observer, Remember, Tap
+from rgt_tui.fleet.fleet_source import Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
@@ -28,6 +29,9 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import Answers, Policy, build_agent
+
+if TYPE_CHECKING:
+    from rgt_tui.transfer.copying import PullProgress
 
 METER_SECONDS = 20.0
 RECALL_SECONDS = 3.0
@@ -148,6 +152,7 @@ class Fleet(BaseFleet):
         policy: Policy = Policy.ASK,
         alerting: Alerting | None = None,
         readonly: bool = False,
+        copies: Path | None = None,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -164,6 +169,7 @@ class Fleet(BaseFleet):
             policy: What becomes of host keys that nobody has seen before.
             alerting: Keeps the alerts, and tells the sinks; None = as built in, kept in memory, nobody is told.
             readonly: Refuse every billing action.
+            copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the working directory.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -211,6 +217,7 @@ class Fleet(BaseFleet):
             parked=self._alerting.parked,
         )
         self._publisher.fill(self._sessions)
+        self._copies = copies
         self._focus: str | None = None
         self._looking = True
         self._chosen: dict[str, float] = {}
@@ -295,6 +302,20 @@ class Fleet(BaseFleet):
             evidence_digest=evidence_digest,
         )
         return self._alerting.watching(box, verb, steps)
+
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+    ) -> Pulled:
+        """Copy directories of a box here, over connections of their own, and verify the copy."""
+        from rgt_tui.fleet.pull_and_verify import PULLED, pull_and_verify
+
+        destination = (self._copies or Path(PULLED)) / box
+        spec = self._sessions[box].state.spec
+        return await pull_and_verify(spec, paths, destination, on_progress, on_plan)
 
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""

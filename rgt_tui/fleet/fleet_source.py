@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import msgspec
 
 from rgt_tui.model.box import BoxSpec, BoxState
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetEvent, FleetState, Spend
 from rgt_tui.model.profile import Profile
+
+if TYPE_CHECKING:
+    from rgt_tui.transfer.copying import PullProgress
 
 
 class GateClosed(Exception):
@@ -17,6 +22,15 @@ class GateClosed(Exception):
     def __init__(self, reasons: tuple[str, ...]) -> None:
         super().__init__("; ".join(reasons))
         self.reasons = reasons
+
+
+class Pulled(msgspec.Struct, frozen=True, kw_only=True):
+    """How a pull ended."""
+
+    whole: bool
+    """All that was asked for stands here, and everything there loads."""
+    text: str
+    """What came and where it is, or what is wrong, in one line."""
 
 
 class FleetSource(Protocol):
@@ -121,6 +135,26 @@ class FleetSource(Protocol):
 
         Raises:
             GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.
+        """
+        ...
+
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+    ) -> Pulled:
+        """Copy directories of a box here and verify the copy; cancelled, it keeps what has come.
+
+        Args:
+            box: Its name.
+            paths: On the box; empty = what its results are.
+            on_progress: Called some times a second.
+            on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
+
+        Raises:
+            Exception: nothing can be pulled, or no more; the message says why and what to do.
         """
         ...
 

@@ -7,8 +7,9 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Observer
+from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Observer, Pulled
 from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
 from rgt_tui.fleet.reducers import replace
@@ -21,6 +22,9 @@ from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.recordings import recording_lines
 from rgt_tui.recordings.recording_lines import Entry
 from rgt_tui.recordings.recording_reader import RecordedFrames, RecordingReader, Skipped
+
+if TYPE_CHECKING:
+    from rgt_tui.transfer.copying import PullProgress
 
 FULL = math.inf
 """The speed that waits for nothing."""
@@ -253,6 +257,20 @@ class ReplayFleet(BaseFleet):
         """
         raise GateClosed((NO_ACTION,))
         yield  # pragma: no cover - makes it the iterator that it is said to be
+
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+    ) -> Pulled:
+        """Refuse.
+
+        Raises:
+            GateClosed: always.
+        """
+        raise GateClosed((NO_ACTION,))
 
     # How it is played.
 

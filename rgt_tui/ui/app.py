@@ -23,6 +23,7 @@ from textual.widgets import Input
 
 from rgt_tui.fleet import FleetSource
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.commands import APP, bindings, screen_class
 from rgt_tui.ui.enduring import NO_TERMINAL, Enduring, report, report_path, short, words
 from rgt_tui.ui.key_turns import KeyTurns, Typed
@@ -99,6 +100,7 @@ class RgtApp(Enduring, App[None]):
         self.seen_at = -math.inf
         """Client clock at which somebody has seen the event that stood."""
         self._keys = KeyTurns(self)
+        self.pulls = BoxPulls(self)
         self.faults: dict[str, float] = {}
         """What failed, in words, and when that was said last (monotonic)."""
         self._reports: dict[str, str] = {}

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
-from rgt_tui.fleet import GateClosed
+from rgt_tui.fleet import GateClosed, Pulled
 from rgt_tui.model.evidence import (
     CheckResult,
     EvidenceItem,
@@ -20,6 +20,7 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
+from rgt_tui.transfer.copying import PullProgress
 from tests.ui.boxes import (
     GIB,
     LOG,
@@ -98,6 +99,15 @@ class FakeFleet:
         self.review_changes: dict[str, object] = {}
         self.reviewed: list[tuple[Verb, frozenset[str], frozenset[str], str]] = []
         self.protected = False
+        self.pulls: list[tuple[str, tuple[str, ...]]] = []
+        self.pull_looks: tuple[PullProgress, ...] = (
+            PullProgress(phase="pulling", bytes=GIB, bytes_done=GIB),
+        )
+        self.pull_gate: asyncio.Event | None = None
+        self.pull_end: Pulled | Exception = Pulled(
+            whole=True, text="3 files, 3.0 GB verified in pulled/vast-demo"
+        )
+        self.pulls_stopped = 0
         self.progress_gate: asyncio.Event | None = None
         self.steps: tuple[StopPhase, ...] = (StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF)
         self.check_results: tuple[CheckResult, ...] = default_checks(at)
@@ -237,6 +247,27 @@ class FakeFleet:
             if self.progress_gate is not None:
                 await self.progress_gate.wait()
             yield StopProgress(phase, self._now, phase.value)
+
+    async def pull(
+        self,
+        box: str,
+        paths: tuple[str, ...],
+        on_progress: Callable[[PullProgress], None],
+        on_plan: Callable[[str], None],
+    ) -> Pulled:
+        self.pulls.append((box, paths))
+        on_plan("3 of 3 files, 3.0 GB, to pulled/vast-demo")
+        for look in self.pull_looks:
+            on_progress(look)
+        try:
+            if self.pull_gate is not None:
+                await self.pull_gate.wait()
+        except asyncio.CancelledError:
+            self.pulls_stopped += 1
+            raise
+        if isinstance(self.pull_end, Exception):
+            raise self.pull_end
+        return self.pull_end
 
     async def start(self) -> None:
         self.started += 1

@@ -15,7 +15,7 @@ from rgt_tui.ui.widgets.confirm_choice import NOTHING, Choice
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage
 from rgt_tui.ui.widgets.confirm_view import asked
 from rgt_tui.ui.widgets.evidence_list import EvidenceList, in_order, listed, offers, rows_of
-from rgt_tui.ui.widgets.spans import Line, Tone, dim, text_of, width_of
+from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
 from tests.ui.fakes import GIB, NOW
 from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name, until
 from tests.ui.test_teardown_state import LATER, review
@@ -91,7 +91,7 @@ def test_the_selected_row_is_whole_and_says_what_its_keys_do() -> None:
     assert "f gives it up: 512 M, newest 1d 0h ago" in shown
     assert "i it is no result" in shown
     assert "cannot be given up" in "\n".join(texts(lines_of(FIXED, picked="identity")))
-    assert offers(rows_of(review(items=(PROVED,)), NOTHING, NOW)[0]) == (dim(""),)
+    assert offers(rows_of(review(items=(PROVED,)), NOTHING, NOW)[0], 80) == []
 
 
 @pytest.mark.parametrize("width", [24, 56, 76, 118, 196])

@@ -22,6 +22,7 @@ from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles.keeps_billing import keeps_billing
+from rgt_tui.ui.box_pulls import BoxPulls
 from rgt_tui.ui.commands import APP, Command, bindings
 from rgt_tui.ui.enduring import Enduring
 from rgt_tui.ui.notation import clean, glyphs, plain
@@ -41,8 +42,9 @@ from rgt_tui.ui.widgets.confirm_view import (
     status,
     title,
 )
-from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, rows_of
+from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
 from rgt_tui.ui.widgets.panes import out_of_sight
+from rgt_tui.ui.widgets.pull_line import pull_line
 from rgt_tui.ui.widgets.spans import Line, Span, dim, line
 
 DIALOG_WIDTH = 122
@@ -127,6 +129,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
                 yield EvidenceList(self._rows)
                 yield Facts(lambda width: sends(self.state, width), id="sends")
             yield Facts(lambda width: [self._more()], id="more")
+            yield Facts(self._pull_lines, id="pull")
             yield Facts(lambda width: [asked(self.state, width)], id="asked")
             with Horizontal(id="answer"):
                 with Horizontal(id="typing"):
@@ -156,7 +159,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         """Ask for the first review at once, and for another every other second."""
         self.set_class(not glyphs().braille, "ascii")
         following = any(w.group == self.group and not w.is_finished for w in self.app.workers)
-        self._set(replace(self.state, elsewhere=following))
+        self._set(replace(self.state, elsewhere=following, pulling=bool(self._pulled())))
         scroll = self.query_one("#scroll")
         for moved in ("scroll_y", "virtual_size"):
             self.watch(scroll, moved, self._count_hidden, init=False)
@@ -166,7 +169,31 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     def _rows(self) -> tuple[Row, ...]:
         """Return the rows of the evidence as they are now."""
         review = self.state.review
-        return rows_of(review, self.state.choice, self.now) if review is not None else ()
+        if review is None:
+            return ()
+        return rows_of(review, self.state.choice, self.now, frozenset(self._pulled()))
+
+    @property
+    def pulls(self) -> BoxPulls:
+        """The pulls that the app has under way."""
+        found: BoxPulls = getattr(self.app, "pulls")  # noqa: B009  (whose class must not be imported here)
+        return found
+
+    def _pulled(self) -> tuple[str, ...]:
+        """Return the directories that are being pulled."""
+        pull = self.pulls.of(self.box_name)
+        return pull.paths if pull is not None and pull.under_way else ()
+
+    def _pull_lines(self, width: int) -> list[Line]:
+        pull = self.pulls.of(self.box_name)
+        return [] if pull is None else [pull_line(pull, width)]
+
+    def pull_moved(self) -> None:
+        """Draw how far a pull is; one that has ended changes what is proved."""
+        ended = self.state.pulling and not self._pulled()
+        self._set(replace(self.state, pulling=bool(self._pulled())))
+        if ended and self.is_attached:
+            self._ask_anew()
 
     def _more(self) -> Line:
         """Say how many lines of the review are out of sight."""
@@ -189,7 +216,8 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         stacked = inner < NAMES + field + buttons
         self.set_class(stacked, "stacked")
         self.query_one(NameField).styles.width = "1fr" if stacked else field
-        fixed = 7 + stacked + 2 * (len(self.state.offered) > 1)
+        pull = self.pulls.of(self.box_name) is not None
+        fixed = 7 + stacked + pull + 2 * (len(self.state.offered) > 1)
         self.query_one("#scroll").styles.max_height = max(3, height - fixed)
 
     def receive_state(self, state: FleetState, now: float) -> None:
@@ -278,15 +306,36 @@ class TeardownScreen(Enduring, ModalScreen[None]):
             self.call_later(self._ask_anew)
 
     def on_evidence_list_acted(self, event: EvidenceList.Acted) -> None:
-        """Give something up by name, or say that it is no result."""
+        """Give something up by name, say that it is no result, or pull it."""
         event.stop()
         if not self.listens():
+            return
+        if event.what in {"pull", "pull-all"}:
+            self._pull(event.key if event.what == "pull" else None)
             return
         way = Confirm.give_up if event.what == "forfeit" else Confirm.ignore
         before = self.state.choice
         self._set(way(self.state, event.key, self.now))
         if self.state.choice != before:
             self._ask_anew()
+
+    def _pull(self, key: str | None) -> None:
+        """Pull the files of an item, or of all that stand against the action; stop it if that is under way."""
+        item = self.state.item(key) if key is not None else None
+        paths: tuple[str, ...] = (item.path,) if item is not None and item.path and not item.ok else ()
+        if key is None:
+            paths = pullable(self.state.review)
+        going = self._pulled()
+        told = ""
+        if going and (key is None or set(paths) <= set(going)):
+            self.pulls.stop(self.box_name)
+        elif going:
+            told = "another pull is under way; P stops it"
+        elif self.state.stage is not Stage.REVIEW or not paths:
+            told = "there is nothing to pull here"
+        else:
+            self.pulls.start(self._fleet, self.box_name, paths)
+        self._set(replace(self.state, told=told, guard_from=self.now))
 
     def on_evidence_list_walked(self, event: EvidenceList.Walked) -> None:
         """Bring the selected row into sight, once it stands."""

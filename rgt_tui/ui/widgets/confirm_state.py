@@ -145,6 +145,8 @@ class Confirm:
     """What was given up when `review` was asked for."""
     told: str = ""
     """The answer to the last key that could do nothing."""
+    pulling: bool = False
+    """Results are being pulled from the box."""
 
     def armed(self, now: float) -> bool:
         """Whether input counts yet. A clock that was set back does not lock the dialog."""
@@ -175,6 +177,8 @@ class Confirm:
         if self.stage is not Stage.REVIEW:
             return ("the request has been sent",)
         found = ["another request for this box is still in progress"] if self.elsewhere else []
+        if self.pulling:
+            found.append("results are being pulled from this box")
         if self.review_error is not None:
             found.append(f"the review failed: {self.review_error}")
         if self.review is None:

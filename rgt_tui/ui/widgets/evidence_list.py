@@ -14,7 +14,7 @@ from rgt_tui.ui.commands import Command, bindings
 from rgt_tui.ui.notation import clean, compact_time, glyphs, size
 from rgt_tui.ui.widgets.confirm import Facts
 from rgt_tui.ui.widgets.confirm_choice import Choice
-from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, wrapped
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, clip, dim, fit, line, text_of, width_of, wrapped
 
 KINDS = 15
 """Width of the cursor, the mark and the kind of a row; what follows stands below the facts."""
@@ -32,8 +32,13 @@ EVIDENCE: tuple[Command, ...] = (
             "Give up what this row protects, or take that back; a longer phrase must then be typed.", "act('forfeit')"),
     Command("teardown.ignore", ("i",), "no result",
             "Say that the files of this row, which nobody owns, are no result, or take that back.", "act('ignore')"),
+    Command("teardown.pull", ("p",), "pull",
+            "Copy the files of this row here and verify the copy; while that is under way, stop it.", "act('pull')"),
+    Command("teardown.pull-all", ("P",), "pull all",
+            "Pull the files of all rows that stand against the action; while a pull is under way, stop it.",
+            "act('pull-all')"),
 )  # fmt: skip
-"""Work on the selected row of the evidence. None of them sends anything."""
+"""Work on the selected row of the evidence, the last one on all of them. None of them sends anything."""
 WALK: tuple[Command, ...] = (
     Command(
         "teardown.walk-down", ("down",), "evidence", "Go to the evidence, then to its next row.", "walk(1)"
@@ -67,18 +72,24 @@ class Row:
     """Seconds since the newest file of it was written."""
     ignored: bool = False
     """By this person; what the fleet file ignores cannot be taken back here."""
+    pulling: bool = False
+    """A pull of it is under way."""
 
     @property
     def text(self) -> str:
         """What it says, with the directory that it is about."""
         text, path = clean(self.item.text), clean(self.item.path)
         whole = text if not path or path in text else f"{path}: {text}"
+        if self.pulling:
+            return f"pulling: {whole}"
         return f"given up: {whole}" if self.item.forfeited else whole
 
     @property
     def mark(self) -> Span:
         """Whether it holds, in one character."""
         g = glyphs()
+        if self.pulling:
+            return Span(g.more, Tone.ACCENT)
         if self.item.forfeited:
             return Span(g.warn, Tone.WARN)
         if self.item.ok and self.item.ignorable:
@@ -91,13 +102,22 @@ class Row:
         return Tone.STRONG if self.item.stands_against else Tone.TEXT
 
 
-def rows_of(review: Review, choice: Choice, now: float) -> tuple[Row, ...]:
+def pullable(review: Review | None) -> tuple[str, ...]:
+    """Return the directories of all rows that stand against the action."""
+    items = in_order(review) if review is not None else ()
+    return tuple(item.path for item in items if item.path and item.stands_against)
+
+
+def rows_of(
+    review: Review, choice: Choice, now: float, pulled: frozenset[str] = frozenset()
+) -> tuple[Row, ...]:
     """Return the rows of a review.
 
     Args:
         review: The newest one.
         choice: What the person gave up and ignored.
         now: Client clock.
+        pulled: Directories that are being pulled.
     """
     made: list[Row] = []
     before = ""
@@ -105,15 +125,19 @@ def rows_of(review: Review, choice: Choice, now: float) -> tuple[Row, ...]:
         newest = None if item.newest is None else max(0.0, now - item.newest)
         kind = "" if item.kind == before else clean(item.kind)
         ignored = item.key in choice.ignored_keys
-        made.append(Row(item, kind, review.age(item, now), newest, ignored))
+        made.append(Row(item, kind, review.age(item, now), newest, ignored, item.path in pulled))
         before = item.kind
     return tuple(made)
 
 
-def offers(row: Row) -> Line:
-    """Return what the keys do with a row."""
+def offers(row: Row, width: int) -> list[Line]:
+    """Return what the keys do with a row, in as many lines as that takes."""
     item = row.item
     said: list[tuple[str, str]] = []
+    if row.pulling:
+        said.append(("p", "stops the pull"))
+    elif item.path and not item.ok:
+        said.append(("p", "pulls it"))
     if item.forfeited:
         said.append(("f", "takes it back"))
     elif item.forfeitable and not item.ok:
@@ -123,12 +147,15 @@ def offers(row: Row) -> Line:
     elif item.ignorable and not item.ok:
         said.append(("i", "it is no result"))
     if not said:
-        return line(dim("" if item.ok else "this cannot be given up"))
-    spans: list[Span] = []
+        return [] if item.ok else [line(dim("this cannot be given up"))]
+    lines: list[Line] = []
     for key, words in said:
-        spans += [Span("   ")] if spans else []
-        spans += [Span(key, Tone.ACCENT), dim(f" {words}")]
-    return tuple(spans)
+        one = (Span(key, Tone.ACCENT), dim(f" {words}"))
+        if lines and width_of(lines[-1]) + 3 + width_of(one) <= width:
+            lines[-1] = line(lines[-1], "   ", one)
+        else:
+            lines.append(one)
+    return lines
 
 
 def _at_stake(row: Row) -> str:
@@ -209,10 +236,10 @@ def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
 def _whole(row: Row, columns: Columns) -> list[Line]:
     """Return the lines of the selected row: all of its text, and what the keys do."""
     begin, *rest = wrapped(row.text, columns.room, most=MOST_TEXT)
-    under = [*rest, offers(row)]
+    under = [*rest, *offers(row, columns.width - KINDS)]
     return [
         row_line(row, text_of(begin), columns),
-        *(clip(line(" " * KINDS, made), columns.width) for made in under if text_of(made)),
+        *(clip(line(" " * KINDS, made), columns.width) for made in under),
     ]
 
 

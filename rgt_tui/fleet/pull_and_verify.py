@@ -1,0 +1,110 @@
+"""Bring results home: pull them, then look whether every checkpoint of the copy loads: the gate relies on it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from rgt_tui.fleet.fleet_source import Pulled
+from rgt_tui.fleet.pulling import OnProgress, PullReport, PullRequest, pull
+from rgt_tui.model.box import BoxSpec
+from rgt_tui.profiles.readings import quoted, size
+from rgt_tui.transfer import FileRow, Ledger, Verification, ledger_path, verify
+from rgt_tui.transfer.copying import Listing, Plan, PullProgress
+
+PULLED = "pulled"
+"""Directory of the copies, a directory for each box below it, where nobody names another."""
+SHOWN = 3
+"""Of what is wrong; `rgt verify` prints all."""
+
+
+class _Stopped(Exception):
+    """Nobody waits for the verification any more."""
+
+
+async def pull_and_verify(
+    spec: BoxSpec,
+    paths: tuple[str, ...],
+    destination: Path,
+    on_progress: OnProgress,
+    on_plan: Callable[[str], None],
+) -> Pulled:
+    """Pull directories of a box and verify the copy. Cancelled, it keeps what has come.
+
+    Args:
+        spec: The box.
+        paths: On the box; empty = what its results are.
+        destination: Directory of the copy.
+        on_progress: Called some times a second.
+        on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
+
+    Raises:
+        rgt_tui.ssh.BoxError: the box cannot be reached.
+        rgt_tui.fleet.pulling.PullFailed: nothing can be pulled, or no more.
+        rgt_tui.transfer.LedgerError: the list of what was pulled cannot be read.
+        rgt_tui.transfer.NotVerifiable: the copy cannot be looked at.
+    """
+
+    def planned(todo: Plan, listing: Listing, traffic: str) -> None:
+        cost = f"; traffic: {traffic}" if traffic else ""
+        on_plan(
+            f"{len(todo.steps):,} of {len(listing.files):,} files, {size(todo.bytes)}, to {destination}{cost}"
+        )
+
+    request = PullRequest(paths=paths, destination=destination.absolute())
+    report = await pull(spec, request, on_progress, planned)
+    found = await _verified(spec.name, destination.absolute(), on_progress)
+    return ended(report, found, destination)
+
+
+def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
+    """Say how it ended.
+
+    Args:
+        report: What came.
+        found: What was found in the copy.
+        destination: As a person named it.
+    """
+    wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.refused]
+    wrong += [f"{quoted(row.path)}: {quoted(row.reason)}" for row in found.errors]
+    wrong = list(dict.fromkeys(wrong))
+    count = len(wrong) + report.uncounted
+    if count:
+        more = f"; and {count - SHOWN} more" if count > SHOWN else ""
+        return Pulled(
+            whole=False, text=f"{count} not whole in {destination}: {'; '.join(wrong[:SHOWN])}{more}"
+        )
+    came = f"{report.landed:,} files, {size(report.landed_bytes)}"
+    same = f", {report.same:,} stood here already" if report.same else ""
+    count = len(found.checkpoints)
+    loads = f", {count:,} checkpoint{'s' if count != 1 else ''} whole" if count else ""
+    return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
+
+
+async def _verified(box: str, destination: Path, on_progress: OnProgress) -> Verification:
+    """Verify the copy in a thread; cancelled, the thread ends at the next file."""
+    loop, stop = asyncio.get_running_loop(), threading.Event()
+
+    def progress(done: int, total: int, path: str) -> None:
+        if stop.is_set():
+            raise _Stopped
+        look = PullProgress(phase="verifying", bytes=total, bytes_done=done, path=path)
+        loop.call_soon_threadsafe(on_progress, look)
+
+    on_progress(PullProgress(phase="verifying"))
+    rows = await asyncio.to_thread(_rows, box)
+    try:
+        return await asyncio.to_thread(partial(verify, destination, pulled=rows, progress=progress))
+    finally:
+        stop.set()
+
+
+def _rows(box: str) -> list[FileRow]:
+    ledger = Ledger(ledger_path(box))
+    try:
+        return list(ledger.files())
+    finally:
+        ledger.close()

@@ -1,0 +1,124 @@
+"""Pulls under way: the app owns them, so that one goes on when the page is closed that began it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from textual.worker import Worker
+
+from rgt_tui.fleet import FleetSource, Pulled
+from rgt_tui.ui.notation import clean
+
+if TYPE_CHECKING:
+    from textual.app import App
+
+    from rgt_tui.transfer.copying import PullProgress
+
+TOLD_SECONDS = 30.0
+"""So long the end of a pull stands on the screen that is on top then."""
+KEPT = "what has come is kept, and the next pull goes on from there"
+
+
+@dataclass(frozen=True)
+class Pull:
+    """One pull of directories of a box."""
+
+    paths: tuple[str, ...]
+    progress: PullProgress | None = None
+    plan: str = ""
+    """What is fetched, where to, and what its traffic costs; empty = not known yet."""
+    end: Pulled | None = None
+    stopped: bool = False
+    """By the person."""
+    ended_at: float | None = None
+    """Client clock; None = it is under way."""
+
+    @property
+    def under_way(self) -> bool:
+        """Whether it goes on."""
+        return self.ended_at is None
+
+
+class BoxPulls:
+    """The newest pull of each box.
+
+    Args:
+        app: Runs them, and is told how one ended whose page was closed.
+    """
+
+    def __init__(self, app: App[None]) -> None:
+        self._app = app
+        self._pulls: dict[str, Pull] = {}
+        self._workers: dict[str, Worker[None]] = {}
+
+    def of(self, box: str) -> Pull | None:
+        """Return the newest pull of a box, under way or ended."""
+        return self._pulls.get(box)
+
+    def start(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
+        """Pull directories of a box, unless it is being pulled from."""
+        before = self._pulls.get(box)
+        if before is not None and before.under_way:
+            return
+        self._pulls[box] = Pull(paths)
+        self._workers[box] = self._app.run_worker(
+            self._run(fleet, box, paths),
+            group=f"pull:{box}",
+            exit_on_error=False,
+            description=f"pull from {box}",
+        )
+        self._tell(box)
+
+    def stop(self, box: str) -> None:
+        """End the pull of a box; what has come is kept."""
+        pull = self._pulls.get(box)
+        if pull is not None and pull.under_way:
+            self._pulls[box] = replace(pull, stopped=True)
+            self._workers[box].cancel()
+
+    async def _run(self, fleet: FleetSource, box: str, paths: tuple[str, ...]) -> None:
+        def progress(look: PullProgress) -> None:
+            self._change(box, progress=look)
+
+        def plan(text: str) -> None:
+            self._change(box, plan=text)
+
+        try:
+            end = await fleet.pull(box, paths, progress, plan)
+        except asyncio.CancelledError:
+            self._change(box, end=Pulled(whole=False, text=f"stopped; {KEPT}"), ended_at=fleet.now())
+            raise
+        except Exception as error:  # whatever it is, the person must see that the results are not here
+            text = clean(str(error)) or type(error).__name__
+            end = Pulled(whole=False, text=text)
+        self._change(box, end=end, ended_at=fleet.now())
+
+    def _change(self, box: str, **changes: Any) -> None:
+        pull = self._pulls[box]
+        if pull.under_way:  # a look that was on its way when it ended says nothing new
+            self._pulls[box] = replace(pull, **changes)
+            self._tell(box)
+
+    def _tell(self, box: str) -> None:
+        """Let the page of the box draw it; say how it ended where no page shows it."""
+        if not self._app.is_running:
+            return
+        shown = False
+        for screen in self._app.screen_stack:
+            moved = getattr(screen, "pull_moved", None)
+            if callable(moved) and getattr(screen, "box_name", None) == box:
+                moved()
+                shown = True
+        pull = self._pulls[box]
+        if shown or pull.end is None or pull.stopped:
+            return
+        text = f"{clean(box)}: {'pulled: ' if pull.end.whole else 'the pull ended: '}{clean(pull.end.text)}"
+        hint = getattr(self._app.screen, "hint", None)
+        if pull.end.whole and callable(hint):
+            hint(text, TOLD_SECONDS)
+        else:
+            self._app.notify(
+                text, severity="information" if pull.end.whole else "error", timeout=60, markup=False
+            )

@@ -1,0 +1,90 @@
+"""What a screen pulls off a box comes over a real sshd, and counts once its checkpoints were looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.fleet import Fleet, Pulled
+from rgt_tui.transfer.copying import PullProgress
+from tests.contract.ssh.conftest import RealSshd
+
+
+def weights(path: Path, *, missing: int = 0) -> None:
+    """Write a file of safetensors, or one that ends too early."""
+    head = json.dumps({"w": {"dtype": "F32", "shape": [16], "data_offsets": [0, 64]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(head)) + head + bytes(64 - missing))
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    folder = tmp_path / "results"
+    folder.mkdir()
+    weights(folder / "model.safetensors")
+    (folder / "notes.txt").write_text("lr 0.1")
+    return folder
+
+
+async def bring(
+    box: RealSshd, results: Path, seen: list[PullProgress], plans: list[str], copies: Path | None = None
+) -> Pulled:
+    home = results.parent
+    fleet = Fleet([box.spec], audit=home / "audit.jsonl", copies=copies or home / "copies")
+    return await fleet.pull(box.spec.name, (str(results),), seen.append, plans.append)
+
+
+async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, results: Path) -> None:
+    seen: list[PullProgress] = []
+    plans: list[str] = []
+    end = await bring(real_sshd, results, seen, plans)
+    copies = results.parent / "copies" / real_sshd.spec.name
+    assert end.whole
+    assert end.text.startswith("2 files, ")
+    assert end.text.endswith(f" verified in {copies}, 1 checkpoint whole")
+    here = copies / str(results).lstrip("/")
+    assert {path.name: path.read_bytes() for path in here.iterdir()} == {
+        path.name: path.read_bytes() for path in results.iterdir()
+    }
+    assert "2 of 2 files" in plans[0]
+    phases = [look.phase for look in seen]
+    assert {"connecting", "pulling", "verifying"} <= set(phases)
+    assert phases[-1] == "verifying"
+    again = await bring(real_sshd, results, [], [])
+    assert again.whole
+    assert "2 stood here already" in again.text
+
+
+async def test_a_checkpoint_that_does_not_load_is_named(real_sshd: RealSshd, results: Path) -> None:
+    weights(results / "cut.safetensors", missing=8)
+    end = await bring(real_sshd, results, [], [])
+    assert not end.whole
+    assert "cut.safetensors" in end.text
+    assert "model.safetensors" not in end.text
+
+
+async def test_a_copy_that_was_changed_here_is_fetched_again(real_sshd: RealSshd, results: Path) -> None:
+    await bring(real_sshd, results, [], [])
+    copy = results.parent / "copies" / real_sshd.spec.name / str(results).lstrip("/") / "notes.txt"
+    copy.write_text("lr 0.2")
+    end = await bring(real_sshd, results, [], [])
+    assert end.whole
+    assert copy.read_text() == "lr 0.1"
+
+
+async def test_stopped_it_keeps_what_came_and_the_next_goes_on(real_sshd: RealSshd, results: Path) -> None:
+    begun = asyncio.Event()
+    home = results.parent
+    fleet = Fleet([real_sshd.spec], audit=home / "audit.jsonl", copies=home / "copies")
+    pulling = asyncio.create_task(
+        fleet.pull(real_sshd.spec.name, (str(results),), lambda look: begun.set(), lambda plan: None)
+    )
+    await begun.wait()
+    pulling.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await pulling
+    assert (await bring(real_sshd, results, [], [])).whole
