@@ -121,7 +121,13 @@ def wanted(given: Situation, verb: Verb) -> Wanted:
         known, _ = tiers(given, verb)
         disks = state.sample.disks if state.sample is not None else ()
         mounts = sorted({disk.mount for disk in disks if disk.error is None})
-        stays = tuple(mount for mount in mounts if path_survives(mount, given.profile, known, verb) is True)
+        # A park lists what a later destroy would take as well: nobody can ask a box that is off.
+        both = (verb, Verb.DESTROY)
+        stays = tuple(
+            mount
+            for mount in mounts
+            if all(path_survives(mount, given.profile, known, one) is True for one in both)
+        )
     return Wanted(since=since, results=state.spec.results, survives=stays)
 
 

@@ -82,21 +82,24 @@ class World:
             self.put()
         return begun
 
-    def _listed(self) -> Results:
-        generation = "|".join(f"{group.path} {group.fingerprint}" for group in self.groups)
-        return Results(at=time.time(), generation=generation, groups=self.groups)
+    def _listed(self, wanted: Wanted) -> Results:
+        """List what is asked for, as the agent does: what lies on storage that outlives the verb is not looked at."""
+        stays = tuple(f"{place.rstrip('/')}/" for place in wanted.survives)
+        groups = tuple(group for group in self.groups if not group.path.startswith(stays or ("//",)))
+        generation = "|".join(f"{group.path} {group.fingerprint}" for group in groups)
+        return Results(at=time.time(), generation=generation, groups=groups)
 
     async def _results(self, box: BoxSession, wanted: Wanted) -> Results:
         self.log.append("results")
         if self.fault:
             raise Unreachable(self.fault)
-        return self._listed()
+        return self._listed(wanted)
 
     async def _seal(self, box: BoxSession, wanted: Wanted) -> Seal:
         self.log.append("seal")
         if self.fault:
             raise CommandFailed(self.fault)
-        generation = self._listed().generation
+        generation = self._listed(wanted).generation
         return Seal(nonce="s" * 32, generation=generation, at=time.time(), seconds=120.0, busy=self.busy)
 
     async def _unseal(self, box: BoxSession, nonce: str) -> None:
@@ -467,6 +470,17 @@ async def test_a_parked_box_can_be_destroyed_later_by_another_rgt(world: World) 
     assert (await world.review()).refusals == ()
     assert (await world.execute(Verb.DESTROY))[-1] is StopPhase.METER_OFF
     assert list((world.folder / "parked").iterdir()) == []
+
+
+async def test_what_a_park_keeps_and_nobody_has_pulled_is_not_destroyed_later(world: World) -> None:
+    """A park lists what a destroy would take as well: the box cannot be asked any more when that comes."""
+    world.groups = (SAFE, ResultGroup(path="/workspace/b", files=1, bytes=GB, newest=1.0, fingerprint="b"))
+    await world.execute(Verb.PARK)
+    world.put(link=Link.UNREACHABLE, queues=(), hello=None, sample=None, seen=Seen())
+    world.fault = "lab is not connected"
+    world.teardown = world.another()
+    assert "/workspace/b" in await world.refused()
+    assert world.server.requests.count("DELETE /v2/pods/pod1") == 0
 
 
 async def test_a_box_that_was_started_since_its_park_is_not_what_it_was(world: World) -> None:
