@@ -215,6 +215,7 @@ TEMPLATE = """\
 
 # [boxes.lab]
 # host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional
+# profile = "runpod"         # that of the provider, where one is named
 # logs = ["~/exp/*.log"]     # ~ is the home directory on the box
 # jobs = ["~/jobs/sweep"]    # queues of docs/jobs.md
 # per_hour = 1.89            # what an hour costs, where no provider can be asked

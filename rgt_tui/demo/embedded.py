@@ -7,7 +7,7 @@ import contextlib
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import asyncssh
@@ -147,7 +147,7 @@ class Embedded:
             raise DemoError(
                 f"the local provider: {error}; leave out --port-base to use any free port"
             ) from error
-        rent(provider, self.boxes)
+        rent(provider, self.boxes, {name: sshd.port for name, sshd in self._sshds.items()})
         self.env = {KEY_ENV: provider.key}
 
     async def _pod_changed(self, change: Change) -> None:
@@ -178,10 +178,15 @@ class Embedded:
             (folder / "ssh_config").write_text("\n".join(lines))
 
 
-def rent(provider: LocalProvider, boxes: Sequence[DemoBox]) -> None:
+def rent(provider: LocalProvider, boxes: Sequence[DemoBox], ports: Mapping[str, int]) -> None:
     """Let the local provider have a pod for each box that it answers for.
 
     It speaks as RunPod does: to a box of another platform it would tell another's rules and prices.
+
+    Args:
+        provider: The control plane.
+        boxes: Those of the demo.
+        ports: Where the SSH server of each listens: by that a box is known to be its pod.
     """
     for box in boxes:
         if box.control_plane:
@@ -192,6 +197,8 @@ def rent(provider: LocalProvider, boxes: Sequence[DemoBox]) -> None:
                 mount=box.data,
                 persistent=POD_DISK_GB,
                 disk=POD_DISK_GB,
+                host=HOST,
+                port=ports.get(box.name),
             )
 
 

@@ -196,7 +196,8 @@ def repository(tmp_path: Path, ear: Ear) -> Repository:
     )
     keys = [("RUNPOD_API_KEY", "r"), ("AWS_SECRET_ACCESS_KEY", "a"), ("MY_KEY", "m")]
     tables = [
-        f'[boxes.key-{name}]\nhost = "127.0.0.1"\nport = {ear.tcp}\nssh_config = "none"\n[boxes.key-{name}.provider]\n'
+        f'[boxes.key-{name}]\nhost = "127.0.0.1"\nport = {ear.tcp}\nssh_config = "none"\n'
+        f'profile = "runpod"\n[boxes.key-{name}.provider]\n'
         f'kind = "runpod"\ninstance = "pod"\nbase_url = "http://127.0.0.1:{ear.http}"\nkey_env = "{key}"\n'
         for key, name in keys
     ]

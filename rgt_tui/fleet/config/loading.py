@@ -527,6 +527,7 @@ class _Reader:
             )
         defaults = self._defaults(data.get("defaults", {}))
         specs = tuple(self._box(name, table, defaults) for name, table in boxes.items())
+        self._one_machine_each(specs)
         return FleetConfig(
             path=self._path,
             boxes=specs,
@@ -630,6 +631,27 @@ class _Reader:
                 hint = f"; did you mean {near[0]!r}?" if near else f"; known are: {', '.join(known)}"
                 inside = _spelled(where) or "the file"
                 self._fail(place, f"unknown key {key!r} in {inside}{hint}", named=False)
+
+    def _one_machine_each(self, specs: Sequence[BoxSpec]) -> None:
+        """Refuse a machine that two boxes name: a call for one of them would hit the other."""
+        seen: dict[tuple[str, str, str], str] = {}
+        for spec in specs:
+            ref = spec.provider
+            if ref is None:
+                continue
+            if ref.kind != spec.profile:
+                self._fail(
+                    ("boxes", spec.name, "provider", "kind"),
+                    f"is {ref.kind!r}, and the box's profile is {spec.profile!r}: what the platform keeps and charges "
+                    f'would be told wrongly; say profile = "{ref.kind}", or take the provider out',
+                )
+            first = seen.setdefault((ref.kind, ref.account, ref.instance), spec.name)
+            if first != spec.name:
+                self._fail(
+                    ("boxes", spec.name, "provider", "instance"),
+                    f"{ref.instance!r} is that of boxes.{first}, too: a machine is one box, or the wrong one could be "
+                    "stopped; correct one of them",
+                )
 
     def _twins(self, specs: Sequence[BoxSpec]) -> list[str]:
         seen: dict[tuple[str, int | None, str | None], str] = {}

@@ -55,7 +55,7 @@ async def test_the_local_provider_knows_its_own_platform_s_box_alone() -> None:
     await server.start()
     providers = Providers(clock=time.time, env={KEY_ENV: server.key})
     try:
-        rent(server, BOXES)
+        rent(server, BOXES, {box.name: 2200 + place for place, box in enumerate(BOXES)})
         assert list(server.pods) == ["runpod-demo"]
         spec = next(spec for spec in SPECS if spec.provider is not None)
         assert spec.provider is not None

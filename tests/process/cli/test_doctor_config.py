@@ -50,7 +50,7 @@ def test_a_name_that_may_be_the_secret_is_not_shown(tmp_path: Path) -> None:
 
 
 def test_a_variable_that_is_set_is_there_and_its_value_is_not_shown(tmp_path: Path) -> None:
-    text = 'provider = { kind = "runpod", instance = "i", key_env = "RGT_TEST_KEY" }\n'
+    text = 'profile = "runpod"\nprovider = { kind = "runpod", instance = "i", key_env = "RGT_TEST_KEY" }\n'
     assert "key_env names 'RGT_TEST_KEY', which is not set" in checked(text, tmp_path).text
     found = checked(text, tmp_path, RGT_TEST_KEY="hunter2")
     assert (found.status, "hunter2" in repr(found)) == ("ok", False)

@@ -15,6 +15,15 @@ from tests.system.tree import ROOT
 
 FILE = Path("fleet/rgt.toml")
 BOX = '[boxes.lab]\nhost = "x"\n'
+PODS = """[boxes.a]
+host = "a"
+profile = "runpod"
+provider = {{ kind = "runpod", instance = "i"{first} }}
+[boxes.b]
+host = "b"
+profile = "runpod"
+provider = {{ kind = "runpod", instance = "i"{second} }}
+"""
 SINK = '[[sinks]]\nkind = "bell"\n\n[[sinks]]\n'
 
 
@@ -54,6 +63,13 @@ REFUSED = [
     (BOX + '[boxes.lab.provider]\nkind = "runpod"', 3, ["boxes.lab.provider", "lacks `instance`"]),
     (BOX + 'provider = { kind = "k", instance = "i", bas_url = "x" }', 3, ["'bas_url'", "base_url"]),
     (BOX + 'provider = { kind = "k", instance = "i", base_url = "ftp://x" }', 3, ["provider.base_url"]),
+    (BOX + 'results = ["out"]', 3, ["boxes.lab.results", "'out'", "no absolute path on the box"]),
+    (BOX + 'ignore = ["/a", "/b/../c"]', 3, ["boxes.lab.ignore", "'/b/../c'"]),
+    (BOX + 'ignore = ["/*"]', 3, ["boxes.lab.ignore", "would ignore every result"]),
+    (BOX + 'protected = 1', 3, ["boxes.lab.protected", "must be true or false"]),
+    (BOX + 'provider = { kind = "runpod", instance = "i" }', 3,
+     ["boxes.lab.provider.kind: is 'runpod', and the box's profile is 'generic-ssh'", 'profile = "runpod"']),
+    (PODS.format(first="", second=""), 8, ["boxes.b.provider.instance: 'i' is that of boxes.a, too"]),
     (BOX + "provider = 3", 3, ["boxes.lab.provider", "a table"]),
     ('[defaults]\nhost = "x"\n' + BOX, 2, ["'host'", "defaults"]),
     ('[defaults]\n\nprot = 2\n' + BOX, 3, ["'prot'", "port"]),
@@ -205,3 +221,13 @@ def test_what_rgt_init_writes_is_toml_and_every_commented_line_is_valid_when_it_
     assert config.boxes[0].provider is not None
     assert config.alerts.sinks
     assert msgspec.to_builtins(config.boxes[0])["logs"] == ("~/exp/*.log",)
+
+
+def test_two_accounts_may_have_a_machine_of_one_id() -> None:
+    config = read(PODS.format(first="", second=', key_env = "OTHER"'))
+    assert [spec.name for spec in config.boxes] == ["a", "b"]
+
+
+def test_results_ignored_directories_and_protection_are_read() -> None:
+    (spec,) = read('[boxes.a]\nhost = "a"\nresults = ["/w/*"]\nignore = ["/w/tmp"]\nprotected = true\n').boxes
+    assert (spec.results, spec.ignore, spec.protected) == (("/w/*",), ("/w/tmp",), True)
