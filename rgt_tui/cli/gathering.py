@@ -18,6 +18,7 @@ from rgt_tui.health import mutes
 from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
+from rgt_tui.model.money import MeterKind
 from rgt_tui.model.run import RunState
 from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path
@@ -205,7 +206,7 @@ class Settling:
             return box.link not in ELSEWHERE or not _is_elsewhere(box) or self._tried_there(name)
         if box.link is not Link.LIVE or name not in self._live or box.remembered_at is not None:
             return False
-        if not box.looked and now - self._live[name] < FIRST_LOOK_SECONDS:
+        if (not box.looked or _is_uncounted(box)) and now - self._live[name] < FIRST_LOOK_SECONDS:
             return False
         if now - self._news.get(name, now) >= QUIET_SECONDS:
             return True
@@ -221,6 +222,12 @@ def _is_elsewhere(box: BoxState) -> bool:
     """Tell whether the provider names an address that is not the described one."""
     told = endpoint_from(box.meter)
     return told is not None and told != (box.spec.host, box.spec.port)
+
+
+def _is_uncounted(box: BoxState) -> bool:
+    """Tell whether the fleet file has a price for a box that answers, and nobody has counted by it yet."""
+    priced = box.spec.provider is None and box.spec.per_hour is not None
+    return priced and box.meter.kind is MeterKind.UNKNOWN
 
 
 def _behind(run: RunState, box: BoxState, now: float) -> bool:

@@ -75,6 +75,8 @@ def metered(box: BoxState, now: float) -> Meter:
 
 COUNT_SECONDS = 5.0
 """Between two looks at the boxes whose price the fleet file tells."""
+SOON_SECONDS = 0.5
+"""The same while one of them has only just begun to answer, or connects."""
 
 
 class Meters:
@@ -135,7 +137,15 @@ class Meters:
     async def _counting(self) -> None:
         while self._priced:
             self.count()
-            await asyncio.sleep(COUNT_SECONDS)
+            await asyncio.sleep(min(SOON_SECONDS, COUNT_SECONDS) if self._waits() else COUNT_SECONDS)
+
+    def _waits(self) -> bool:
+        """Tell whether a box has begun to answer that is not counted yet: whoever looks once shall see its price."""
+        return any(
+            session.state.link in (Link.CONNECTING, Link.LIVE)
+            and session.state.meter.kind is MeterKind.UNKNOWN
+            for session in self._priced
+        )
 
     async def _asking(self) -> None:
         while self._sessions:

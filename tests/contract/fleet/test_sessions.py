@@ -309,6 +309,15 @@ async def test_a_clock_of_ours_that_is_set_makes_nothing_old(
         assert state.counters.connects == 1
 
 
+async def test_the_price_of_a_box_that_begins_to_answer_is_there_at_once(
+    spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meters, "COUNT_SECONDS", 3600.0)
+    async with running(replace(spec, per_hour=1.98, currency="CNY"), folder=tmp_path) as run:
+        seen = await run.until(lambda box: box.meter.kind is MeterKind.COMPUTE_AND_STORAGE)
+        assert (seen.meter.per_hour, seen.meter.currency) == (1.98, "CNY")
+
+
 async def test_a_price_of_the_fleet_file_counts_what_was_seen(
     spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

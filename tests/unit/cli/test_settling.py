@@ -10,7 +10,7 @@ import pytest
 from rgt_tui.cli.gathering import FIRST_LOOK_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, Settling
 from rgt_tui.model.box import BoxState, Link, ProviderRef
 from rgt_tui.model.fleet import FleetState
-from rgt_tui.model.money import Meter
+from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.model.run import RunState
 from tests.unit.cli.test_status_line import NOW, box
 
@@ -101,6 +101,15 @@ def test_a_meter_is_waited_for_where_somebody_can_be_asked() -> None:
     world.look(meter=Meter(at=NOW))
     assert world.after(0.1)
     assert World(box(spec=spec, meter=Meter(error="no key"))).after(QUIET_SECONDS)
+
+
+def test_a_price_of_the_fleet_file_is_waited_for_until_somebody_counts_by_it_but_not_for_ever() -> None:
+    spec = replace(box().spec, per_hour=1.98, currency="CNY")
+    world = World(box(spec=spec))
+    assert not world.after(QUIET_SECONDS + 0.1)
+    world.look(meter=Meter(MeterKind.COMPUTE_AND_STORAGE, per_hour=1.98, currency="CNY", at=NOW))
+    assert world.after(QUIET_SECONDS)
+    assert World(box(spec=spec)).after(FIRST_LOOK_SECONDS)
 
 
 THERE = Meter(at=NOW, ssh_host="203.0.113.9", ssh_port=22099)
