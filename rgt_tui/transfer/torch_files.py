@@ -32,12 +32,6 @@ class TorchFile(NamedTuple):
     """What it holds that ``weights_only`` loading does not take."""
 
 
-def is_torch(whole: Stretch) -> bool:
-    """Say whether a file begins as one of the two kinds does."""
-    head = whole.read(0, min(4, whole.length))
-    return head == MAGIC or head[:1] == _PROTOCOL
-
-
 def examine(whole: Stretch) -> TorchFile:
     """Look at all of a file of ``torch.save``.
 
