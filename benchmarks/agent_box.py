@@ -28,7 +28,7 @@ UsePAM no
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 LogLevel ERROR
-SetEnv HOME={folder}/home XDG_CACHE_HOME={folder}/home/.cache
+SetEnv HOME={folder}/home XDG_CACHE_HOME={folder}/home/.cache RGT_ROOTS={folder}/box
 """
 
 ROW = [97, 21474836480, 61, 410.5, 2505]

@@ -28,6 +28,8 @@ class Row:
     """The most that `value` should be."""
     ratio_goal: float | None = None
     """The most that `ratio` should be."""
+    ratio_least: float | None = None
+    """The least that `ratio` should be, where more is better."""
 
     def verdict(self) -> str:
         """Say what was aimed at and whether it was reached; empty where nothing was."""
@@ -35,6 +37,10 @@ class Row:
         for what, reached, most in (("", self.value, self.goal), ("ratio ", self.ratio, self.ratio_goal)):
             if most is not None and reached is not None:
                 told.append(f"{what}≤ {most:g} {'met' if reached <= most else 'MISSED'}")
+        if self.ratio_least is not None and self.ratio is not None:
+            told.append(
+                f"ratio ≥ {self.ratio_least:g} {'met' if self.ratio >= self.ratio_least else 'MISSED'}"
+            )
         return ", ".join(told)
 
 

@@ -184,6 +184,18 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     _list(name, "beside", ((row.path, row.reason) for row in report.beside), len(report.beside))
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
     _list(name, "link", links, len(report.links))
+    for folder in report.folders:
+        missing = (
+            f"not whole: {folder.missing[0][1]}" if folder.missing else f"whole here, {folder.files:,} files"
+        )
+        sys.stdout.write(f"{name}: {clean(folder.path)}: {clean(utf8(missing))}\n")
+    if report.nobodys:
+        total = sum(group.bytes for group in report.nobodys)
+        rest = [clean(group.path) for group in sorted(report.nobodys, key=lambda group: -group.bytes)[:3]]
+        sys.stdout.write(
+            f"{name}: {size(total)} more that nobody owns, in {len(report.nobodys):,} directories ({', '.join(rest)}"
+            f"{' …' if len(report.nobodys) > len(rest) else ''}): rgt pull {name} PATH\n"
+        )
     if report.uncounted:
         complain(f"{name}: and {report.uncounted:,} more that are not named")
 
@@ -197,6 +209,12 @@ def shown(report: PullReport) -> PullReport:
         refused=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.refused),
         beside=tuple(Refused(utf8(row.path), utf8(row.reason)) for row in report.beside),
         links=tuple((utf8(path), utf8(target)) for path, target in report.links),
+        folders=tuple(
+            msgspec.structs.replace(
+                row, missing=tuple((utf8(path), utf8(reason)) for path, reason in row.missing)
+            )
+            for row in report.folders
+        ),
     )
 
 

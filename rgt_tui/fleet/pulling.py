@@ -8,14 +8,16 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import asyncssh
 import msgspec
 
-from rgt_tui.fleet.errands import reached
+from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
+from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -29,7 +31,7 @@ from rgt_tui.ssh import (
     open_bulk,
     record,
 )
-from rgt_tui.transfer import FileRow, GoneRow, Ledger, LedgerError, ledger_path
+from rgt_tui.transfer import FileRow, FolderRow, GoneRow, Ledger, LedgerError, fingerprint, home, ledger_path
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
     RANGE_BYTES,
@@ -57,6 +59,8 @@ SILENCE_S = 120.0
 PATIENCE_S = 120.0
 """A connection that was lost is tried again for so long."""
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
+COMPARE_SECONDS = 60.0
+"""All is here by then, and a person waits."""
 LOOK_S, LONGEST_LOOK_S = 0.2, 5.0
 MOST_STREAMS = 16
 MOST_NONSENSE = 3
@@ -109,6 +113,10 @@ class PullReport(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[tuple[str, str], ...] = ()
     uncounted: int = 0
     """How many more were refused, or are links, than are named."""
+    folders: tuple[FolderRow, ...] = ()
+    """Directories of results that lie below the roots, and what is missing of each."""
+    nobodys: tuple[ResultGroup, ...] = ()
+    """Directories below no root that could be lost and are nobody's result."""
     traffic: str = ""
     """What the traffic costs, in words."""
     seconds: float = 0.0
@@ -187,13 +195,8 @@ async def _pull(
 ) -> PullReport:
     destination = request.destination
     instance = spec.provider.instance if spec.provider is not None else ""
-    paths = request.paths or (*spec.jobs, *spec.runs)
-    if not paths:
-        raise PullFailed(
-            f"what the results of {spec.name} are is not known: name paths, or set jobs or runs for it in the fleet "
-            "file"
-        )
     on_progress(PullProgress(phase="listing"))
+    paths = request.paths or await _default_paths(spec, way)
     folds = False if request.dry_run else await asyncio.to_thread(_prepare, destination)
     listing = await list_files(way, paths, folds=folds)
     on_progress(PullProgress(phase="comparing"))
@@ -223,12 +226,97 @@ async def _pull(
     fetched = await _fetch(way, request, todo, ledger, instance, on_progress)
     on_progress(fetched.progress("closing"))
     await asyncio.to_thread(_close, fetched, ledger, listing)
+    refused = (*todo.refused, *fetched.problems)
+    folders, nobodys = await _compare(spec, way, ledger, listing, refused, destination, instance)
     return msgspec.structs.replace(
         report,
+        folders=folders,
+        nobodys=nobodys,
         landed=len(fetched.landed),
         landed_bytes=sum(row.there.size for row in fetched.landed),
-        refused=(*todo.refused, *fetched.problems),
+        refused=refused,
         beside=tuple(fetched.notes),
+    )
+
+
+async def _results(spec: BoxSpec, way: Way, seconds: float = RESULTS_SECONDS) -> Results:
+    connection, deployed = await way.reach()
+    wanted = Wanted(results=spec.results, ignore=spec.ignore)
+    return await ask_results(connection, deployed, spec, wanted, seconds=seconds)
+
+
+async def _default_paths(spec: BoxSpec, way: Way) -> tuple[str, ...]:
+    """Return the directories of the box that are somebody's results."""
+    found = await _results(spec, way)
+    paths = [group.path for group in found.groups if group.owner and "\ufffd" not in group.path]
+    tops = [path for path in paths if home(path, dict.fromkeys(paths)) is None]
+    if tops:
+        return tuple(tops)
+    count, total = len(found.groups), sum(group.bytes for group in found.groups)
+    held = f"; {count} directories that are nobody's hold {total:,} bytes" if count else ""
+    raise PullFailed(
+        f"no cell, run or `results` of the fleet file says what the results of {spec.name} are{held}: name paths"
+    )
+
+
+async def _compare(
+    spec: BoxSpec,
+    way: Way,
+    ledger: Ledger,
+    listing: Listing,
+    refused: Sequence[Refused],
+    destination: Path,
+    instance: str,
+) -> tuple[tuple[FolderRow, ...], tuple[ResultGroup, ...]]:
+    """Ask the box once more what it holds, and write down which directories stand here just so."""
+    try:
+        found = await _results(spec, way, COMPARE_SECONDS)
+    except BoxError:
+        return (), ()  # nothing is claimed: the gate asks anew
+    tops = dict.fromkeys(listing.roots)
+    within = {
+        group.path: group
+        for group in found.groups
+        if group.path in tops or home(group.path, tops) is not None
+    }
+    members: dict[str, list[FileRow]] = {path: [] for path in within}
+    for row in ledger.files():
+        owner = home(row.path, members)
+        if owner is not None and row.instance == instance:
+            members[owner].append(row)
+    folders = tuple(
+        _folder_row(group, members[path], refused, destination, instance, within)
+        for path, group in within.items()
+    )
+    await asyncio.to_thread(ledger.add, folders)
+    return folders, tuple(group for group in found.groups if not group.owner and group.path not in within)
+
+
+def _folder_row(
+    group: ResultGroup,
+    rows: Sequence[FileRow],
+    refused: Sequence[Refused],
+    destination: Path,
+    instance: str,
+    within: Mapping[str, ResultGroup],
+) -> FolderRow:
+    missing: tuple[tuple[str, str], ...] = ()
+    if fingerprint(rows) != group.fingerprint or group.problem:
+        own = [(row.path, row.reason) for row in refused if home(row.path, within) == group.path]
+        other = (
+            group.problem
+            or "it changed while it was pulled, or what it holds is not all pulled: pull it again"
+        )
+        missing = tuple(own) or ((group.path, other),)
+    return FolderRow(
+        path=group.path,
+        local=str(destination) + group.path,
+        fingerprint=group.fingerprint,
+        files=len(rows),
+        bytes=sum(row.there.size for row in rows),
+        missing=missing,
+        instance=instance,
+        at=time.time(),
     )
 
 
@@ -348,7 +436,6 @@ class Way:
         self._open: dict[int, tuple[asyncssh.SSHClientConnection, Deployed]] = {}
         self._turns = [asyncio.Lock() for _ in range(CONNECTIONS)]
         self._single = False
-        self._reached = False
 
     async def open(
         self, verb: str, on_data: Callable[[bytes], None], *words: str, number: int = 0
@@ -361,6 +448,14 @@ class Way:
         connection, deployed = await self._connection(number)
         return await open_bulk(connection, deployed.command(verb, *words), on_data)
 
+    async def reach(self) -> tuple[asyncssh.SSHClientConnection, Deployed]:
+        """Return the first connection, and where the agent stands.
+
+        Raises:
+            BoxError: it cannot be had.
+        """
+        return await self._connection(0)
+
     async def _connection(self, number: int) -> tuple[asyncssh.SSHClientConnection, Deployed]:
         number = 0 if self._single else number % CONNECTIONS
         async with self._turns[number]:
@@ -370,15 +465,19 @@ class Way:
             await self._drop(number)
             stack = contextlib.AsyncExitStack()
             accept = self._request.accept_new_host_keys
+            first = self._open.get(0)
             try:
-                found = await stack.enter_async_context(reached(self._spec, accept_new_host_keys=accept))
+                if first is None or number == 0:
+                    found = await stack.enter_async_context(reached(self._spec, accept_new_host_keys=accept))
+                else:
+                    way = connected(self._spec, accept_new_host_keys=accept)
+                    found = (await stack.enter_async_context(way), first[1])
             except BoxError:
                 if number == 0:
                     raise
                 self._single = True  # one is enough, and a box that lets nobody in twice is not asked again
             else:
                 self._stack[number], self._open[number] = stack, found
-                self._reached = True
                 return found
         return await self._connection(0)
 
@@ -496,7 +595,7 @@ async def _one_stream(
         with contextlib.suppress(RuntimeError):  # the loop has gone
             loop.call_soon_threadsafe(bell.set)
 
-    stream = Stream(fetcher, drained)
+    stream = Stream(fetcher, HELD_LOW, drained)
     until = 0.0
 
     def taken(data: bytes) -> None:

@@ -12,6 +12,8 @@ from rgt_tui.transfer.ledger import (
     Ledger,
     LedgerError,
     Stamp,
+    fingerprint,
+    home,
     ledger_path,
 )
 
@@ -32,6 +34,8 @@ __all__ = [
     "Stamp",
     "Verification",
     "VerifiedFile",
+    "fingerprint",
+    "home",
     "ledger_path",
     "proofs",
     "verify",

@@ -281,22 +281,33 @@ def proofs(
     """
     ledger = Ledger(ledger_path(box, env))
     try:
-        wanted = {group.path: ledger.folder(group.path) for group in groups}
+        wanted = {group.path: group for group in groups}
         members: dict[str, list[FileRow]] = {path: [] for path in wanted}
         for row in ledger.files():
             owner = home(row.path, members)
             if owner is not None:
                 members[owner].append(row)
         fresh: list[FileRow] = []
+        folders = [_folder(ledger, group, members[path], instance) for path, group in wanted.items()]
         found = tuple(
-            _proof(folder, members[path], instance, fresh)
-            for path, folder in wanted.items()
-            if folder is not None and folder.instance == instance
+            _proof(folder, members[folder.path], instance, fresh) for folder in folders if folder is not None
         )
         ledger.add(fresh)
     finally:
         ledger.close()
     return found
+
+
+def fingerprint(rows: Iterable[FileRow]) -> str:
+    """Return what the agent's ``results`` calls a directory with these files, as they were when they were pulled."""
+    count = total = 0
+    for row in rows:
+        there = row.there
+        name = os.fsencode(row.path)
+        text = b"%s\0%d\0%d\0%d\0%d" % (name, there.size, there.mtime_ns, there.ctime_ns, there.inode)
+        total += int.from_bytes(hashlib.sha256(text).digest(), "big")
+        count += 1
+    return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
 
 
 def home(path: str, folders: Mapping[str, object]) -> str | None:
@@ -309,6 +320,24 @@ def home(path: str, folders: Mapping[str, object]) -> str | None:
         if not above:
             return None
     return None
+
+
+def _folder(ledger: Ledger, group: ResultGroup, rows: list[FileRow], instance: str) -> FolderRow | None:
+    """Return what was pulled of a directory: all of it as it is now, else what the last pull said of it."""
+    rows = [row for row in rows if row.instance == instance]
+    if rows and group.fingerprint and fingerprint(rows) == group.fingerprint:
+        first = rows[0]
+        top = first.local.removesuffix(first.path) if first.local.endswith(first.path) else ""
+        return FolderRow(
+            path=group.path,
+            local=top + group.path if top else str(Path(first.local).parent),
+            fingerprint=group.fingerprint,
+            files=len(rows),
+            bytes=sum(row.there.size for row in rows),
+            instance=instance,
+        )
+    folder = ledger.folder(group.path)
+    return folder if folder is not None and folder.instance == instance else None
 
 
 def _proof(folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[FileRow]) -> CopyProof:

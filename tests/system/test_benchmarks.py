@@ -34,8 +34,11 @@ def test_goals_are_judged_beside_what_they_are_for() -> None:
         Row("stall", 3.0, "ms", 0.03, "atomic", ratio_goal=0.02),
         Row("cpu", 11.5, "% of a core", goal=12),
         Row("none", 1.0, "s", goal=0),
+        Row("speed", 9.0, "MB/s", 1.5, "rsync", ratio_least=1.2),
     )
-    assert [row.verdict() for row in rows] == ["ratio ≤ 0.02 MISSED", "≤ 12 met", "≤ 0 MISSED"]
+    assert [row.verdict() for row in rows] == [
+        "ratio ≤ 0.02 MISSED", "≤ 12 met", "≤ 0 MISSED", "ratio ≥ 1.2 met",
+    ]  # fmt: skip
     assert [line.rpartition("  ")[2] for line in table("x", rows).splitlines()[2:]] == [
         row.verdict() for row in rows
     ]
@@ -53,6 +56,7 @@ def test_json_is_the_last_line(capsys: pytest.CaptureFixture[str]) -> None:
         "of": "the floor",
         "goal": None,
         "ratio_goal": None,
+        "ratio_least": None,
     }
     assert shown["rows"][1]["ratio"] is shown["rows"][1]["of"] is None
 

@@ -28,7 +28,7 @@ A name that is no UTF-8 also comes as "path_b64".
   --cache FILE  where hashes are remembered; by default in the agent's state directory
   --no-cache    hash everything
   --no-hash     read no file: {"path", "stamp"} with [size, mtime_ns, ctime_ns, inode] instead of size, hash and mtime;
-                "~" and globs in PATH are expanded, and {"root", "file": true} stands before a PATH that is no directory
+                "~", globs and links in PATH are resolved; {"root", "file": true} stands before what is no directory
 
 Exit status: 0 everything is listed, 1 something is not (see the lines with "error"), 2 wrong command line, or FILE
 cannot be written.
@@ -56,11 +56,11 @@ def main(argv: list[str]) -> int:
     roots, found = file_tree.parse_words(argv, SPEC, HELP)
     if not roots:
         return file_tree.refuse("manifest: which PATH?")
-    os.nice(NICE)
     cache: HashCache | None = None
     if found["no-hash"]:
         roots = list(dict.fromkeys(path for root in roots for path in expanded(root)))
     else:
+        os.nice(NICE)
         cache = HashCache(None if found["no-cache"] else found["cache"] or default_path())
     counts = Counts()
     try:
@@ -95,7 +95,8 @@ def _print(
     own: tuple[int, int] | None = None,
 ) -> None:
     for root in roots:
-        head = file_tree.named(os.fsencode(os.path.abspath(root)), "root")
+        path = os.path.realpath(root) if cache is None else os.path.abspath(root)
+        head = file_tree.named(os.fsencode(path), "root")
         if cache is None and not os.path.isdir(root):
             head["file"] = True
         write(jsonline.line(head))

@@ -37,8 +37,6 @@ Example: echo '{"id": 1, "path": "/workspace/a.pt"}' | python3 rgt-box.pyz send
 """
 BLOCK = 1 << 20
 BUSY_SECONDS = 2.0
-NICE = 10
-"""Nothing here may slow the training next to it."""
 
 
 def main(argv: list[str]) -> int:
@@ -46,7 +44,6 @@ def main(argv: list[str]) -> int:
     paths, _ = file_tree.parse_words(argv, {}, HELP)
     if paths:
         return file_tree.refuse("send: requests come on standard input")
-    os.nice(NICE)
     server = Server(1)
     try:
         for line in sys.stdin.buffer:

@@ -233,14 +233,14 @@ def _why_not_parts(name: str) -> str | None:
     return None
 
 
-def beneath(destination: Path, path: str) -> Path:
+def beneath(destination: Path, path: str) -> str:
     """Return where a file of the box goes: its absolute path, below the destination.
 
     Raises:
         ListingError: the path is too long here.
     """
-    found = destination / path.lstrip("/")
-    if len(os.fsencode(found)) >= LONGEST_PATH:
+    found = f"{destination}/{path.lstrip('/')}"
+    if len(found) * 4 >= LONGEST_PATH and len(os.fsencode(found)) >= LONGEST_PATH:
         raise ListingError(f"is refused: its path would be longer than {LONGEST_PATH} bytes here")
     return found
 

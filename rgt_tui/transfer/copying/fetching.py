@@ -9,18 +9,19 @@ from __future__ import annotations
 import contextlib
 import enum
 import hashlib
+import os
+import queue
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from rgt_tui.transfer.copying.box_listing import TRAINERS_LIST, Refused, size_in_trainers_list
-from rgt_tui.transfer.copying.local_copy import PartFile, dated, failed, settle, write_part
+from rgt_tui.transfer.copying.local_copy import OF_ONE, PartFile, dated, failed, settle, write_part
 from rgt_tui.transfer.copying.piece_stream import Busy, Failed, Head, PieceDecoder, StreamError, Tail
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, Course, Plan, Step, part_path, ranges
 from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
@@ -31,9 +32,12 @@ AHEAD_BYTES, AHEAD_TASKS = 4 * RANGE_BYTES, 256
 MOST_WHOLE = 2 * WHOLE_BYTES
 """A file that was small when it was listed may have grown."""
 TRIES = 2
+PART = ".rgt-part"
+LANDERS = 6
+"""Threads that write small files: each waits for the disk most of the time."""
 BATCH = 1 << 20
 """Bytes that are written at once."""
-ROWS, ROWS_S = 64, 0.5
+ROWS, ROWS_S = 256, 0.5
 """The ledger is brought to the disk after so many files, or seconds."""
 
 
@@ -110,6 +114,38 @@ class Copy:
         self.counted = 0
 
 
+class Workers:
+    """Threads that do what they are given; one alone does it in its order.
+
+    Args:
+        name: Of the threads.
+        count: How many.
+    """
+
+    def __init__(self, name: str, count: int) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name=f"rgt-{name}", daemon=True) for _ in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, work: Callable[[], None]) -> None:
+        """Have something done; it raises nothing."""
+        self._queue.put(work)
+
+    def _run(self) -> None:
+        while (work := self._queue.get()) is not None:
+            work()
+
+    def close(self) -> None:
+        """Wait until all is done, and end the threads."""
+        for _ in self._threads:
+            self._queue.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 class Fetcher:
     """Carries a plan out.
 
@@ -128,7 +164,8 @@ class Fetcher:
         self.problems: list[Refused] = []
         self.notes: list[Refused] = []
         """What landed beside something else, and where."""
-        self.folders: set[Path] = set()
+        self.folders: set[str] = set()
+        """Those that were made, or written to."""
         self.failure: Exception | None = None
         self._plan, self._ledger, self.destination, self._instance = plan, ledger, destination, instance
         self._news = news
@@ -144,7 +181,8 @@ class Fetcher:
         self._done_bytes = self._came = 0
         self._path = ""
         self._rate = Rate()
-        self._hasher = ThreadPoolExecutor(1, thread_name_prefix="rgt-hash")
+        self._hasher = Workers("hash", 1)
+        self.landers = Workers("land", LANDERS)
 
     # What the streams ask.
 
@@ -219,7 +257,8 @@ class Fetcher:
         Raises:
             LedgerError: the ledger cannot be written.
         """
-        self._hasher.shutdown(wait=True, cancel_futures=True)
+        self.landers.close()
+        self._hasher.close()
         for copy in tuple(self._parts):
             self._let_go(copy)
         self._write_rows()
@@ -258,6 +297,16 @@ class Fetcher:
     def end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
         """Take the end of an answer."""
         copy = task.copy
+        try:
+            self._end(tail, task, chunks)
+        except OSError as error:
+            if error.errno not in OF_ONE:
+                raise
+            self._spoil(copy, str(failed("it", copy.stamp.size, self.destination, error)), last=True)
+        self._answered(copy)
+
+    def _end(self, tail: Tail, task: Task, chunks: Sequence[bytes]) -> None:
+        copy = task.copy
         if task.kind is Kind.WHOLE:
             self._whole(copy, tail, chunks)
         elif task.kind is Kind.RANGE:
@@ -275,7 +324,6 @@ class Fetcher:
                     self._ask(copy, [Task(copy, Kind.RANGE, task.start, task.end)], first=True)
         else:
             self._hashed(copy, tail)
-        self._answered(copy)
 
     def refused(self, error: str, task: Task, _: Sequence[bytes]) -> None:
         """Take the box's word that it cannot read a file."""
@@ -341,8 +389,7 @@ class Fetcher:
             copy.open -= 1
             over = copy.open == 0
         if copy.part is not None:
-            with contextlib.suppress(RuntimeError):  # all is over already
-                self._hasher.submit(self._guarded, copy, over)
+            self._hasher.put(partial(self._guarded, copy, over))
         elif over and copy.why:
             self._again_or_name(copy)
 
@@ -350,7 +397,12 @@ class Fetcher:
         try:
             self._hash_on(copy, over)
         except OSError as error:
-            self.fail(failed(copy.step.file.path, copy.stamp.size, self.destination, error))
+            why = failed(copy.step.file.path, copy.stamp.size, self.destination, error)
+            if error.errno not in OF_ONE:
+                self.fail(why)
+                return
+            copy.tries, copy.why = TRIES, str(why)
+            self._again_or_name(copy)
         except Exception as error:
             self.fail(error)
 
@@ -384,9 +436,11 @@ class Fetcher:
         if digest != tail.sha256:
             self._spoil(copy, DAMAGED)
             return
-        path = part_path(self.destination, copy.step.file.path)
-        write_part(path, chunks, copy.stamp.mtime_ns)
-        self._settle(copy, path, digest)
+        # Beside its place: threads that make files in one directory wait for each other.
+        local = copy.step.local
+        part = f"{self._folder(local)}/.{hashlib.sha256(os.fsencode(local)).hexdigest()[:16]}{PART}"
+        write_part(part, chunks, copy.stamp.mtime_ns)
+        self._settle(copy, part, digest)
 
     def _hashed(self, copy: Copy, tail: Tail) -> None:
         self._seen(copy, tail.stamp)
@@ -398,21 +452,30 @@ class Fetcher:
         # Something of its size stands at its place: is it that?
         local = copy.step.local
         try:
-            digest, stamp = sha256_of(local)
+            digest, stamp = sha256_of(Path(local))
         except OSError:
             digest, stamp = "", copy.stamp
         if digest == tail.sha256:
             self._count(copy, copy.stamp.size)
-            self._record(copy, str(local), digest, stamp)
+            self._record(copy, local, digest, stamp)
         else:
             self._begin(copy)
 
-    def _settle(self, copy: Copy, part: Path, digest: str) -> None:
+    def _folder(self, local: str) -> str:
+        """Return the directory of a copy, and make it."""
+        folder = local.rpartition("/")[0]
+        if folder not in self.folders:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            self.folders.add(folder)
+        return folder
+
+    def _settle(self, copy: Copy, part: str, digest: str) -> None:
         local = copy.step.local
-        landed = settle(part, local, digest, copy.stamp, self._ledger.copy(str(local)))
+        self._folder(local)
+        landed = settle(part, local, digest, copy.stamp, self._ledger.copy(local))
         if landed.note is not None:
             self.notes.append(Refused(copy.step.file.path, landed.note))
-        self._record(copy, str(landed.local), digest, landed.stamp)
+        self._record(copy, landed.local, digest, landed.stamp)
 
     def _record(self, copy: Copy, local: str, digest: str, here: Stamp) -> None:
         row = FileRow(
@@ -427,7 +490,6 @@ class Fetcher:
         with self._lock:
             self._rows.append(row)
             self.landed.append(row)
-            self.folders.add(Path(local).parent)
             if copy.moved is not None:
                 self.problems.append(
                     Refused(row.path, "it grows while it is read: what it held when it was listed was taken")
@@ -460,7 +522,9 @@ class Fetcher:
     def _over(self) -> None:
         with self._lock:
             self._left -= 1
-        self._news()
+            over = self._left == 0
+        if over:
+            self._news()
 
     def _count(self, copy: Copy, count: int) -> None:
         with self._lock:
@@ -473,21 +537,22 @@ class Stream:
 
     Args:
         fetcher: Where the requests come from.
-        drained: Called, from a thread, when answers that waited have been written.
+        low: Bytes.
+        drained: Called, from a thread, when no more than `low` wait to be written.
 
     Attributes:
         held: Bytes that have come and are not written.
         came: Bytes that have come, answers and all.
     """
 
-    def __init__(self, fetcher: Fetcher, drained: Callable[[], None]) -> None:
+    def __init__(self, fetcher: Fetcher, low: int, drained: Callable[[], None]) -> None:
         self.held = self.came = 0
         self._fetcher = fetcher
-        self._drained = drained
+        self._low, self._drained = low, drained
         self._decoder = PieceDecoder()
         self._pending: deque[Task] = deque()
         self._ahead = 0
-        self._threads = ThreadPoolExecutor(1, thread_name_prefix="rgt-land")
+        self._writer = Workers("write", 1)
         self._lock = threading.Lock()
 
     @property
@@ -549,7 +614,8 @@ class Stream:
         task.chunks, task.waiting = [], 0
         with self._lock:
             self.held += count
-        self._threads.submit(self._work, task, chunks, count, work)
+        workers = self._fetcher.landers if task.kind is Kind.WHOLE else self._writer
+        workers.put(partial(self._work, task, chunks, count, work))
 
     def _work(
         self, task: Task, chunks: list[bytes], count: int, work: Callable[[Task, list[bytes]], None]
@@ -563,12 +629,14 @@ class Stream:
         except Exception as error:
             self._fetcher.fail(error)
         with self._lock:
-            self.held -= count
-        self._drained()
+            before = self.held
+            self.held = before - count
+        if before >= self._low > self.held:
+            self._drained()
 
     def lost(self) -> None:
         """Give back what was not answered, once what was has been written. It blocks for a moment."""
-        self._threads.shutdown(wait=True)
+        self._writer.close()
         tasks, self._pending = tuple(self._pending), deque()
         self._fetcher.give_back(tasks)
 

@@ -17,9 +17,17 @@ from pathlib import Path
 
 import msgspec
 
-from rgt_tui.transfer.ledger import BLOCK, FileRow, Stamp, sha256_of
+from rgt_tui.transfer.copying.box_listing import LONGEST_NAME
+from rgt_tui.transfer.ledger import FileRow, Stamp, sha256_of
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+OF_ONE = (
+    errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL,
+    errno.EACCES, errno.EPERM, errno.ELOOP, errno.EFBIG,
+)  # fmt: skip
+"""What concerns one file, and not all that come after it."""
+READ_BYTES = 1 << 20
+"""Read back at once: memory that is used again costs no page faults."""
 
 
 class LandingFailed(Exception):
@@ -56,10 +64,10 @@ class PartFile:
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: str, size: int) -> None:
         self.path = path
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._fd = os.open(path, flags, 0o600)
+        self._fd = os.open(path, flags, 0o666)
         self.present = os.fstat(self._fd).st_size
         if self.present > size:
             os.ftruncate(self._fd, size)
@@ -68,6 +76,7 @@ class PartFile:
         self._done: dict[int, int] = {}
         self._hash = hashlib.sha256()
         self._hashed = 0
+        self._buffer = bytearray(READ_BYTES)
 
     def write(self, offset: int, chunks: Sequence[bytes]) -> int:
         """Write bytes; return the offset behind them."""
@@ -85,7 +94,7 @@ class PartFile:
     def sha256(self, start: int, end: int) -> str:
         """Return the hash of a range that was written, by now or by a pull before this one."""
         found = hashlib.sha256()
-        self._read(found, start, end)
+        self._read(found, start, end, bytearray(READ_BYTES))
         return found.hexdigest()
 
     def has(self, start: int, end: int) -> None:
@@ -95,17 +104,22 @@ class PartFile:
     def hash_on(self) -> None:
         """Hash what is good behind what was hashed; only one thread at a time."""
         while (end := self._done.pop(self._hashed, None)) is not None:
-            self._read(self._hash, self._hashed, end)
+            self._read(self._hash, self._hashed, end, self._buffer)
+            if hasattr(
+                os, "posix_fadvise"
+            ):  # it begins to be written now, or the last fsync would wait for all of it
+                os.posix_fadvise(self._fd, self._hashed, end - self._hashed, os.POSIX_FADV_DONTNEED)
             self._hashed = end
 
     def digest(self) -> str | None:
         """Return the hash of the whole; None while it is not whole."""
         return self._hash.hexdigest() if self._hashed == self._size else None
 
-    def _read(self, into: hashlib._Hash, start: int, end: int) -> None:
-        while start < end and (data := os.pread(self._fd, min(BLOCK, end - start), start)):
-            into.update(data)
-            start += len(data)
+    def _read(self, into: hashlib._Hash, start: int, end: int, buffer: bytearray) -> None:
+        view = memoryview(buffer)
+        while start < end and (count := os.preadv(self._fd, [view[: min(len(buffer), end - start)]], start)):
+            into.update(view[:count])
+            start += count
 
     def sync(self) -> None:
         """Bring it to the disk."""
@@ -119,19 +133,19 @@ class PartFile:
 class Landed(msgspec.Struct, frozen=True):
     """Where a copy stands."""
 
-    local: Path
+    local: str
     stamp: Stamp
     note: str | None = None
     """What else stands there now, in words."""
 
 
-def write_part(path: Path, chunks: Sequence[bytes], mtime_ns: int) -> None:
+def write_part(path: str, chunks: Sequence[bytes], mtime_ns: int) -> None:
     """Write a small file aside, and bring it to the disk.
 
     Raises:
         OSError: it cannot be written.
     """
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     try:
         data = memoryview(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         while data:
@@ -142,18 +156,18 @@ def write_part(path: Path, chunks: Sequence[bytes], mtime_ns: int) -> None:
         os.close(handle)
 
 
-def dated(target: int | Path, mtime_ns: int) -> None:
+def dated(target: int | str, mtime_ns: int) -> None:
     """Give a copy the time of its original, where this machine can hold it."""
     with contextlib.suppress(OSError, OverflowError):
         os.utime(target, ns=(mtime_ns, mtime_ns))
 
 
-def settle(part: Path, local: Path, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
+def settle(part: str, local: str, sha256: str, there: Stamp, known: FileRow | None) -> Landed:
     """Give a finished copy its name, or one beside it; what stands there and is good is kept in any case.
 
     Args:
         part: The finished copy, on the disk.
-        local: The name that it shall have.
+        local: The name that it shall have; its directory is there.
         sha256: Of it.
         there: Of the file on the box.
         known: What the ledger says of a copy at that name.
@@ -161,37 +175,40 @@ def settle(part: Path, local: Path, sha256: str, there: Stamp, known: FileRow | 
     Raises:
         OSError: it cannot be renamed, or what stands there cannot be read.
     """
-    local.parent.mkdir(parents=True, exist_ok=True)
     note = None
     try:
-        found: os.stat_result | None = local.lstat()
+        found: os.stat_result | None = os.lstat(local)
     except FileNotFoundError:
         found = None
     if found is None:
-        part.rename(local)
+        os.rename(part, local)  # noqa: PTH104 (a Path for each of thousands costs more than its rename)
     elif not stat.S_ISREG(found.st_mode):
         local = _move(part, beside(local, sha256))
         note = f"something that is no regular file stands at its place, so it is {local}"
     else:
-        old = known.sha256 if known is not None and known.here == Stamp.of(found) else sha256_of(local)[0]
-        if old == sha256:
-            part.unlink()
-        elif found.st_size < there.size and sha256_of(part, found.st_size)[0] == old:
-            part.rename(local)
-        elif known is not None and (known.sha256 != old or _newer(there, known.there)):
-            kept = _move(local, beside(local, old))
-            part.rename(local)
-            what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
-            note = f"{what} is kept as {kept}"
-        else:
-            what = (
-                "a file that rgt did not pull"
-                if known is None
-                else "a verified copy that it may be worse than"
-            )
-            local = _move(part, beside(local, sha256))
-            note = f"{what} stands at its place, so it is {local}"
-    return Landed(local, Stamp.of(local.lstat()), note)
+        local, note = _beside_a_file(part, local, found, sha256, there, known)
+    return Landed(local, Stamp.of(os.lstat(local)), note)
+
+
+def _beside_a_file(
+    part: str, local: str, found: os.stat_result, sha256: str, there: Stamp, known: FileRow | None
+) -> tuple[str, str | None]:
+    as_known = known is not None and known.here == Stamp.of(found)
+    old = known.sha256 if known is not None and as_known else sha256_of(Path(local))[0]
+    if old == sha256:
+        Path(part).unlink()
+        return local, None
+    if found.st_size < there.size and sha256_of(Path(part), found.st_size)[0] == old:
+        Path(part).rename(local)
+        return local, None
+    if known is not None and (known.sha256 != old or _newer(there, known.there)):
+        kept = _move(local, beside(local, old))
+        Path(part).rename(local)
+        what = "the copy before it" if known.sha256 == old else "a copy that was changed here"
+        return local, f"{what} is kept as {kept}"
+    what = "a file that rgt did not pull" if known is None else "a verified copy that it may be worse than"
+    local = _move(part, beside(local, sha256))
+    return local, f"{what} stands at its place, so it is {local}"
 
 
 def _newer(there: Stamp, before: Stamp) -> bool:
@@ -199,19 +216,19 @@ def _newer(there: Stamp, before: Stamp) -> bool:
     return there.mtime_ns > before.mtime_ns and there.size >= before.size
 
 
-def beside(local: Path, sha256: str) -> Path:
+def beside(local: str, sha256: str) -> str:
     """Return the name for another version of a file: its end stays what programs know it by."""
-    end = f".rgt-{sha256[:12]}{local.suffix}"
-    stem = os.fsencode(local.name.removesuffix(local.suffix))
-    return local.with_name(os.fsdecode(stem[: 255 - len(os.fsencode(end))]) + end)
+    path = Path(local)
+    end = os.fsencode(f".rgt-{sha256[:12]}{path.suffix}")
+    return str(path.with_name(os.fsdecode(os.fsencode(path.stem)[: LONGEST_NAME - len(end)] + end)))
 
 
-def _move(source: Path, target: Path) -> Path:
-    source.rename(target)
+def _move(source: str, target: str) -> str:
+    Path(source).rename(target)
     return target
 
 
-def sync_folder(folder: Path) -> None:
+def sync_folder(folder: str) -> None:
     """Bring the names in a directory to the disk, where the file system can."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -34,7 +34,7 @@ class Step(msgspec.Struct, frozen=True):
     """One file of the box, and where it goes."""
 
     file: RemoteFile
-    local: Path
+    local: str
     """Where it goes, unless something that is not to be replaced stands there."""
     course: Course
 
@@ -57,9 +57,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return max(0, self.bytes - self.present)
 
 
-def part_path(destination: Path, path: str) -> Path:
-    """Return where the unfinished copy of a file of the box is kept."""
-    return parts_folder(destination) / hashlib.sha256(os.fsencode(path)).hexdigest()[:40]
+def part_path(destination: Path, path: str) -> str:
+    """Return where the unfinished copy of a large file of the box is kept."""
+    return f"{parts_folder(destination)}/{hashlib.sha256(os.fsencode(path)).hexdigest()[:40]}"
 
 
 def parts_folder(destination: Path) -> Path:
@@ -117,18 +117,17 @@ def _verified(
     row = ledger.file(file.path)
     if row is None or row.there != file.there or row.instance != instance:
         return None
-    path = Path(row.local)
-    if not path.is_relative_to(destination):
+    if not row.local.startswith(f"{destination}/"):
         return None
     try:
-        found = path.lstat()
+        found = os.lstat(row.local)
         if not stat.S_ISREG(found.st_mode):
             return None
         if Stamp.of(found) == row.here:
             return row
         if found.st_size != row.here.size:
             return None
-        digest, stamp = sha256_of(path)
+        digest, stamp = sha256_of(Path(row.local))
     except OSError:
         return None
     if digest != row.sha256:
@@ -138,9 +137,9 @@ def _verified(
     return again
 
 
-def _size(path: Path) -> int | None:
+def _size(path: str) -> int | None:
     try:
-        found = path.lstat()
+        found = os.lstat(path)
     except OSError:
         return None
     return found.st_size if stat.S_ISREG(found.st_mode) else None

@@ -18,12 +18,17 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import pulling
+from rgt_tui.fleet.box_questions import Wanted, ask_results
+from rgt_tui.fleet.errands import reached
 from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.results import Results
 from rgt_tui.transfer import Ledger, ledger_path
 from rgt_tui.transfer.copying import Fetcher
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
+from rgt_tui.transfer.ledger import proofs
 from tests.contract.cli.conftest import Rgt
+from tests.contract.ssh.conftest import RealSshd
 
 BIG = 2 * RANGE_BYTES + 12345
 SMALL = 40
@@ -34,7 +39,7 @@ class Source:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        folder.mkdir()
+        folder.mkdir(parents=True)
         block = random.Random(1).randbytes(1 << 20)
         for name in ("a.pt", "b.pt"):
             data = block * (BIG // len(block) + 1)
@@ -65,8 +70,10 @@ class Source:
 
 
 @pytest.fixture
-def source(tmp_path: Path) -> Source:
-    return Source(tmp_path / "results")
+def source(real_sshd: RealSshd) -> Iterator[Source]:
+    found = Source(real_sshd.folder / "box" / "results")
+    yield found
+    shutil.rmtree(found.folder)
 
 
 @pytest.fixture
@@ -105,15 +112,61 @@ def test_a_dry_run_writes_nothing(rgt: Rgt, lab: BoxSpec, source: Source) -> Non
     assert not (rgt.folder / "pulled").exists()
 
 
-def test_without_paths_the_results_are_those_that_the_fleet_file_names(
-    rgt: Rgt, lab: BoxSpec, source: Source
-) -> None:
+def test_without_paths_the_results_are_what_has_an_owner(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
     nothing = rgt.on("pull", "lab")
     assert nothing.returncode == 1
     assert "name paths" in nothing.stderr
-    rgt.describe([msgspec.structs.replace(lab, runs=(f"{source.folder}/logs/*",))])
-    assert rgt.on("pull", "lab").returncode == 0
+    rgt.describe([msgspec.structs.replace(lab, results=(f"{source.folder}/logs/*",))])
+    done = rgt.on("pull", "lab")
+    assert done.returncode == 0, done.stderr
+    assert f"{source.folder}/logs/1: whole here" in done.stdout
+    assert f"that nobody owns, in 1 directories ({source.folder}): rgt pull lab PATH" in done.stdout
     assert len(list(source.copy(rgt.folder / "pulled/lab").rglob("*.txt"))) == SMALL
+
+
+def test_what_was_pulled_is_proven_until_the_box_or_the_copy_changes(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    """The ledger's fingerprint is the very one that the agent reckons, so the gate can compare them."""
+    spec = msgspec.structs.replace(lab, results=(f"{source.folder}/logs",))
+    logs, out = f"{source.folder}/logs", tmp_path / "out"
+    report = pulled(spec, source.folder, to=out)
+    assert {folder.path: folder.missing for folder in report.folders} == {str(source.folder): (), logs: ()}
+    groups = {group.path: group for group in asked(spec).groups}
+    (proof,) = proofs("lab", "", [groups[logs]])
+    assert (proof.fingerprint, proof.files, proof.errors) == (groups[logs].fingerprint, SMALL, ())
+    assert proof.where == str(out) + logs
+    (source.folder / "logs/1/new.txt").write_bytes(b"written after the pull")
+    changed = next(group for group in asked(spec).groups if group.path == logs)
+    (old,) = proofs("lab", "", [changed])
+    assert old.fingerprint != changed.fingerprint
+    assert pulled(spec, source.folder, to=out).landed == 1
+    copy = out / f"{source.folder}/logs/1/new.txt".lstrip("/")
+    with copy.open("r+b") as file:
+        file.write(b"W")
+    (flipped,) = proofs("lab", "", [changed])
+    assert flipped.fingerprint == changed.fingerprint
+    assert [path for path, _ in flipped.errors] == [f"{logs}/1/new.txt"]
+
+
+def asked(spec: BoxSpec) -> Results:
+    async def ask() -> Results:
+        async with reached(spec) as (connection, deployed):
+            wanted = Wanted(results=spec.results, ignore=spec.ignore)
+            return await ask_results(connection, deployed, spec, wanted)
+
+    return asyncio.run(ask())
+
+
+def test_a_directory_of_which_a_file_was_refused_is_not_whole(
+    lab: BoxSpec, source: Source, tmp_path: Path, env: dict[str, str]
+) -> None:
+    (source.folder / "logs/empty.pt").touch()
+    report = pulled(lab, source.folder, to=tmp_path / "out")
+    missing = [row for folder in report.folders for row in folder.missing]
+    assert [path for path, _ in missing] == [f"{source.folder}/logs/empty.pt"]
+    found = proofs("lab", "", asked(lab).groups)
+    assert [error for proof in found for error in proof.errors] == missing
 
 
 def test_what_cannot_be_pulled_is_named_and_the_rest_comes(rgt: Rgt, lab: BoxSpec, source: Source) -> None:
@@ -239,7 +292,7 @@ def test_a_damaged_part_is_found_and_only_its_range_fetched_again(
 ) -> None:
     out = tmp_path / "out"
     original = source.folder / "a.pt"
-    part = part_path(out, str(original))
+    part = Path(part_path(out, str(original)))
     part.parent.mkdir(parents=True)
     data = bytearray(original.read_bytes()[: 2 * RANGE_BYTES])
     data[RANGE_BYTES + 7] ^= 1
