@@ -103,9 +103,14 @@ def as_text(found: Verification) -> str:
         files = "1 file was" if found.only_hashed == 1 else f"{found.only_hashed:,} files were"
         shown.append(f"{files} only hashed: nothing says what should be in it\n")
     word = "verified" if found.ok else "NOT verified"
+    counted = (
+        (found.files, "file"),
+        (found.bytes, "byte"),
+        (len(found.checkpoints), "whole checkpoint"),
+        (len(found.errors), "error"),
+    )
     shown.append(
-        f"{word}: {found.files:,} files, {found.bytes:,} bytes, {len(found.checkpoints)} whole checkpoints, "
-        f"{len(found.errors)} errors\n"
+        f"{word}: " + ", ".join(f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in counted) + "\n"
     )
     return "".join(shown)
 
