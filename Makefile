@@ -6,12 +6,12 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup ready demo-ready parts frameworks lock demo test torture lint format bench screenshots clean distclean
+.PHONY: help setup ready demo-ready parts frameworks lock demo test torture gate-check lint format bench screenshots clean distclean
 
 ARGS ?=
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 setup: ready ## build .venv and install the system parts that are missing (a no-op when nothing changed)
 	@echo "setup: ready, try: make demo" >&2
@@ -44,6 +44,9 @@ test: ready ## run every test; fails when a system part is missing (ARGS="tests/
 torture: ready ## the full forms of the trainer's torture, about an hour (ARGS="-k syscall")
 	@bash scripts/frameworks.sh >&2
 	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/train $(ARGS)
+
+gate-check: ready ## a hundred thousand random steps against the gate, and each of its guards left out
+	@RGT_TORTURE=full exec .venv/bin/python -m pytest -n 0 -s -o timeout=7200 tests/torture/gate $(ARGS)
 
 lint: ready ## formatting, lint, types and import rules
 	@bash scripts/lint.sh
