@@ -1,0 +1,126 @@
+"""What the gate asks of a real box behind a real sshd: a reading of now, its address, its results, a seal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from rgt_tui.fleet import box_evidence
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.gate import Situation, Told, gather
+from rgt_tui.model.box import BoxSpec, Link, ProviderRef
+from rgt_tui.model.evidence import Verb, steady
+from rgt_tui.model.money import Meter
+from rgt_tui.model.results import CopyProof
+from rgt_tui.profiles import load_profile
+from tests.contract.fleet.test_sessions import Run, running
+from tests.contract.ssh.conftest import RealSshd
+
+replace = msgspec.structs.replace
+
+
+@pytest.fixture
+def spec(real_sshd: RealSshd, tmp_path: Path) -> BoxSpec:
+    provider = ProviderRef("runpod", "pod1")
+    job = tmp_path / "job"
+    (job / "out").mkdir(parents=True)
+    (job / "queue.txt").write_text("")
+    (job / "out" / "last.pt").write_bytes(b"x" * 1000)
+    return replace(
+        real_sshd.spec, interval=0.2, profile="runpod", provider=provider, results=(str(job / "out"),)
+    )
+
+
+def session(run: Run) -> BoxSession:
+    return run.fleet._sessions[run.name]
+
+
+def situation(run: Run, told: Told, since: float) -> Situation:
+    box = session(run)
+    return Situation(
+        state=box.state,
+        meter=Meter(ssh_host="127.0.0.1", ssh_port=box.state.spec.port),
+        meter_at=steady(),
+        profile=load_profile("runpod"),
+        action="terminate",
+        told=told,
+        unsealed=box_evidence.unsealed(box),
+        since=since,
+        now=run.fleet.now(),
+        ticks=steady(),
+    )
+
+
+async def test_a_live_box_is_looked_at_anew_listed_and_sealed(spec: BoxSpec, tmp_path: Path) -> None:
+    async with running(spec, folder=tmp_path) as run:
+        await run.more()
+        box = session(run)
+        before = box.state.counters.seq
+        since = await box_evidence.look(box)
+        assert box.state.seen.sample is not None and box.state.seen.sample >= since
+        assert box.state.counters.seq > before
+        # Everything else on this machine is older than a time to come: only what is named counts.
+        wanted = replace(box_evidence.wanted(situation(run, Told(), since), Verb.DESTROY), since=steady_end())
+        assert wanted.results == spec.results
+
+        async def none(box: str, instance: str, groups: object) -> tuple[CopyProof, ...]:
+            return ()
+
+        asking = box_evidence.Asking(copies=none)
+        told = await box_evidence.ask(asking, box, "pod1", steady, wanted)
+        assert told.results is not None, told.problem
+        found = gather(situation(run, told, since), Verb.DESTROY)
+        kinds = {item.key: item.ok for item in found.items}
+        assert kinds["identity"], "we are where the provider says that it is"
+        assert kinds["seal"]
+        assert "quiet:unseen" not in kinds
+        seal = await box_evidence.seal(box, wanted)
+        assert seal.generation == told.results.generation
+        await box_evidence.unseal(box, seal.nonce)
+
+
+def steady_end() -> float:
+    return 4e9
+
+
+async def test_a_box_that_is_away_tells_nothing_and_cannot_be_held_still(
+    spec: BoxSpec, tmp_path: Path
+) -> None:
+    async with running(spec, folder=tmp_path) as run:
+        await run.more()
+        assert session(run).state.peer == ("127.0.0.1", spec.port)
+        run.fleet.pause(spec.name, True)
+        await run.until(lambda box: box.link is Link.PAUSED)
+        box = session(run)
+        assert box.state.peer is None
+        assert "is not connected" in str(box_evidence.unsealed(box))
+        told = await box_evidence.ask(
+            box_evidence.Asking(),
+            box,
+            "pod1",
+            steady,
+            box_evidence.wanted(situation(run, Told(), 0.0), Verb.PARK),
+        )
+        assert told.results is None and "is not connected" in told.problem
+        since = await box_evidence.look(box)
+        keys = {item.key for item in gather(situation(run, told, since), Verb.PARK).items if not item.ok}
+        assert {"identity", "quiet:unseen", "results", "seal"} <= keys
+
+
+async def test_a_box_that_stands_still_is_not_taken_for_quiet(
+    spec: BoxSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes any more, and nobody has noticed yet: what came before says nothing about now."""
+    async with running(spec, folder=tmp_path) as run:
+        await run.more()
+        box = session(run)
+        monkeypatch.setattr(box, "_seen", lambda state, frame: state)
+        begun = steady()
+        since = await box.look(0.5)
+        assert since >= begun
+        found = gather(situation(run, Told(), since), Verb.PARK)
+        assert [item.text for item in found.items if item.key == "quiet:unseen"] == [
+            "the box has told nothing since it was asked: what runs on it now is unknown"
+        ]
