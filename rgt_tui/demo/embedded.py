@@ -26,6 +26,8 @@ KEY_ENV = "RGT_DEMO_KEY"
 """Environment variable in which the fleet looks for the local provider's key."""
 POD_DISK_GB = 20.0
 """Disk sizes of its pods that the local provider bills for."""
+NETWORK_GB = 10.0
+"""Of a network volume; it outlives its pod, and bills on."""
 
 
 class Embedded:
@@ -190,6 +192,10 @@ def rent(provider: LocalProvider, boxes: Sequence[DemoBox], ports: Mapping[str, 
     """
     for box in boxes:
         if box.control_plane:
+            mounts = [disk.path for disk in box.disks if disk.tier == "network-volume"]
+            networks = tuple((f"{box.name}-{place}", path) for place, path in enumerate(mounts))
+            for volume, _ in networks:
+                provider.add_volume(volume, NETWORK_GB)
             provider.add_pod(
                 box.name,
                 box.name,
@@ -197,6 +203,7 @@ def rent(provider: LocalProvider, boxes: Sequence[DemoBox], ports: Mapping[str, 
                 mount=box.data,
                 persistent=POD_DISK_GB,
                 disk=POD_DISK_GB,
+                networks=networks,
                 host=HOST,
                 port=ports.get(box.name),
             )

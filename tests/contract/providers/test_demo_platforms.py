@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from rgt_tui.demo import LocalProvider
-from rgt_tui.demo.embedded import KEY_ENV, POD_DISK_GB, described, rent
+from rgt_tui.demo.embedded import KEY_ENV, NETWORK_GB, POD_DISK_GB, described, rent
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.fleet.config.loading import read_fleet
@@ -65,7 +65,7 @@ async def test_the_local_provider_knows_its_own_platform_s_box_alone() -> None:
         await providers.close()
         await server.stop()
     assert (meter.currency, meter.kind, meter.error) == ("USD", MeterKind.COMPUTE_AND_STORAGE, None)
-    assert meter.per_hour == pytest.approx(0.69 + 2 * POD_DISK_GB * 0.10 / 730)
+    assert meter.per_hour == pytest.approx(0.69 + (2 * POD_DISK_GB * 0.10 + NETWORK_GB * 0.07) / 730)
 
 
 def test_the_demo_s_sum_has_two_currencies_that_are_not_added() -> None:
