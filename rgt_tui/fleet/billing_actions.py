@@ -50,6 +50,7 @@ from rgt_tui.gate import review as make_review
 from rgt_tui.model.box import Link
 from rgt_tui.model.evidence import (
     Evidence,
+    EvidenceItem,
     Permit,
     Refusal,
     Review,
@@ -166,8 +167,25 @@ class Teardown:
         given = replace(given, told=await self._listed(given, verb))
         given = await self._with_park(given, verb)
         review = self._review(given, verb, provider, gather(given, verb, consent))
+        review = _with_open(review, await asyncio.to_thread(self._earlier, box), given.ticks)
         self._shown[box, verb] = review
         return review
+
+    def look_again(self, box: str) -> None:
+        """Have the next review list the results of a box anew: its copies have changed."""
+        for key in [key for key in (*self._lists, *self._listed_last) if key[0] == box]:
+            # One that is being made may have looked at the copies before; it ends by itself.
+            self._lists.pop(key, None)
+            self._listed_last.pop(key, None)
+
+    def _earlier(self, box: str) -> str:
+        """Say what an earlier rgt, or another one, has begun with a machine and nobody saw end; empty = nothing."""
+        target = self._target(box)
+        found, problems = self._journal.open_actions()
+        # What never came to its call is closed by whoever acts next.
+        begun = [one for one in found if one.last.state is not ActionState.INTENT]
+        mine = [words(one) for one in begun if one.first.target == target]
+        return "; ".join(mine or [problem for problem in problems if target.file_name in problem])
 
     async def execute(
         self,
@@ -378,10 +396,11 @@ class Teardown:
         done, _ = await asyncio.wait([task], timeout=LIST_SECONDS)
         if not done:
             return Told(problem="the box is listing it", at=given.ticks)
-        self._lists.pop(key, None)
         told = task.result()
-        if told.results is not None:
-            self._listed_last[key] = told
+        if self._lists.get(key) is task:  # else its copies have changed since it was begun
+            del self._lists[key]
+            if told.results is not None:
+                self._listed_last[key] = told
         return told
 
     async def _with_park(self, given: Situation, verb: Verb) -> Situation:
@@ -483,3 +502,16 @@ class Teardown:
             if required:
                 raise GateClosed((f"{error}. Nothing was sent.",)) from error
             return ""
+
+
+OPEN = "open"
+"""Kind of the item that names an action whose end nobody knows."""
+
+
+def _with_open(review: Review, earlier: str, ticks: float) -> Review:
+    """Add to a review that an earlier action has no end yet: the journal lets no second one begin."""
+    if not earlier:
+        return review
+    text = f"{earlier}: that has to be settled first"
+    item = EvidenceItem(key=OPEN, ok=False, text=text, at=ticks)
+    return replace(review, items=(item, *review.items), refusals=(text, *review.refusals))

@@ -315,7 +315,10 @@ class Fleet(BaseFleet):
 
         destination = (self._copies or Path(PULLED)) / box
         spec = self._sessions[box].state.spec
-        return await pull_and_verify(spec, paths, destination, on_progress, on_plan)
+        try:
+            return await pull_and_verify(spec, paths, destination, on_progress, on_plan)
+        finally:
+            self._teardown.look_again(box)
 
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""

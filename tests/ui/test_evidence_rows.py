@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 import pytest
+from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
@@ -265,17 +266,108 @@ async def test_the_rows_are_walked_and_given_up_by_name_and_the_longer_phrase_se
         assert fleet.executed == [(BOX, Verb.PARK, phrase)]
 
 
-@pytest.mark.parametrize("key", ["f", "i", "space", "enter", "p", "P", "D", "y", "down", "ctrl+m"])
-async def test_no_single_key_on_a_row_sends_anything(key: str) -> None:
+async def test_no_single_key_on_a_row_sends_anything() -> None:
     fleet = ParkFleet()
     async with app_of(fleet).run_test(size=(120, 34)) as pilot:
         screen = await evidence_page(pilot, fleet)
-        for _ in range(4):
+        for key in ("f", "i", "space", "enter", "p", "P", "D", "y", "down", "ctrl+m", "f"):
+            for _ in range(3):
+                fleet.advance(1.0)
+                await pilot.press(key)
+            assert pilot.app.screen is screen, key
+            assert screen.state.stage is Stage.REVIEW, key
+            assert screen.query_one(Input).value == "", key
+        assert fleet.executed == []
+
+
+WRONG = (
+    "",
+    BOX,
+    f"forfeit 1 of {BOX} ",
+    f" forfeit 1 of {BOX}",
+    f"Forfeit 1 of {BOX}",
+    f"forfeit 2 of {BOX}",
+    f"fоrfeit 1 of {BOX}",
+    f"forfeit\u00a01 of {BOX}",
+    f"forfeit 1 of {BOX}\u200b",
+    f"forfeit 1 of {BOX.replace('-', '‐')}",
+    f"forfeit １ of {BOX}",
+)
+
+
+async def test_nothing_but_the_exact_phrase_sends() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await evidence_page(pilot, fleet, QUIET, GIVABLE)
+        await choose(pilot, fleet, screen, "f")
+        ok, field = button(screen, "ok"), screen.query_one(Input)
+        field.focus()
+        for typed in WRONG:
+            field.value = typed
+            await until(pilot, lambda: screen.state.typed == typed)  # noqa: B023
             fleet.advance(1.0)
-            await pilot.press(key)
-        assert pilot.app.screen is screen
-        assert screen.state.stage is Stage.REVIEW
+            await pilot.press("enter", "enter", "enter")
+            assert ok.disabled, typed
+            assert screen.focused is field, typed
+            assert screen.state.stage is Stage.REVIEW
+        field.value = ""
+        field.post_message(events.Paste(f"forfeit 1 of {BOX}\u202e"))
+        field.post_message(events.Paste(f"forfeit 1\x1b[31m of {BOX}"))
+        await pilot.pause()
+        assert field.value == ""
+        assert fleet.executed == []
+        field.post_message(events.Paste(f"forfeit 1 of {BOX}\nrm -rf /\n"))
+        await until(pilot, lambda: not ok.disabled)
+        assert fleet.executed == [], "a paste with its line feed presses nothing"
+
+
+async def test_the_gate_may_shut_at_ok_and_what_was_given_up_stays_named() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await evidence_page(pilot, fleet, QUIET, GIVABLE)
+        await choose(pilot, fleet, screen, "f")
+        await type_name(pilot, screen, f"forfeit 1 of {BOX}")
+        fleet.review_changes = {"items": (FIXED, GIVABLE)}
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: bool(screen.state.closed))
+        assert "nothing was sent" in said(screen)
         assert screen.query_one(Input).value == ""
+        assert screen.state.choice.forfeit_keys == {GIVABLE.key}
+        assert fleet.executed == []
+
+
+@pytest.mark.parametrize("break_after", [0, 1])
+async def test_losing_the_network_in_mid_call_leaves_an_unknown_state(break_after: int) -> None:
+    fleet = ParkFleet()
+    fleet.break_after = break_after
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await evidence_page(pilot, fleet, QUIET, GIVABLE)
+        await choose(pilot, fleet, screen, "f")
+        await type_name(pilot, screen, f"forfeit 1 of {BOX}")
+        await pilot.press("tab", "tab", "enter")
+        await until(pilot, lambda: screen.state.stage is Stage.UNKNOWN)
+        assert "state unknown, check the console" in said(screen)
+        await pilot.press("up", "f", "p", "P", "i")
+        await type_into_nothing(pilot, screen)
+        assert len(fleet.executed) == 1
+        assert fleet.pulls == []
+
+
+async def type_into_nothing(pilot: Pilot[None], screen: TeardownScreen) -> None:
+    assert screen.query_one(Input).disabled
+    await pilot.press(*BOX, "enter")
+
+
+async def test_a_click_selects_a_row_and_nothing_else() -> None:
+    fleet = ParkFleet()
+    async with app_of(fleet).run_test(size=(120, 34)) as pilot:
+        screen = await evidence_page(pilot, fleet)
+        rows = screen.query_one(EvidenceList)
+        await pilot.click(EvidenceList, offset=(20, len(rows.shown_lines) - 1))
+        assert rows.picked == QUIET.key
+        await pilot.click(EvidenceList, offset=(20, 0))
+        assert rows.picked == QUIET.key
+        assert screen.state.choice == NOTHING
         assert fleet.executed == []
 
 

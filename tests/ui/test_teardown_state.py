@@ -169,6 +169,17 @@ def test_what_matters_is_a_change(different: dict[str, object], part: str) -> No
     assert part in found[0].text
 
 
+def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
+    """The gate is shut by them as long as they last; nothing else is at stake than was."""
+    busy = EvidenceItem("quiet:pid 9", False, "pid 9 trains")
+    found = changes(
+        review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))), review(items=(busy,))
+    )
+    assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer stands against it", False)]
+    gone = changes(review(items=(busy,)), review(items=()))
+    assert [(one.text, one.shuts) for one in gone] == [("quiet:pid 9 is no longer checked", True)]
+
+
 def test_a_failed_review_locks_until_one_works() -> None:
     state = ready().review_failed(Verb.DESTROY, "timeout")
     assert state.blockers(LATER) == ("the review failed: timeout",)

@@ -82,13 +82,18 @@ def level_of(review: Review) -> Level:
 
 def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, ...]) -> list[Change]:
     old = {item.key: item for item in before}
+    kinds = {item.kind for item in after}
     found = []
     for item in after:
         known = old.pop(item.key, None)
         if known is None or known.ok != item.ok:
             text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
             found.append(Change(text, shuts=False))
-    found.extend(Change(f"{key} is no longer checked") for key in old)
+    for key, item in old.items():
+        if item.kind not in kinds:
+            found.append(Change(f"{key} is no longer checked"))
+        elif not item.ok:
+            found.append(Change(f"{key} no longer stands against it", shuts=False))
     return found
 
 

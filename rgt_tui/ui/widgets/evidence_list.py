@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from textual import events
 from textual.binding import BindingType
 from textual.message import Message
 
@@ -214,6 +215,8 @@ class Listed:
     lines: tuple[Line, ...]
     first: int = 0
     count: int = 0
+    keys: tuple[str, ...] = ()
+    """Of the item that each line is about; empty for the heading."""
 
 
 def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
@@ -222,15 +225,18 @@ def listed(rows: tuple[Row, ...], picked: str | None, width: int) -> Listed:
         return Listed(())
     columns = Columns.of(rows, width)
     out: list[Line] = [heading(columns)]
+    keys = [""]
     first = count = 0
     for row in rows:
         if row.item.key != picked:
             out.append(row_line(row, row.text, columns))
+            keys.append(row.item.key)
             continue
         made = _whole(row, columns)
         first, count = len(out), len(made)
         out += made
-    return Listed(tuple(out), first, count)
+        keys += [row.item.key] * count
+    return Listed(tuple(out), first, count, tuple(keys))
 
 
 def _whole(row: Row, columns: Columns) -> list[Line]:
@@ -311,6 +317,14 @@ class EvidenceList(Facts):
             self._picked = keys[self._place]
         self.update()
         self.post_message(self.Walked())
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the row under the pointer."""
+        key = self._listed.keys[event.y] if 0 <= event.y < len(self._listed.keys) else ""
+        if key:
+            self._picked = key
+            self.update()
+            self.post_message(self.Walked())
 
     def action_act(self, what: str) -> None:
         """Ask for something to be done with the selected item."""

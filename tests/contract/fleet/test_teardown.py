@@ -417,6 +417,34 @@ async def test_a_second_rgt_is_told_who_acts(world: World) -> None:
     assert world.sent() == []
 
 
+async def test_a_review_names_what_an_earlier_rgt_left_open(world: World) -> None:
+    spec = world.session.state.spec
+    assert spec.provider is not None
+    target = Target(kind="runpod", account=spec.provider.account, instance="pod1")
+    for instance, sent in (("pod2", True), ("pod1", False), ("pod1", True)):
+        other = Target(kind="runpod", account=target.account, instance=instance)
+        with Journal(world.folder / "journal").hold(other, BOX, Verb.DESTROY) as action:
+            action.intend("DELETE")
+            if sent:
+                action.sent("DELETE")
+        review = await world.review()
+        shown = [item for item in review.items if item.kind == "open"]
+        assert len(shown) == (instance == "pod1" and sent)
+    assert shown[0].stands_against
+    assert not shown[0].forfeitable
+    assert "destroy of lab (pod1) is open since" in shown[0].text
+    assert shown[0].text in review.refusals
+
+
+async def test_results_are_listed_anew_once_their_copies_have_changed(world: World) -> None:
+    world.groups = (ResultGroup(path="/workspace/x", files=1, bytes=GB, fingerprint="x"),)
+    assert (await world.review()).refusals
+    world.proofs = (CopyProof(path="/workspace/x", fingerprint="x", where="/pulled"),)
+    assert (await world.review()).refusals, "a list is good for a while"
+    world.teardown.look_again(BOX)
+    assert not (await world.review()).refusals
+
+
 # What a person gives up, lifts or looks at.
 
 
