@@ -7,7 +7,7 @@ import signal
 import sys
 import time
 
-from rgt_box import files, jsonline, place, procstat
+from rgt_box import files, jsonline, ownership, place, procstat
 from rgt_box.commands import file_tree, seal
 
 HELP = """
@@ -30,7 +30,8 @@ def main(argv: list[str]) -> int:
     if len(words) != 1:
         return file_tree.refuse("unseal: which NONCE?")
     path = os.path.join(place.state_dir(), seal.LOCK)
-    holder = files.lock_holder(path)
+    # Who may write to the file says which process is to end.
+    holder = files.lock_holder(path) if ownership.is_ours(path) and files.is_locked(path) else {}
     pid, ticks = holder.get("pid"), holder.get("ticks")
     opened = holder.get("nonce") == words[0] and isinstance(pid, int) and procstat.is_alive(pid, ticks)
     if opened:

@@ -16,7 +16,9 @@ import pytest
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.model.box import BoxSpec, Link
-from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy
+from rgt_tui.model.protocol import Sample
+from rgt_tui.model.results import Seal
+from rgt_tui.ssh import BoxError, CommandFailed, Deployed, Unreachable, build_agent, connect, deploy, has_sftp
 from tests.contract.fleet.conftest import end_recorder
 from tests.contract.ssh.conftest import RealSshd, running_sshd
 from tests.process.box.harness import make_job
@@ -82,6 +84,35 @@ async def test_a_seal_outlives_the_connection_and_is_opened_by_the_next(box: Rea
         assert await ask_unseal(connection, deployed, seal.nonce) is False
         ran = await connection.run(command)
         assert ran.exit_status == 0
+
+
+async def names(connection: asyncssh.SSHClientConnection, deployed: Deployed) -> list[str]:
+    done = await connection.run(deployed.command("sample"), encoding=None)
+    assert isinstance(done.stdout, bytes), done
+    found = msgspec.json.decode(done.stdout, type=Sample)
+    assert found.transfers is not None
+    return [transfer.name for transfer in found.transfers]
+
+
+async def test_a_file_on_its_way_by_sftp_is_seen_and_an_idle_server_is_not(box: RealSshd) -> None:
+    async with way(box) as (connection, deployed):
+        await has_sftp(connection)
+        async with connection.start_sftp_client() as sftp:
+            await sftp.listdir(str(box.folder))
+            assert "sftp-server" not in await names(connection, deployed)
+            async with sftp.open(str(box.folder / "box/half.pt"), "wb") as file:
+                await file.write(b"the first half")
+                assert "sftp-server" in await names(connection, deployed)
+                assert any(
+                    "sftp-server" in line for line in (await seal_once(connection, deployed, box)).busy
+                )
+            assert "sftp-server" not in await names(connection, deployed)
+
+
+async def seal_once(connection: asyncssh.SSHClientConnection, deployed: Deployed, box: RealSshd) -> Seal:
+    seal = await ask_seal(connection, deployed, box.spec)
+    assert await ask_unseal(connection, deployed, seal.nonce)
+    return seal
 
 
 GOOD = {"path": "/x", "files": 1, "bytes": 1, "newest": 1.0, "newest_path": "/x/y", "fingerprint": "f"}

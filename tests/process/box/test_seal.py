@@ -134,6 +134,27 @@ def test_a_second_seal_is_refused_until_the_first_one_is_open(still: Agent) -> N
     assert unseal(still, second.nonce)
 
 
+def test_no_process_is_ended_for_a_file_that_anybody_may_write_to(still: Agent, tmp_path: Path) -> None:
+    nonce, other = "a" * 32, subprocess.Popen(["sleep", "1000"])
+    try:
+        ticks = int(Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19])
+        still.state.mkdir()
+        path = still.state / "seal.lock"
+        path.write_text(json.dumps({"seal": True, "pid": other.pid, "ticks": ticks, "nonce": nonce}))
+        assert unseal(still, nonce) is False, "nobody holds the lock"
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            path.chmod(0o666)
+            assert unseal(still, nonce) is False
+            assert other.poll() is None
+            path.chmod(0o600)
+            assert unseal(still, nonce) is True
+        assert other.wait() == -signal.SIGTERM
+    finally:
+        other.kill()
+        other.wait()
+
+
 def test_it_opens_by_itself(still: Agent, tmp_path: Path) -> None:
     job = make_job(tmp_path / "box/job", ["true"], ["a"])
     seal(still, "--job", str(job), "--seconds", "0.2")
