@@ -46,7 +46,7 @@ def box_identity(
     """
 
     def read(path: str) -> bytes:
-        return (procstat.read_bytes(path, 1 << 20) if files is None else files.get(path)) or b""
+        return (procstat.read_whole(path) if files is None else files.get(path)) or b""
 
     found: dict[str, str] = {}
     for environment in (os.environ if own is None else own, _parsed(read(FIRST))):

@@ -44,6 +44,30 @@ def read_bytes(path: str, limit: int = 65536) -> bytes | None:
         os.close(fd)
 
 
+def read_whole(path: str, limit: int = 4 << 20) -> bytes | None:
+    """Return up to `limit` bytes of a /proc file with many rows; None where it cannot be read.
+
+    Of a table such as that of the mounts one read gives no more than a page (seq_file in the kernel's fs/seq_file.c).
+    """
+    found = []
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        while limit > 0:
+            data = os.read(fd, limit)
+            if not data:
+                break
+            found.append(data)
+            limit -= len(data)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return b"".join(found)
+
+
 def read_stat(pid: int) -> Stat | None:
     """Return the process's figures; None when it is gone."""
     text = read_bytes("/proc/%d/stat" % pid, 4096)

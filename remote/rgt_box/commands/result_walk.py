@@ -144,7 +144,7 @@ class Mounts:
 
 def read_mounts() -> Mounts:
     """Return what is mounted now."""
-    return Mounts(procstat.read_bytes("/proc/self/mountinfo", 4 << 20) or b"")
+    return Mounts(procstat.read_whole("/proc/self/mountinfo") or b"")
 
 
 class Skips:

@@ -99,7 +99,7 @@ def _existing(candidates: list[str], mount: str) -> list[str]:
 def locate(controller: str) -> Place | None:
     """Locate a controller of this process."""
     own = (procstat.read_bytes("/proc/self/cgroup") or b"").decode("utf-8", "replace")
-    table = (procstat.read_bytes("/proc/self/mountinfo", 1 << 20) or b"").decode("utf-8", "replace")
+    table = (procstat.read_whole("/proc/self/mountinfo") or b"").decode("utf-8", "replace")
     return find(controller, parse_own(own), parse_mounts(table))
 
 

@@ -29,7 +29,7 @@ LINKS = 40
 
 def mount_table() -> Table:
     """Return (mount point, type) of every mount, later ones (which cover earlier ones) last."""
-    text = (procstat.read_bytes("/proc/self/mounts", 1 << 20) or b"").decode("utf-8", "replace")
+    text = (procstat.read_whole("/proc/self/mounts") or b"").decode("utf-8", "replace")
     rows = [row.split() for row in text.splitlines()]
     return [(unescape(row[1]), row[2]) for row in rows if len(row) >= 3]
 

@@ -84,9 +84,20 @@ def test_a_live_copy_is_found_until_it_ends(tmp_path: Path) -> None:
     assert found(pid) == []
 
 
+def test_several_are_told_and_no_more_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    with called("rsync") as first, called("scp") as second:
+        assert (found(first), found(second)) == (["rsync"], ["scp"])
+        monkeypatch.setattr(quiet_signs, "MOST", 1)
+        assert len(quiet_signs.transfers()) == 1
+
+
 def test_a_server_of_files_counts_while_it_has_one_open(tmp_path: Path) -> None:
     (tmp_path / "model.pt").write_text("x")
-    with called("/usr/lib/openssh/sftp-server") as idle, called("sftp-server", tmp_path / "model.pt") as busy:
+    null = Path(os.devnull)
+    with (
+        called("/usr/lib/openssh/sftp-server", null) as idle,
+        called("sftp-server", tmp_path / "model.pt") as busy,
+    ):
         assert (found(idle), found(busy)) == ([], ["sftp-server"])
 
 

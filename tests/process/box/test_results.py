@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from rgt_tui.model.results import ResultGroup, Results
+from rgt_tui.ssh import remote_root
 from tests.process.box.harness import Agent, make_job, private_mount, until
 
 Groups = dict[str, ResultGroup]
@@ -325,6 +327,26 @@ def test_groups_end_at_mounts_and_of_what_cannot_be_written_only_results_count(
         str(box / "host"): ("", 1),
     }
     assert [(item.rule, item.files) for item in found.skipped] == [("mounted read-only", 1)]
+
+
+LOOKS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from rgt_box.commands import result_walk
+from rgt_box.sampling import disks
+last = sys.argv[2]
+assert last.encode() in result_walk.read_mounts().points, "results"
+assert (last, "tmpfs") in disks.mount_table(), "disks"
+"""
+
+
+def test_a_long_table_of_mounts_is_read_to_its_end(tmp_path: Path) -> None:
+    """The kernel gives a page of it at a time, as for some 40 mounts: a container with GPUs has more."""
+    last = tmp_path / "m" / "79"
+    mounts = f"for i in $(seq 1 79); do mkdir -p {tmp_path}/m/$i; mount -t tmpfs none {tmp_path}/m/$i; done"
+    words = [*private_mount(mounts), sys.executable, "-c", LOOKS, str(remote_root()), str(last)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_training_that_was_found_has_its_directories_also_after_its_end(agent: Agent, box: Path) -> None:

@@ -104,6 +104,7 @@ def test_the_mount_table_is_read_as_the_kernel_writes_it() -> None:
         ROW.format(point="/covered", here="rw", kind="ext4", below="rw"),
         "nonsense",
         "1 2 3 4 5 6 -",
+        "1 2 3 / /cut rw - proc proc",
         "",
     ]
     mounts = Mounts("\n".join(rows).encode())
@@ -193,6 +194,15 @@ def test_many_beside_each_other_are_one(tree: Tree, count: int, merged: bool) ->
     found = tree.look()
     assert (found == {"data/set": ("", 2 * count)}) is merged
     assert tree.counted() == 2 * count
+
+
+def test_what_has_an_owner_is_never_one_with_others(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.put(*(f"out/{number}/x" for number in range(30)))
+    for number in range(30):
+        tree.owners.add(str(tree.root / f"out/{number}"), f"cell {number}")
+    monkeypatch.setattr(result_walk, "MOST_GROUPS", 3)
+    monkeypatch.setattr(result_walk, "HELD_GROUPS", 3)
+    assert tree.look() == {f"out/{number}": (f"cell {number}", 1) for number in range(30)}
 
 
 def test_no_owner_takes_in_what_is_nobodys(tree: Tree) -> None:
