@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Say
@@ -29,7 +29,7 @@ from rgt_tui.gate import (
     words,
 )
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.evidence import StopPhase, Verb, steady
 from rgt_tui.model.money import Meter, MeterKind
 from rgt_tui.providers import Provider, came_of, what_is_off
 
@@ -39,33 +39,10 @@ SELDOM_SECONDS = 30.0
 SETTLE_SECONDS = 180.0
 """A machine that is as before so long after the call was not stopped by it; a stop normally takes a few seconds."""
 
-PHASES = {
-    StopPhase.REQUESTED: ActionState.ANSWERED,
-    StopPhase.CONFIRMED: ActionState.CONFIRMED,
-    StopPhase.METER_OFF: ActionState.OFF,
-    StopPhase.FAILED: ActionState.FAILED,
-    StopPhase.UNCONFIRMED: ActionState.UNKNOWN,
-}
-"""What each step of an action is called in the journal."""
-
 
 def target_of(ref: ProviderRef) -> Target:
     """Return whose journal a machine's is."""
     return Target(kind=ref.kind, account=ref.account, instance=ref.instance)
-
-
-async def journaled(steps: AsyncIterator[StopProgress], action: Action) -> AsyncIterator[StopProgress]:
-    """Pass the steps of an action on, each when it is in the journal.
-
-    A step that cannot be written is passed on all the same: the call is out, and the person has to know.
-    """
-    async for step in steps:
-        text = step.text
-        try:
-            await asyncio.to_thread(action.put, PHASES[step.phase], text)
-        except JournalFailed as error:
-            text = f"{text} ({error})"
-        yield StopProgress(phase=step.phase, at=step.at, text=text)
 
 
 def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -15,10 +14,10 @@ from rgt_tui.demo import Fault, LocalProvider
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
-from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, journaled, target_of
+from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, target_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Target
 from rgt_tui.model.box import BoxSpec, ProviderRef
-from rgt_tui.model.evidence import StopPhase, StopProgress, Verb
+from rgt_tui.model.evidence import Verb
 from rgt_tui.profiles import load_profile
 from rgt_tui.ssh import AgentBundle
 
@@ -198,41 +197,6 @@ async def test_a_journal_that_cannot_be_read_is_said(world: World) -> None:
     path.write_text("?\n")
     await world.open.look()
     assert [level for level, _ in world.said] == ["error"]
-
-
-async def test_each_step_is_in_the_journal_when_it_is_told(world: World) -> None:
-    phases = [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.UNCONFIRMED, StopPhase.METER_OFF]
-
-    async def steps() -> AsyncIterator[StopProgress]:
-        for phase in phases:
-            yield StopProgress(phase=phase, at=1.0, text="words")
-
-    with world.journal.hold(world.target, BOX, Verb.PARK) as action:
-        action.intend("x")
-        action.sent("x")
-        told = journaled(steps(), action)
-        for number in range(len(phases)):
-            step = await anext(told)
-            assert step.phase is phases[number]
-            assert len(world.states()) == 3 + number
-        with contextlib.suppress(StopAsyncIteration):
-            await anext(told)
-    assert world.states() == ["intent", "sent", "answered", "confirmed", "unknown", "off"]
-
-
-async def test_a_step_that_cannot_be_written_is_told_all_the_same(world: World) -> None:
-    async def steps() -> AsyncIterator[StopProgress]:
-        yield StopProgress(phase=StopPhase.METER_OFF, at=1.0, text="words")
-
-    with world.journal.hold(world.target, BOX, Verb.PARK) as action:
-        action.intend("x")
-        action.sent("x")
-        (path,) = world.journal.folder.glob("*.jsonl")
-        path.unlink()
-        path.mkdir()
-        (step,) = [step async for step in journaled(steps(), action)]
-    assert step.phase is StopPhase.METER_OFF
-    assert "cannot be used" in step.text
 
 
 def _no_mounts(data: object) -> object:

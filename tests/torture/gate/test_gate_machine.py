@@ -392,7 +392,6 @@ HAS_TO_REACH = (
 
 
 QUICKLY_MISSED = (
-    "results left out",
     "seal skipped",
     "an open action is no obstacle",
     "sent is not written",
