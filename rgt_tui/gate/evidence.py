@@ -9,7 +9,7 @@ import msgspec
 from rgt_tui.gate.identity import IDENTITY, identity
 from rgt_tui.gate.levels import phrase, unprotect_phrase
 from rgt_tui.gate.parked import Parked, stands
-from rgt_tui.gate.quiet import is_off, quiet
+from rgt_tui.gate.quiet import QUIET, is_off, quiet
 from rgt_tui.gate.roster import Told, roster
 from rgt_tui.model.box import BoxState, Link
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Verb
@@ -121,7 +121,7 @@ def _items(given: Situation, verb: Verb, consent: Consent) -> Iterator[EvidenceI
     yield from notes
     yield from roster(asked, state, given.profile, verb, known, consent.ignored)
     yield provider(given, verb, instance)
-    yield seal_before(given, off)
+    yield seal_before(given)
     if spec.protected:
         yield protected(spec.name, consent.unprotect, given.ticks)
     if given.readonly:
@@ -268,9 +268,9 @@ def provider(given: Situation, verb: Verb, instance: str) -> EvidenceItem:
     return item(True, f"{status}, accepts {given.action}")
 
 
-def seal_before(given: Situation, off: Parked | None = None) -> EvidenceItem:
+def seal_before(given: Situation) -> EvidenceItem:
     """Say whether the box will hold still for the call. Sealed it is only then; see `sealed`."""
-    if off is not None or (given.state.link is not Link.LIVE and is_off(given.meter)):
+    if given.state.link is not Link.LIVE and is_off(given.meter):
         return EvidenceItem(key=SEAL, ok=True, text="off: nothing on it changes", at=given.meter_at)
     if given.unsealed is not None:
         text = f"the box cannot be held still for the call: {given.unsealed}"
@@ -293,7 +293,9 @@ def sealed(evidence: Evidence, seal: Seal | None, problem: str, ticks: float) ->
     else:
         if evidence.generation is not None and seal.generation != evidence.generation:
             reasons.append("files on the box have changed since they were listed: look at it again")
-        reasons += [f"seen when it was sealed: {quoted(why, 200)}" for why in seal.busy]
+        # What runs and is given up runs on; anything new is another fact, by the reading under the seal.
+        if not any(one.kind == QUIET and one.forfeited for one in evidence.items):
+            reasons += [f"seen when it was sealed: {quoted(why, 200)}" for why in seal.busy]
     text = "; ".join(reasons) or "the box is held still"
     item = EvidenceItem(key=SEAL, ok=not reasons, text=text, at=ticks)
     items = tuple(item if one.key == SEAL else one for one in evidence.items)

@@ -83,6 +83,11 @@ def roster(
         items.append(
             item(True, f"the copies here count for nothing: {quoted(told.proofs_problem)}", about="copies")
         )
+    if told.results.skipped:
+        rules = sorted(told.results.skipped, key=lambda skipped: -skipped.bytes)
+        shown = listed([f"{skipped.rule} ({size(skipped.bytes)})" for skipped in rules], 6)
+        fact = " ".join(sorted(skipped.rule for skipped in rules))
+        items.append(item(True, f"left out, since they are no results: {shown}", fact, about="left out"))
     fates = [
         (group, _fate(group, told, state, profile, verb, known, ignored)) for group in told.results.groups
     ]

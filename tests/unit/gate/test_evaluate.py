@@ -14,8 +14,9 @@ import rgt_tui
 from rgt_tui.gate import evaluate, facts_digest, phrase, sealed
 from rgt_tui.gate.decision import MAX_AGE_S, PERMIT_S, REQUIRED
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Permit, Refusal, Verb
+from rgt_tui.model.protocol import Transfer
 from rgt_tui.model.results import Seal
-from tests.unit.gate.builders import NOW, TICKS, box, cell, evidence
+from tests.unit.gate.builders import NOW, TICKS, box, cell, evidence, sample
 
 replace = msgspec.structs.replace
 
@@ -149,6 +150,12 @@ def test_the_seal_must_find_the_box_as_it_was_listed_and_quiet() -> None:
     assert "files on the box have changed since they were listed" in refusal(other)
     busy = sealed(found, replace(SEAL, busy=("pid 7 trains",)), "", TICKS)
     assert "seen when it was sealed: pid 7 trains" in refusal(busy)
+    lone = box(sample=sample(transfers=(Transfer(pid=5, name="rsync"),)))
+    given_up = evidence(lone, forfeits=frozenset({"quiet:transfer 5"}), typed="forfeit 1 of autodl-demo")
+    still = sealed(given_up, replace(SEAL, busy=("rsync runs",)), "", TICKS)
+    assert isinstance(evaluate(still, TICKS), Permit), "what runs and is given up runs on"
+    changed = sealed(given_up, replace(SEAL, generation="g2"), "", TICKS)
+    assert "files on the box have changed" in refusal(changed)
     assert "could not be held still for the call: timed out" in refusal(
         sealed(found, None, "timed out", TICKS)
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import Told, evaluate
+from rgt_tui.gate import Told, evaluate, facts_digest
 from rgt_tui.gate.roster import SHOWN, matches
 from rgt_tui.model.evidence import Permit, Verb
 from rgt_tui.model.protocol import QueueState
+from rgt_tui.model.results import Skipped
 from tests.unit.gate.builders import (
     GB,
     NOW,
@@ -188,6 +189,16 @@ def test_many_directories_are_one_item_beyond_the_largest() -> None:
     assert rest.forfeitable and not rest.ignorable
     other = evidence(told=told(replace(many[0], fingerprint="x"), *many[1:]))
     assert items(other, "results")[-1].fact != rest.fact
+
+
+def test_what_is_left_out_as_no_result_is_shown_by_its_rule() -> None:
+    caches = (Skipped(rule="pip cache", files=9, bytes=GB), Skipped(rule="conda\x1b packages", bytes=3 * GB))
+    found = evidence(told=told(skipped=caches))
+    words = "left out, since they are no results: conda· packages (3.0 GB), pip cache (1.0 GB)"
+    assert [item.text for item in items(found, "results") if item.key == "results:left out"] == [words]
+    assert against(found) == []
+    more = (replace(caches[0], bytes=2 * GB), caches[1])
+    assert facts_digest(evidence(told=told(skipped=more))) == facts_digest(found), "a cache grows as it likes"
 
 
 def test_copies_that_cannot_be_looked_at_are_told() -> None:
