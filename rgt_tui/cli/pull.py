@@ -111,7 +111,7 @@ class Display:
         if plan.present:
             said += f" (of that at most {size(plan.present)} from an earlier pull)"
         self._say(said)
-        if traffic:
+        if plan.steps:
             self._say(f"{self._name}: traffic: {traffic}")
 
     def _say(self, text: str) -> None:

@@ -17,7 +17,10 @@ import msgspec
 from rgt_tui.fleet.box_questions import RESULTS_SECONDS, Wanted, ask_results
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.model.box import BoxSpec
+from rgt_tui.model.profile import Profile
 from rgt_tui.model.results import ResultGroup, Results
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.readings import size
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -202,7 +205,7 @@ async def _pull(
     on_progress(PullProgress(phase="comparing"))
     touched: list[FileRow] = []
     todo = await asyncio.to_thread(plan, listing, ledger, destination, instance, touched.append)
-    traffic = ""
+    traffic = traffic_words(load_profile(spec.profile), todo.bytes)
     on_plan(todo, listing, traffic)
     report = PullReport(
         box=spec.name,
@@ -318,6 +321,17 @@ def _folder_row(
         instance=instance,
         at=time.time(),
     )
+
+
+def traffic_words(profile: Profile, count: int) -> str:
+    """Say what it costs that so many bytes leave a box, as far as the platform's profile says it."""
+    traffic = profile.traffic
+    if traffic is None:
+        return f"whether {profile.name} charges for traffic is not known; {size(count)} will leave the box"
+    source = f"({traffic.url}, {traffic.verified})"
+    if not traffic.metered:
+        return f"{traffic.note} {source}"
+    return f"it costs money: {size(count)} will leave the box. {traffic.note} What this one takes is not known {source}"
 
 
 def _prepare(destination: Path) -> bool:

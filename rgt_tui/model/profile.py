@@ -153,6 +153,17 @@ class DangerClock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
         return "; another source: ".join(said)
 
 
+class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether bytes that leave a box cost money."""
+
+    metered: bool
+    note: str
+    """What is charged, by whom, in words."""
+    url: str
+    verified: str
+    """Month of the last check, ``YYYY-MM``."""
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A platform."""
 
@@ -185,3 +196,5 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     conveniences: tuple[str, ...] = ()
     data_dir: str | None = None
     durable_dir: str | None = None
+    traffic: Traffic | None = None
+    """None = no source says it, which is not the same as free."""

@@ -23,6 +23,7 @@ from rgt_tui.model.profile import (
     Profile,
     Source,
     Tier,
+    Traffic,
 )
 from rgt_tui.profiles.prices import HOURS, STATES
 
@@ -91,6 +92,8 @@ def faults(profile: Profile, stem: str) -> Iterator[str]:
             yield f"billing[{i}]: '{name}' is both kept and lost"
     for i, clock in enumerate(profile.clocks):
         yield from (f"clocks[{i}]{fault}" for fault in _clock_faults(clock))
+    if profile.traffic is not None and not MONTH.fullmatch(profile.traffic.verified):
+        yield f"traffic.verified: '{profile.traffic.verified}' is not a month like 2026-06"
     for i, source in enumerate(profile.sources):
         if source.verified is not None and not MONTH.fullmatch(source.verified):
             yield f"sources[{i}].verified: '{source.verified}' is not a month like 2026-06"
@@ -187,7 +190,8 @@ def _explain(message: str, raw: dict[str, Any]) -> str:
     text = message[: where.start()] if where else message
     if field := re.search(r"unknown field `(.+?)`", text):
         tables = re.findall(r"(\w+)\[", key)
-        known = _FIELDS.get(tables[-1], ()) if tables else Profile.__struct_fields__
+        inner = Traffic.__struct_fields__ if key == "traffic" else Profile.__struct_fields__
+        known = _FIELDS.get(tables[-1], ()) if tables else inner
         return f"{f'{key}.' if key else ''}{field.group(1)}: no such key{nearest(field.group(1), known)}"
     if missing := re.search(r"missing required field `(.+?)`", text):
         return f"{f'{key}.' if key else ''}{missing.group(1)}: the key is missing"

@@ -1,0 +1,141 @@
+"""The send verb: pieces of real files and their hashes, and what it says of files that change."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process.box.harness import Agent
+
+OLD = 10**18
+
+
+class Sending:
+    """A running ``send``."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.process, self._requests, self._answers = process, process.stdin, process.stdout
+
+    def ask(self, **request: Any) -> None:
+        self._requests.write(json.dumps({"id": 1, **request}).encode() + b"\n")
+        self._requests.flush()
+
+    def row(self) -> dict[str, Any]:
+        return dict(json.loads(self._answers.readline()))
+
+    def read(self, count: int) -> bytes:
+        return self._answers.read(count)
+
+    def whole(self, **request: Any) -> tuple[bytes, dict[str, Any]]:
+        self.ask(**request)
+        return self.read(self.row()["n"]), self.row()
+
+
+@pytest.fixture
+def sending(agent: Agent) -> Iterator[Sending]:
+    process = subprocess.Popen(
+        agent.command("send"), env=agent.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with process:
+        found = Sending(process)
+        yield found
+        process.kill()
+
+
+def rested(path: Path, data: bytes) -> Path:
+    path.write_bytes(data)
+    os.utime(path, ns=(OLD, OLD))
+    return path
+
+
+def stamp(path: Path) -> list[int]:
+    found = path.stat()
+    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+
+
+def test_a_file_a_range_and_their_hashes(sending: Sending, tmp_path: Path) -> None:
+    data = os.urandom(3_000_001)
+    path = rested(tmp_path / "a.pt", data)
+    sent, end = sending.whole(path=str(path))
+    assert sent == data
+    assert end == {"id": 1, "stamp": stamp(path), "sha256": hashlib.sha256(data).hexdigest()}
+    sent, end = sending.whole(path=str(path), start=5, end=2_000_000)
+    assert (sent, end["sha256"]) == (data[5:2_000_000], None)
+    for start, stop in ((0, 3_000_001), (7, 9), (0, 10**15)):
+        sending.ask(path=str(path), start=start, end=stop, hash=True)
+        assert sending.row()["sha256"] == hashlib.sha256(data[start:stop]).hexdigest()
+
+
+def test_names_that_are_no_utf8(sending: Sending, tmp_path: Path) -> None:
+    path = rested(tmp_path / os.fsdecode(b"caf\xe9"), b"x")
+    assert sending.whole(path_b64=base64.b64encode(os.fsencode(path)).decode())[0] == b"x"
+
+
+def test_what_is_no_file_is_refused_and_the_next_one_served(sending: Sending, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path, tmp_path / "nowhere", Path("/dev/zero")):
+        sending.ask(path=str(path))
+        assert "error" in sending.row()
+    sending.ask(start=3)
+    assert "error" in sending.row()
+    assert sending.whole(path=str(rested(tmp_path / "a", b"hello")))[0] == b"hello"
+
+
+@pytest.mark.parametrize("change", ["written", "cut", "touched"])
+def test_a_change_in_the_midst_shows_in_the_stamp(sending: Sending, tmp_path: Path, change: str) -> None:
+    """The pipe holds some of it; the rest is read after the change."""
+    size = 20 << 20
+    path = rested(tmp_path / "a.pt", bytes(size))
+    before = stamp(path)
+    sending.ask(path=str(path))
+    assert sending.row() == {"id": 1, "n": size, "stamp": before}
+    if change == "written":
+        with path.open("r+b") as file:
+            file.write(b"x")
+    elif change == "cut":
+        os.truncate(path, 100)
+    else:
+        os.utime(path, ns=(OLD + 1, OLD + 1))
+    assert len(sending.read(size)) == size, "so much was announced, and so much comes"
+    assert sending.row()["stamp"] == stamp(path) != before
+
+
+def test_a_fresh_file_is_waited_for(sending: Sending, tmp_path: Path) -> None:
+    """A write in the same tick of the clock would not show: the stamp it tells is older than any further write."""
+    path = tmp_path / "a"
+    path.write_bytes(b"one")
+    _, end = sending.whole(path=str(path))
+    path.write_bytes(b"two")
+    assert stamp(path) != end["stamp"]
+
+
+def test_it_ends_with_its_input_and_with_its_reader(agent: Agent, tmp_path: Path) -> None:
+    done = subprocess.run(agent.command("send"), env=agent.env, input=b"", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    path = rested(tmp_path / "a", bytes(5 << 20))
+    process = subprocess.Popen(
+        agent.command("send"),
+        env=agent.env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    with process:
+        sending = Sending(process)
+        sending.ask(path=str(path))
+        sending.read(10)
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.wait(30) == 0
+        assert process.stderr.read() == b""
