@@ -418,5 +418,5 @@ def test_a_guard_that_is_left_out_is_missed(name: str) -> None:
 
     reached.clear()
     with pytest.raises(Broken) as missed:
-        check(20_000, Mutated)
+        check(60_000, Mutated)
     print(f"\n{name}: missed after {reached['steps']:,} steps: {missed.value}")
