@@ -81,6 +81,14 @@ def history_option(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def readonly_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--readonly``; it may also stand before the command."""
+    parser.add_argument(
+        "--readonly", action="store_true", default=argparse.SUPPRESS,
+        help="stop no meter: every billing action is refused, and the dashboard offers none",
+    )  # fmt: skip
+
+
 def positive_seconds(text: str) -> float:
     """Parse a time in seconds.
 

@@ -47,6 +47,7 @@ def show(
     without: str,
     boxes: int = 0,
     notice: tuple[str, str] | None = None,
+    readonly: bool = False,
 ) -> int:
     """Run the dashboard until the person leaves; return the exit code.
 
@@ -58,6 +59,7 @@ def show(
         without: What to use where there is no terminal, such as "`rgt status`".
         boxes: How many the fleet has.
         notice: What holds for the whole session, and what to do about it.
+        readonly: Offer nothing that stops a meter.
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         sys.stderr.write(f"rgt: the dashboard needs a terminal; without one use {without}\n")
@@ -74,7 +76,7 @@ def show(
     from rgt_tui.fleet import new_loop
 
     with asyncio.Runner(loop_factory=lambda: new_loop(boxes)) as runner:
-        return runner.run(_run(make_fleet, title, hint, farewell, notice))
+        return runner.run(_run(make_fleet, title, hint, farewell, notice, readonly))
 
 
 async def _run(
@@ -83,6 +85,7 @@ async def _run(
     hint: str | None,
     farewell: str | None,
     notice: tuple[str, str] | None,
+    readonly: bool,
 ) -> int:
     import asyncio
 
@@ -104,7 +107,7 @@ async def _run(
         unsubscribe = fleet.subscribe(first_sample)
         return fleet
 
-    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice)
+    app = RgtApp(make, title=title, hint=hint, farewell=farewell, notice=notice, readonly=readonly)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         loop.add_signal_handler(number, app.exit)
@@ -130,6 +133,8 @@ def run(arguments: argparse.Namespace) -> int:
         complain(error)
         return USAGE
 
+    readonly: bool = getattr(arguments, "readonly", False)
+
     def make() -> FleetSource:
         from rgt_tui.cli.gathering import make_kept_fleet
 
@@ -138,6 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
             config.alerts,
             fleet_file=config.path,
             asks=True,
+            readonly=readonly,
             history=not getattr(arguments, "no_history", False),
         )
 
@@ -149,4 +155,5 @@ def run(arguments: argparse.Namespace) -> int:
         without="`rgt status` or `rgt watch`",
         boxes=len(config.boxes),
         notice=None if config.doubt is None else (NOTICE, "rgt trust"),
+        readonly=readonly,
     )

@@ -66,7 +66,11 @@ def _contradiction(arguments: argparse.Namespace) -> str:
 
 
 async def _down(arguments: argparse.Namespace, spec: BoxSpec, verb: Verb) -> int:
-    fleet = make_fleet([spec], accept_new_host_keys=arguments.accept_new_host_key)
+    fleet = make_fleet(
+        [spec],
+        accept_new_host_keys=arguments.accept_new_host_key,
+        readonly=getattr(arguments, "readonly", False),
+    )
     await fleet.start()
     try:
         with waiting(f"asking {spec.name} and its provider …"):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rgt_tui import __version__
-from rgt_tui.cli.arguments import history_option
+from rgt_tui.cli.arguments import history_option, readonly_option
 from rgt_tui.cli.commands import COMMANDS, FAILED, INTERRUPTED, USAGE, adder, epilog, overview, runner
 from rgt_tui.cli.printing import drop_output, is_lost_output, open_standard_streams
 
@@ -34,7 +34,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
     """Return the parser of these commands (all by default); only their modules are imported."""
     parser: argparse.ArgumentParser = Parser(
         prog="rgt",
-        usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [COMMAND ...]",
+        usage="rgt [-h] [--version] [--fleet FILE] [--no-history] [--readonly] [COMMAND ...]",
         description="Watch training on rented GPU boxes, and stop the meter without losing a result.\n"
         "Without a command: the dashboard on the fleet file.",
         epilog=overview()
@@ -53,6 +53,7 @@ def build_parser(names: Iterable[str] = tuple(COMMANDS)) -> argparse.ArgumentPar
         help="the fleet file (else RGT_FLEET, rgt.toml of the project, ~/.config/rgt/fleet.toml)",
     )  # fmt: skip
     history_option(parser)
+    readonly_option(parser)
     # The overview lists them in their groups; a parser below would otherwise call itself by the usage above.
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="rgt")
     for name in names:

@@ -35,6 +35,7 @@ def make_fleet(
     observers: Sequence[Observer] = (),
     tap: Tap | None = None,
     alerts: AlertSettings | None = None,
+    readonly: bool = False,
 ) -> Fleet:
     """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
 
@@ -47,6 +48,7 @@ def make_fleet(
         observers: Told of every state and event.
         tap: Given every raw line of every box.
         alerts: What the fleet file says of alerts; its sinks do not count here.
+        readonly: Refuse every billing action.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -60,6 +62,7 @@ def make_fleet(
         observers=observers,
         tap=tap,
         policy=_policy(accept_new_host_keys),
+        readonly=readonly,
         alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
@@ -71,6 +74,7 @@ def make_kept_fleet(
     fleet_file: Path | None = None,
     history: bool = True,
     asks: bool = False,
+    readonly: bool = False,
     accept_new_host_keys: bool = False,
     clock: Callable[[], float] = time.time,
     observers: Sequence[Observer] = (),
@@ -83,6 +87,7 @@ def make_kept_fleet(
         fleet_file: It; what is spent is added up for the boxes that it has, or had.
         history: Keep the history on disk, where ``RGT_HISTORY`` does not say otherwise.
         asks: Somebody answers questions.
+        readonly: Refuse every billing action.
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
         clock: Epoch seconds.
         observers: Told of every state and event.
@@ -102,6 +107,7 @@ def make_kept_fleet(
         remember=None if memory is None else memory.remember,
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
+        readonly=readonly,
         policy=_policy(accept_new_host_keys),
         alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
     )

@@ -9,6 +9,7 @@ from rgt_tui.cli.arguments import (
     fleet_option,
     host_key_option,
     json_option,
+    readonly_option,
     timeout_option,
 )
 from rgt_tui.cli.commands import Subparsers
@@ -68,6 +69,7 @@ def add_down(subparsers: Subparsers) -> None:
     parser.add_argument(
         "--unprotect", default="", metavar="PHRASE", help="for a box that the fleet file calls protected"
     )
+    readonly_option(parser)
     fleet_option(parser)
     host_key_option(parser)
     timeout_option(parser, 60.0)

@@ -58,6 +58,7 @@ class RgtApp(Enduring, App[None]):
         hint: Said on the event line until something happens.
         farewell: One line printed after leaving; None says which boxes go on.
         notice: A line below the first one of every screen: what holds for the whole session, and what to do.
+        readonly: Offer nothing that stops a meter.
     """
 
     CSS_PATH = "app.tcss"
@@ -79,6 +80,7 @@ class RgtApp(Enduring, App[None]):
         hint: str | None = None,
         farewell: str | None = None,
         notice: tuple[str, str] | None = None,
+        readonly: bool = False,
     ) -> None:
         super().__init__()
         # A terminal that does not know its size (0 x 0) is 80 x 24 to Textual's driver and 80 x 25 to Rich: the two
@@ -87,6 +89,7 @@ class RgtApp(Enduring, App[None]):
         self.title = title
         self.hint_text = hint
         self.notice = notice
+        self.readonly = readonly
         self.fleet: FleetSource | None = None
         self.failure: BaseException | None = None
         self._make_fleet = make_fleet
@@ -261,15 +264,23 @@ class RgtApp(Enduring, App[None]):
         """Put a screen on top."""
         if self.fleet is None:
             return
+        if self.readonly and place == "teardown":
+            self._hint_readonly()
+            return
         make = cast("Callable[[FleetSource, str | None], Screen[None]]", screen_class(place))
         self.push_screen(make(self.fleet, box_name))
+
+    def _hint_readonly(self) -> None:
+        hint = getattr(self.screen, "hint", None)
+        if callable(hint):
+            hint("rgt was started with --readonly: it stops no meter")
 
     def action_help(self) -> None:
         """Show the keys of the screen on top."""
         from rgt_tui.ui.screens.help import HelpScreen
 
         if not isinstance(self.screen, HelpScreen):
-            commands = getattr(self.screen, "commands", None)
+            commands = getattr(self.screen, "offered", None) or getattr(self.screen, "commands", None)
             place = str(getattr(self.screen, "PLACE", ""))
             self.push_screen(HelpScreen(commands() if callable(commands) else APP, place))
 

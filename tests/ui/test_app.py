@@ -204,3 +204,21 @@ async def test_themes_can_be_changed() -> None:
         assert app.theme == "rgt-light"
         await pilot.press("ctrl+t", "ctrl+t")
         assert app.theme == "rgt-dark"
+
+
+@pytest.mark.parametrize("place", ["fleet", "box", "curves"])
+async def test_readonly_offers_nothing_that_stops_a_meter(place: str) -> None:
+    for readonly in (False, True):
+        app = RgtApp(FakeFleet, readonly=readonly)
+        async with app.run_test(size=(200, 50)) as pilot:
+            await settle(pilot)
+            if place != "fleet":
+                app.open_screen(place, "vast-demo")
+                await settle(pilot)
+            assert ("tear down" in screen_text(app).splitlines()[-1]) is not readonly
+            offered = [command.id for command in ScreenCommands(app.screen)._commands()]
+            assert ("box.teardown" in offered) is not readonly
+            await pilot.press("D")
+            await settle(pilot)
+            assert (getattr(app.screen, "PLACE", "") == "tear down") is not readonly
+            assert ("rgt was started with --readonly" in screen_text(app)) is readonly

@@ -152,6 +152,11 @@ class FleetAwareScreen(Enduring, Screen[None]):
         """All commands that work here."""
         return (*cls.KEYS, *SCREEN, *APP)
 
+    def offered(self) -> tuple[Command, ...]:
+        """The commands that work here now: without those that stop a meter, where rgt was told to stop none."""
+        readonly = bool(getattr(self.app, "readonly", False))
+        return tuple(command for command in self.commands() if not (readonly and command.dangerous))
+
     def compose(self) -> ComposeResult:
         """Lay out the fixed lines around the body."""
         yield HeaderLine()
@@ -160,7 +165,7 @@ class FleetAwareScreen(Enduring, Screen[None]):
         with Vertical(id="body"):
             yield from self.body()
         yield EventLine()
-        yield KeyLine(self.commands())
+        yield KeyLine(self.offered())
 
     def on_mount(self) -> None:
         """Say where we are, before there is anything to show."""

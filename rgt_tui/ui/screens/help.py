@@ -24,7 +24,7 @@ class ScreenCommands(Provider):
     """Offers every command of the current screen."""
 
     def _commands(self) -> tuple[Command, ...]:
-        commands = getattr(self.screen, "commands", None)
+        commands = getattr(self.screen, "offered", None) or getattr(self.screen, "commands", None)
         return commands() if callable(commands) else APP
 
     async def discover(self) -> Hits:

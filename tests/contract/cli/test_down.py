@@ -103,6 +103,20 @@ async def test_what_stands_against_it_is_printed_and_nothing_is_sent(down: Down)
     assert down.sent() == []
 
 
+async def test_readonly_refuses_what_would_pass(down: Down) -> None:
+    _, body = await down.json("--park", "--dry-run")
+    given = every_forfeit(body)
+    code, body = await down.json("--park", "--dry-run", "--readonly", *given)
+    assert code == FAILED
+    assert body["reasons"] == ["rgt was started with --readonly: it stops no meter"]
+    done = await asyncio.to_thread(
+        down.rgt, "--readonly", "--fleet", str(down.rgt.fleet), "down", "lab", "--park", *given,
+        "--confirm", body["phrase"], "--evidence", body["digest"],
+    )  # fmt: skip
+    assert done.returncode == FAILED
+    assert down.sent() == []
+
+
 async def test_the_dry_run_names_the_price_the_platform_s_note_and_its_own_ways(down: Down) -> None:
     _, body = await down.json("--park", "--dry-run")
     assert (body["currency"], body["at_least"]) == ("USD", False)
