@@ -1,0 +1,175 @@
+"""What happens when something stands where a finished copy wants to go: whatever it is, both are there afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.transfer import FileRow, Stamp
+from rgt_tui.transfer.copying.local_copy import Landed, PartFile, beside, dated, settle
+from rgt_tui.transfer.copying.pull_plan import ranges
+from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
+
+OLD = b"twelve bytes"
+
+
+class Place:
+    """A directory with what stands there, and a finished copy beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.local, self.part = folder / "last.pt", folder / "part"
+
+    def settle(self, new: bytes, known: FileRow | None = None, mtime: int = 9) -> Landed:
+        self.part.write_bytes(new)
+        digest = hashlib.sha256(new).hexdigest()
+        return settle(str(self.part), str(self.local), digest, Stamp(len(new), mtime, 0, 0), known)
+
+    def verified(self, data: bytes = OLD, mtime: int = 5) -> FileRow:
+        self.local.write_bytes(data)
+        return FileRow(
+            path="/w/last.pt",
+            local=str(self.local),
+            sha256=hashlib.sha256(data).hexdigest(),
+            there=Stamp(len(data), mtime, 0, 0),
+            here=Stamp.of(self.local.stat()),
+        )
+
+    def held(self) -> set[bytes]:
+        return {path.read_bytes() for path in self.local.parent.iterdir()}
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def test_an_empty_place_is_taken(place: Place) -> None:
+    landed = place.settle(b"new")
+    assert (landed.local, landed.note) == (str(place.local), None)
+    assert landed.stamp == Stamp.of(place.local.stat())
+    assert place.held() == {b"new"}
+
+
+def test_the_same_content_is_left_as_it_is(place: Place) -> None:
+    known = place.verified()
+    assert place.settle(OLD, known).stamp == known.here
+    assert place.held() == {OLD}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_went_on_replaces_its_own_beginning(place: Place, known: bool) -> None:
+    row = place.verified()
+    landed = place.settle(OLD + b" and more", row if known else None)
+    assert landed.note is None
+    assert place.held() == {OLD + b" and more"}
+
+
+def test_a_later_version_takes_the_name_and_the_verified_one_is_kept(place: Place) -> None:
+    landed = place.settle(b"other 12 b..", place.verified())
+    assert landed.local == str(place.local)
+    assert place.local.read_bytes() == b"other 12 b.."
+    assert place.held() == {OLD, b"other 12 b.."}
+    assert landed.note is not None
+    assert Path(landed.note.rpartition(" ")[2]).read_bytes() == OLD
+
+
+@pytest.mark.parametrize(
+    ("new", "mtime"), [(b"short", 9), (b"", 9), (b"other 12 b..", 5), (b"longer, but older than it", 4)]
+)
+def test_a_version_that_may_be_worse_lands_beside(place: Place, new: bytes, mtime: int) -> None:
+    landed = place.settle(new, place.verified(), mtime)
+    assert place.local.read_bytes() == OLD
+    assert Path(landed.local).read_bytes() == new
+    assert landed.local.endswith(".pt")
+    assert "may be worse" in str(landed.note)
+
+
+def test_a_file_that_nobody_pulled_is_not_touched(place: Place) -> None:
+    place.local.write_bytes(b"mine")
+    landed = place.settle(b"new and longer")
+    assert place.local.read_bytes() == b"mine"
+    assert "did not pull" in str(landed.note)
+
+
+def test_a_copy_that_was_changed_here_is_kept(place: Place) -> None:
+    known = place.verified()
+    place.local.write_bytes(b"edited")
+    landed = place.settle(OLD, known, 5)
+    assert landed.local == str(place.local)
+    assert place.held() == {OLD, b"edited"}
+
+
+def test_a_directory_or_a_link_in_the_way_stays(place: Place) -> None:
+    place.local.mkdir()
+    assert Path(place.settle(b"new").local).read_bytes() == b"new"
+    place.local.rmdir()
+    place.local.symlink_to("/etc/passwd")
+    assert Path(place.settle(b"other").local).read_bytes() == b"other"
+    assert place.local.is_symlink()
+
+
+@pytest.mark.parametrize("name", ["a.pt", "n" * 255, "é" * 120 + ".pt", os.fsdecode(b"\xff" * 255)])
+def test_a_name_beside_can_be_had(tmp_path: Path, name: str) -> None:
+    other = beside(str(tmp_path / name), "f" * 64)
+    Path(other).touch()
+    assert "rgt-ffffffffffff" in other
+
+
+def test_ranges_land_in_any_order_and_are_hashed_in_theirs(tmp_path: Path) -> None:
+    data = os.urandom(1000)
+    part = PartFile(str(tmp_path / "part"), 1000)
+    for start, end in ((600, 1000), (0, 300), (300, 600)):
+        assert part.digest() is None
+        assert part.write(start, [data[start : start + 7], data[start + 7 : end]]) == end
+        part.has(start, end)
+        part.hash_on()
+    assert part.digest() == hashlib.sha256(data).hexdigest()
+    assert part.sha256(5, 900) == hashlib.sha256(data[5:900]).hexdigest()
+    part.close()
+    shorter = PartFile(str(tmp_path / "part"), 400)
+    assert shorter.present == 400
+    shorter.close()
+
+
+def test_many_small_pieces_are_written_at_once(tmp_path: Path) -> None:
+    part = PartFile(str(tmp_path / "part"), 5000)
+    part.write(0, [bytes([number % 256]) for number in range(5000)])
+    part.close()
+    assert (tmp_path / "part").read_bytes() == bytes(number % 256 for number in range(5000))
+
+
+def test_a_time_that_no_file_can_have_is_no_error(place: Place) -> None:
+    place.local.touch()
+    dated(str(place.local), 10**40)
+    dated(str(place.local), 7 * 10**9)
+    assert place.local.stat().st_mtime == 7
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 9, 16, 17])
+def test_ranges_cover_a_file_once(size: int) -> None:
+    pieces = ranges(size, 8)
+    assert [at for start, end in pieces for at in range(start, end)] == list(range(size))
+
+
+def test_the_rate_is_that_of_the_last_seconds() -> None:
+    rate = Rate()
+    assert rate.at(0.0, 0) is None
+    assert rate.at(0.1, 1000) is None, "too early to tell"
+    assert rate.at(1.0, 1000) == 1000
+    for second in range(2, 30):
+        last = rate.at(float(second), 1000 + 10 * (second - 1))
+    assert last is not None
+    assert 9 <= last <= 11
+
+
+def test_what_cannot_be_told_is_not_told() -> None:
+    assert time_to_go(100, None) is None
+    assert time_to_go(100, 0.0) is None
+    assert time_to_go(100, 50.0) == 2.0
+    assert time_to_go(0, None) == 0.0
+    assert PullProgress(phase="pulling").share == 0.0
+    assert PullProgress(phase="done").share == 1.0
+    assert PullProgress(phase="pulling", bytes=10, bytes_done=20).share == 1.0
