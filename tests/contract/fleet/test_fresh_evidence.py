@@ -124,3 +124,21 @@ async def test_a_box_that_stands_still_is_not_taken_for_quiet(
         assert [item.text for item in found.items if item.key == "quiet:unseen"] == [
             "the box has told nothing since it was asked: what runs on it now is unknown"
         ]
+
+
+async def test_when_a_queue_was_told_is_kept_with_it(spec: BoxSpec, tmp_path: Path) -> None:
+    job = tmp_path / "job"
+    (job / "queue.txt").write_text("configs/a.yaml lm 1\n")
+    begun = steady()
+    async with running(replace(spec, jobs=(str(job),)), folder=tmp_path) as run:
+        state = await run.until(lambda box: bool(box.queues) and box.sample is not None)
+        (queue,) = state.queues
+        assert list(state.seen.queues) == [queue.path]
+        told = state.seen.queues[queue.path]
+        assert begun <= told <= steady()
+        state = await run.more(4)
+        assert state.seen.queues[queue.path] == told, "a sample makes no queue younger"
+        found = [
+            item for item in gather(situation(run, Told(), 0.0), Verb.DESTROY).items if item.kind == "queue"
+        ]
+        assert found and {item.at for item in found} == {told}

@@ -130,7 +130,8 @@ def test_a_copy_under_way_refuses_and_so_does_not_knowing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ago", "quiet"), [(0.0, False), (299.0, False), (301.0, True), (-30.0, False), (float("nan"), False)]
+    ("ago", "quiet"),
+    [(0.0, False), (299.0, False), (300.0, True), (301.0, True), (-30.0, False), (float("nan"), False)],
 )
 def test_somebody_who_typed_within_five_minutes_is_still_there(ago: float, quiet: bool) -> None:
     state = box(sample=sample(input_at=NOW - ago))

@@ -167,6 +167,14 @@ def test_a_cell_of_two_queues_owns_nothing_by_its_name_alone() -> None:
     assert against(evidence(box(queues=two))) == ["results:/workspace/gpt-a"]
 
 
+def test_only_a_cell_has_a_copy_of_the_runners() -> None:
+    state = box(cell("run x"))
+    assert against(evidence(state, told=told(group("/workspace/x", owner="run x")))) == [
+        "results:/workspace/x"
+    ]
+    assert against(evidence(state, told=told(group("/workspace/x", owner="cell run x")))) == []
+
+
 def test_an_unknown_profile_and_an_unknown_list_say_nothing_is_safe() -> None:
     for verb in Verb:
         found = evidence(verb=verb, profile=None)
