@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -206,3 +207,25 @@ def test_a_lost_stream_gives_back_what_was_not_answered(pull: Pull) -> None:
     pull.end()
     assert pull.written() == {"w/a": b"hello", "w/b": b"x" * BIG}
     assert fetcher.progress().bytes_done == BIG + 5
+
+
+@pytest.mark.parametrize("size", [1000, BIG])
+def test_a_copy_is_on_the_disk_before_it_takes_its_name(
+    pull: Pull, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, os.rename
+
+    def syncs(fd: int) -> None:
+        done.append("fsync")
+        sync(fd)
+
+    def renames(source: str, target: str) -> None:
+        done.append("rename")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "fsync", syncs)
+    monkeypatch.setattr(os, "rename", renames)
+    pull.run(lambda request: honest(request, b"x" * size), a=size)
+    assert done[:2] == ["fsync", "rename"]
+    assert "fsync" in done[2:], "the ledger comes last, and is on the disk as well"

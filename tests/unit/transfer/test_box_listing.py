@@ -170,3 +170,8 @@ def test_the_trainers_list_tells_a_size() -> None:
     assert size_in_trainers_list(data, "other") is None
     for broken in (b"", b"[]", b'{"files":[]}', b'{"files":{"a":{"size":"x"}}}', b"[" * 100_000):
         assert size_in_trainers_list(broken, "a") is None
+
+
+def test_a_file_before_any_root_ends_the_pull() -> None:
+    with pytest.raises(ListingError, match="without a name"):
+        ListingReader().feed(b'{"path":"a","stamp":[5,1,2,3]}')

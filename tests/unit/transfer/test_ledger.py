@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from rgt_box.commands.result_walk import Group
 
 from rgt_tui.model.results import CopyProof, ResultGroup
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, Stamp, ledger_path
-from rgt_tui.transfer.ledger import GoneRow, proofs
+from rgt_tui.transfer.ledger import GoneRow, fingerprint, proofs, sha256_of
 
 
 class World:
@@ -184,3 +185,48 @@ def test_a_full_disk_under_the_ledger_is_named(world: World) -> None:
     world.path.symlink_to("/dev/full")
     with pytest.raises(LedgerError, match=r"lab\.jsonl"):
         Ledger(world.path).add([GoneRow(path="/x")])
+
+
+def test_a_row_is_known_as_soon_as_it_is_written(world: World) -> None:
+    ledger = Ledger(world.path)
+    row = world.row("/w/run/a.pt")
+    ledger.add([row])
+    assert ledger.file("/w/run/a.pt") == ledger.copy(row.local) == row
+    ledger.close()
+
+
+def test_the_fingerprint_is_the_one_that_the_agent_reckons(world: World) -> None:
+    group, rows = Group(), []
+    for number in range(200):
+        path = os.fsdecode(b"/w/caf\xe9/%d" % number)
+        local = world.copies / str(number)
+        local.write_bytes(b"x" * number)
+        group.add(os.fsencode(path), local.stat())
+        rows.append(
+            FileRow(
+                path=path, local=str(local), sha256="", there=Stamp.of(local.stat()), here=Stamp(0, 0, 0, 0)
+            )
+        )
+        assert fingerprint(rows) == group.fingerprint()
+
+
+def test_all_of_a_directory_is_proven_by_its_files_alone(world: World) -> None:
+    """What counts is what stands here now: no row of the directory is needed where the fingerprint fits."""
+    rows = [world.row("/w/run/a.pt"), world.row("/w/run/b.pt")]
+    ledger = Ledger(world.path)
+    ledger.add(rows)
+    ledger.close()
+    group = ResultGroup(path="/w/run", fingerprint=fingerprint(rows))
+    (proof,) = proofs("lab", "pod-1", [group], env=world.env)
+    assert (proof.fingerprint, proof.files, proof.errors) == (group.fingerprint, 2, ())
+    assert proofs("lab", "pod-2", [group], env=world.env) == ()
+    os.unlink(rows[0].local)
+    assert [path for path, _ in proofs("lab", "pod-1", [group], env=world.env)[0].errors] == ["/w/run/a.pt"]
+
+
+def test_a_file_that_is_shorter_than_it_was_has_no_hash(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"12345")
+    assert sha256_of(path, 3)[0] == hashlib.sha256(b"123").hexdigest()
+    with pytest.raises(OSError, match="shorter"):
+        sha256_of(path, 6)

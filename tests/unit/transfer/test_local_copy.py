@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rgt_tui.transfer import FileRow, Stamp
-from rgt_tui.transfer.copying.local_copy import Landed, PartFile, beside, dated, settle
+from rgt_tui.transfer.copying.local_copy import Landed, PartFile, beside, dated, settle, write_part
 from rgt_tui.transfer.copying.pull_plan import ranges
 from rgt_tui.transfer.copying.pull_progress import PullProgress, Rate, time_to_go
 
@@ -173,3 +173,29 @@ def test_what_cannot_be_told_is_not_told() -> None:
     assert PullProgress(phase="pulling").share == 0.0
     assert PullProgress(phase="done").share == 1.0
     assert PullProgress(phase="pulling", bytes=10, bytes_done=20).share == 1.0
+
+
+def test_a_disk_that_takes_a_part_gets_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = os.pwritev
+    monkeypatch.setattr(os, "pwritev", lambda fd, chunks, offset: whole(fd, [chunks[0][:3]], offset))
+    part = PartFile(str(tmp_path / "part"), 10)
+    assert part.write(0, [b"01234", b"56789"]) == 10
+    part.close()
+    assert (tmp_path / "part").read_bytes() == b"0123456789"
+
+
+def test_a_small_file_is_on_the_disk_before_it_can_be_renamed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, a lost laptop has names of files that hold nothing."""
+    synced: list[bytes] = []
+    sync = os.fsync
+
+    def note(fd: int) -> None:
+        sync(fd)
+        synced.append((tmp_path / "part").read_bytes())
+
+    monkeypatch.setattr(os, "fsync", note)
+    write_part(str(tmp_path / "part"), [b"all ", b"of it"], 5)
+    assert synced == [b"all of it"]
+    assert (tmp_path / "part").stat().st_mtime_ns == 5
