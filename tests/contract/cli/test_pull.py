@@ -29,7 +29,7 @@ from rgt_tui.transfer.copying import Fetcher
 from rgt_tui.transfer.copying.pull_plan import RANGE_BYTES, WHOLE_BYTES, part_path
 from rgt_tui.transfer.ledger import proofs
 from tests.contract.cli.conftest import Rgt
-from tests.contract.ssh.conftest import RealSshd
+from tests.contract.ssh.conftest import RealSshd, running_sshd
 
 BIG = 2 * RANGE_BYTES + 12345
 SMALL = 40
@@ -467,3 +467,11 @@ def test_a_copy_that_was_changed_here_is_kept_and_fetched_again(
     assert pulled(lab, path, to=out).whole
     assert local.read_bytes() == path.read_bytes()
     assert [file.read_bytes() for file in local.parent.glob("37.rgt-*")] == [b"my own notes"]
+
+
+def test_a_box_that_grants_one_session_at_a_time_is_pulled_from(tmp_path: Path, env: dict[str, str]) -> None:
+    (tmp_path / "sshd").mkdir()
+    with running_sshd(tmp_path / "sshd", options="MaxSessions 1") as running:
+        source = Source(running.folder / "box" / "results")
+        report = pulled(running.spec, source.folder / "logs", to=tmp_path / "out")
+    assert (report.whole, report.landed) == (True, SMALL)
