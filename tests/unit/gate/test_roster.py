@@ -217,3 +217,5 @@ def test_copies_that_cannot_be_looked_at_are_told() -> None:
 def test_times_of_the_box_are_told_by_the_clients_clock() -> None:
     found = evidence(box(cell(durable=None), clock_skew=100.0))
     assert items(found, "results")[0].newest == NOW - 1100
+    unknown = evidence(box(cell(durable=None)), told=told(group(newest=0.0)))
+    assert items(unknown, "results")[0].newest is None, "1970 is no time of a file"
