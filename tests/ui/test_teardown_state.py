@@ -99,7 +99,7 @@ def test_only_equality_counts(typed: str) -> None:
 def test_the_mismatch_is_explained() -> None:
     assert mismatch("vast-demo ", NAME) == "an extra space"
     assert mismatch("VAST-demo", NAME) == "upper and lower case differ"
-    assert "U+043E" in mismatch("vast-demо", NAME)
+    assert mismatch("vast-demо", NAME).startswith("character 9 is not the one asked for (U+043E")
     assert mismatch("vast-demo2", NAME) == "longer than what is asked for"
     assert "character 2" in mismatch("vest", NAME)
 
@@ -148,6 +148,18 @@ def test_ages_and_sums_are_no_change() -> None:
     assert changes(before, after) == ()
 
 
+def test_sizes_grow_and_names_do_not() -> None:
+    shown = review(lost=("/data1  38.2 GB",), refusals=("pid 9 trains",))
+    assert changes(shown, review(lost=("/data1  38.3 GB",), refusals=("pid 10 trains",))) == ()
+    found = changes(shown, review(lost=("/data2  38.2 GB",), refusals=("somebody types",)))
+    assert [one.text for one in found] == [
+        "lost, new: /data2  38.2 GB",
+        "lost, no longer: /data1  38.2 GB",
+        "newly refused; see above",
+        "a refusal no longer applies",
+    ]
+
+
 @pytest.mark.parametrize(
     ("different", "part"),
     [
@@ -176,6 +188,8 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
         review(items=(busy, EvidenceItem("quiet:pid 7", False, "pid 7 trains"))), review(items=(busy,))
     )
     assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer stands against it", False)]
+    better = changes(review(items=(EvidenceItem("quiet", False, "trains"),)), review())
+    assert [(one.text, one.shuts) for one in better] == [("quiet is proved now", False)]
     gone = changes(review(items=(busy,)), review(items=()))
     assert [(one.text, one.shuts) for one in gone] == [("quiet:pid 9 is no longer checked", True)]
 

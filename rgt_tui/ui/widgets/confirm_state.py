@@ -16,6 +16,7 @@ from rgt_tui.model.evidence import EvidenceItem, Level, Review, StopPhase, StopP
 from rgt_tui.ui.widgets.confirm_choice import NOTHING, Choice
 
 _NUMBERS = re.compile(r"\d[\d,.:]*")
+_SIZES = re.compile(r"\b\d[\d.,]* (?:B|kB|MB|GB|TB)\b")
 
 
 class Change(NamedTuple):
@@ -55,9 +56,9 @@ def changes(before: Review, after: Review, *, chosen: bool = False) -> tuple[Cha
         ("keeps billing", before.keeps_billing, after.keeps_billing),
         ("by itself", before.dangers, after.dangers),
     ):
-        known, there = {_shape(text) for text in old}, {_shape(text) for text in new}
-        found.extend(Change(f"{name}, new: {text}") for text in new if _shape(text) not in known)
-        found.extend(Change(f"{name}, no longer: {text}") for text in old if _shape(text) not in there)
+        known, there = {_unsized(text) for text in old}, {_unsized(text) for text in new}
+        found.extend(Change(f"{name}, new: {text}") for text in new if _unsized(text) not in known)
+        found.extend(Change(f"{name}, no longer: {text}") for text in old if _unsized(text) not in there)
     if chosen:
         return tuple(found)
     if (before.irreversible, before.level) != (after.irreversible, after.level):
@@ -95,6 +96,11 @@ def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, .
         elif not item.ok:
             found.append(Change(f"{key} no longer stands against it", shuts=False))
     return found
+
+
+def _unsized(text: str) -> str:
+    """Return a text without the sizes in it, which grow all the time."""
+    return _SIZES.sub("#", text)
 
 
 def _shape(text: str) -> str:
