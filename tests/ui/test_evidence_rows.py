@@ -110,7 +110,7 @@ def test_giving_up_asks_for_a_new_review_and_empties_the_field() -> None:
     assert state.give_up(GIVABLE.key, LATER).choice == NOTHING
 
 
-@pytest.mark.parametrize("item", [FIXED, PROVED, QUIET])
+@pytest.mark.parametrize("item", [FIXED, PROVED, QUIET, msgspec.structs.replace(GIVABLE, ok=True)])
 def test_what_cannot_be_given_up_is_not(item: EvidenceItem) -> None:
     state = opened(item).enter(BOX)
     after = state.give_up(item.key, LATER)
@@ -123,6 +123,9 @@ def test_only_what_nobody_owns_is_ignored() -> None:
     state = opened(GIVABLE, NOBODYS)
     assert state.ignore(GIVABLE.key, LATER).choice == NOTHING
     assert state.ignore(NOBODYS.key, LATER).choice.ignored_keys == {NOBODYS.key}
+    assert state.ignore(NOBODYS.key, LATER).ignore(NOBODYS.key, LATER).choice == NOTHING
+    by_file = msgspec.structs.replace(NOBODYS, ok=True, text="ignored by the fleet file")
+    assert opened(by_file).ignore(by_file.key, LATER).choice == NOTHING
     both = state.give_up(NOBODYS.key, LATER).ignore(NOBODYS.key, LATER).choice
     assert (both.forfeit_keys, both.ignored_keys) == (frozenset(), frozenset({NOBODYS.key}))
 

@@ -114,6 +114,7 @@ def test_mashing_enter_right_after_opening_does_nothing() -> None:
 def test_a_second_press_sends_nothing_more() -> None:
     state, _ = ready().confirm(LATER)
     assert not state.confirm(LATER + 1)[1]
+    assert state.blockers(LATER + 1) == ("a request is on its way",)
     assert state.enter("x") == state
     assert state.choose(Verb.PARK, LATER) == state
 
@@ -190,8 +191,17 @@ def test_reasons_that_come_and_go_leave_what_was_typed() -> None:
     assert [(one.text, one.shuts) for one in found] == [("quiet:pid 7 no longer stands against it", False)]
     better = changes(review(items=(EvidenceItem("quiet", False, "trains"),)), review())
     assert [(one.text, one.shuts) for one in better] == [("quiet is proved now", False)]
-    gone = changes(review(items=(busy,)), review(items=()))
-    assert [(one.text, one.shuts) for one in gone] == [("quiet:pid 9 is no longer checked", True)]
+    worse = changes(review(), review(items=(*review().items, busy)))
+    assert [(one.text, one.shuts) for one in worse] == [("quiet:pid 9 stands against it now", False)]
+    assert changes(review(items=()), review()) == (), "what holds from the first is no news"
+    gone = changes(review(), review(items=()))
+    assert [(one.text, one.shuts) for one in gone] == [("quiet is no longer checked", True)]
+    assert changes(review(), review(items=(EvidenceItem("quiet:x", True, "nothing"),))) == ()
+
+
+def test_a_longer_phrase_is_a_change() -> None:
+    found = changes(review(phrase="a"), review(phrase="b"))
+    assert [(one.text, one.shuts) for one in found] == [("something else is to be typed", True)]
 
 
 def test_a_failed_review_locks_until_one_works() -> None:

@@ -45,7 +45,7 @@ from rgt_tui.ui.widgets.confirm_view import (
 from rgt_tui.ui.widgets.evidence_list import EVIDENCE, WALK, EvidenceList, Row, pullable, rows_of
 from rgt_tui.ui.widgets.panes import out_of_sight
 from rgt_tui.ui.widgets.pull_line import pull_line
-from rgt_tui.ui.widgets.spans import Line, Span, dim, line
+from rgt_tui.ui.widgets.spans import Line, Span, Tone, dim, line
 
 DIALOG_WIDTH = 122
 FIELD_WIDTH = 36
@@ -199,7 +199,11 @@ class TeardownScreen(Enduring, ModalScreen[None]):
         """Say how many lines of the review are out of sight."""
         scroll = self.query_one("#scroll", VerticalScroll)
         above = round(scroll.scroll_y)
-        return line(Span(" " * NAMES), *out_of_sight(above, round(scroll.max_scroll_y) - above))
+        hidden = out_of_sight(above, round(scroll.max_scroll_y) - above)
+        rows = self.query_one(EvidenceList)
+        walk = (Span("↓", Tone.ACCENT), dim(" evidence")) if rows.picked and not rows.has_focus else ()
+        gap = (Span("   "),) if hidden and walk else ()
+        return line(Span(" " * NAMES), hidden, gap, walk)
 
     def _count_hidden(self) -> None:
         self.query_one("#more", Facts).redraw()
@@ -340,6 +344,7 @@ class TeardownScreen(Enduring, ModalScreen[None]):
     def on_evidence_list_walked(self, event: EvidenceList.Walked) -> None:
         """Bring the selected row into sight, once it stands."""
         event.stop()
+        self._count_hidden()
         self.call_after_refresh(self._show_selected)
 
     def _show_selected(self) -> None:

@@ -53,6 +53,8 @@ class Choice:
             return replace(self, ignored=_without(self.ignored, item.key)), ""
         if not item.ignorable:
             return self, f"{item.kind}: only files that nobody owns can be ignored"
+        if item.ok:
+            return self, f"{item.kind} holds already: these files are no result"
         forfeits = _without(self.forfeits, item.key)
         return replace(self, ignored=(*self.ignored, _named(item)), forfeits=forfeits), ""
 

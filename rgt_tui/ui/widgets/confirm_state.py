@@ -87,14 +87,16 @@ def _item_changes(before: tuple[EvidenceItem, ...], after: tuple[EvidenceItem, .
     found = []
     for item in after:
         known = old.pop(item.key, None)
-        if known is None or known.ok != item.ok:
+        if known is None and not item.ok:
+            found.append(Change(f"{item.key} stands against it now", shuts=False))
+        elif known is not None and known.ok != item.ok:
             text = f"{item.key} is proved now" if item.ok else f"{item.key} is no longer proved"
             found.append(Change(text, shuts=False))
     for key, item in old.items():
-        if item.kind not in kinds:
-            found.append(Change(f"{key} is no longer checked"))
-        elif not item.ok:
+        if not item.ok:
             found.append(Change(f"{key} no longer stands against it", shuts=False))
+        elif item.kind not in kinds:
+            found.append(Change(f"{key} is no longer checked"))
     return found
 
 
