@@ -69,6 +69,9 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
         destination: As a person named it.
     """
     wrong = [f"{quoted(row.path)}: {quoted(row.reason)}" for row in report.refused]
+    wrong += [
+        f"{quoted(path)}: {quoted(reason)}" for folder in report.folders for path, reason in folder.missing
+    ]
     wrong += [f"{quoted(row.path)}: {quoted(row.reason)}" for row in found.errors]
     wrong = list(dict.fromkeys(wrong))
     count = len(wrong) + report.uncounted

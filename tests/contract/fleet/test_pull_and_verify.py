@@ -7,10 +7,14 @@ import json
 import struct
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet, Pulled
-from rgt_tui.transfer.copying import PullProgress
+from rgt_tui.fleet.pull_and_verify import ended
+from rgt_tui.fleet.pulling import PullReport
+from rgt_tui.transfer import FolderRow, Problem, Verification
+from rgt_tui.transfer.copying import PullProgress, Refused
 from tests.contract.ssh.conftest import RealSshd
 
 
@@ -57,6 +61,31 @@ async def test_what_is_pulled_is_verified_and_says_so(real_sshd: RealSshd, resul
     again = await bring(real_sshd, results, [], [])
     assert again.whole
     assert "2 stood here already" in again.text
+
+
+def test_every_part_that_is_not_whole_is_counted_once() -> None:
+    missing = FolderRow(
+        path="/w",
+        local="/c/w",
+        fingerprint="f",
+        files=5,
+        bytes=5,
+        missing=(("/w/a", "it changed"), ("/w/b", "is refused")),
+        at=1.0,
+    )
+    report = PullReport(
+        box="lab", destination="/c", dry_run=False, roots=("/w",), files=5, bytes=5, same=0, landed=3, landed_bytes=3,
+        refused=(Refused("/w/b", "is refused"),), uncounted=4, folders=(missing,),
+    )  # fmt: skip
+    clean = Verification(ok=True, directory="/c", files=5, bytes=5)
+    found = msgspec.structs.replace(clean, errors=(Problem(path="w/c.pt", reason="truncated"),))
+    end = ended(report, found, Path("c"))
+    assert not end.whole
+    assert end.text.startswith(
+        "7 not whole in c: /w/b: is refused; /w/a: it changed; w/c.pt: truncated; and 4 more"
+    )
+    calm = msgspec.structs.replace(report, refused=(), uncounted=0, folders=())
+    assert ended(calm, clean, Path("c")).whole
 
 
 async def test_a_checkpoint_that_does_not_load_is_named(real_sshd: RealSshd, results: Path) -> None:
