@@ -18,6 +18,7 @@ from rgt_tui.ui.widgets.confirm_view import asked
 from rgt_tui.ui.widgets.evidence_list import EvidenceList, in_order, listed, offers, rows_of
 from rgt_tui.ui.widgets.spans import Line, Tone, text_of, width_of
 from tests.ui.fakes import GIB, NOW
+from tests.ui.snap import check
 from tests.ui.test_teardown import BOX, SIZES, ParkFleet, app_of, button, open_dialog, said, type_name, until
 from tests.ui.test_teardown_state import LATER, review
 
@@ -447,3 +448,16 @@ async def test_many_rows_scroll_and_what_is_out_of_sight_is_counted() -> None:
         top = rows.region.y + rows.selection[0]
         assert scroll.y <= top < scroll.bottom
         assert "above" in said(screen)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 34)])
+async def test_the_page_looks_as_it_did(size: tuple[int, int]) -> None:
+    fleet = ParkFleet()
+    app = app_of(fleet)
+    async with app.run_test(size=size) as pilot:
+        screen = await evidence_page(pilot, fleet, FIXED, *ITEMS)
+        await pilot.press("down")
+        await choose(pilot, fleet, screen, "f")
+        await pilot.press("down")
+        await pilot.pause()
+        check(app, f"teardown-{size[0]}x{size[1]}")
