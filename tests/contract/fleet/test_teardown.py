@@ -211,6 +211,9 @@ async def test_a_quiet_box_is_parked_and_every_step_is_recorded(world: World) ->
     assert world.session.state.meter.lifecycle is Lifecycle.STOPPED
     assert [line["event"] for line in world.lines()] == ["requested", "answer", "answer", "answer"]
     assert all(line["typed"] == BOX and line["shown"] for line in world.lines())
+    (path,) = (world.folder / "journal").glob("*.jsonl")
+    states = [json.loads(line)["state"] for line in path.read_text().splitlines()]
+    assert states == ["intent", "sent", "answered", "confirmed", "off"]
 
 
 async def test_a_finished_box_is_destroyed_under_its_seal(world: World) -> None:
