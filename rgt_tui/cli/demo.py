@@ -116,6 +116,8 @@ def run_demo(arguments: argparse.Namespace) -> int:
 def _headless(arguments: argparse.Namespace) -> int:
     from rgt_tui.demo import headless
 
+    if arguments.until == "teardown":
+        return _finish(headless.run_teardown(as_json=arguments.json, port_base=arguments.port_base))
     return _finish(
         headless.run(
             seconds=arguments.seconds,

@@ -39,7 +39,11 @@ def add_demo(subparsers: Subparsers) -> None:
     demo.add_argument(
         "--for", dest="seconds", type=positive_seconds, metavar="SECONDS", help="stop after this time"
     )
-    demo.add_argument("--until", choices=["story"], help="stop when all three stories have happened")
+    demo.add_argument(
+        "--until",
+        choices=["story", "teardown"],
+        help="stop when all three stories have happened; or let one box train, bring its results home and end it",
+    )
     json_option(demo, "print one JSON object on the last line")
     demo.add_argument("--port-base", type=port, metavar="PORT", help="first SSH port (default: any free)")
     demo.add_argument(

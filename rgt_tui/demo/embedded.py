@@ -105,6 +105,12 @@ class Embedded:
             workspace, self.workspace = self.workspace, None
             await asyncio.to_thread(workspace.close)
 
+    @property
+    def provider(self) -> LocalProvider:
+        """The control plane, once it was started."""
+        assert self._provider is not None
+        return self._provider
+
     async def cut(self, name: str) -> None:
         """Pull the plug of a box: every process dies, every connection drops."""
         await self._sshds[name].drop()

@@ -16,6 +16,7 @@ from typing import Any
 from rgt_tui.demo.demo_fleet import METER_SECONDS, DemoFleet
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director, Stories
+from rgt_tui.demo.teardown_story import StoryFailed, TeardownStory, story_box
 from rgt_tui.demo.workspace import DemoError
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet, write_atomically
@@ -177,6 +178,49 @@ class _Watcher:
 class _Progress(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         say(record.getMessage())
+
+
+async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
+    """Let one box train, bring its results home and end it; return the exit code.
+
+    Args:
+        as_json: Print the JSON object as the last line of standard output: ok, deletes, steps, problem.
+        port_base: First SSH port; None = any free.
+
+    Raises:
+        DemoError: the demo cannot run here.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True)
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    problem = ""
+    async with Embedded((story_box(),), port_base=port_base) as embedded:
+        story = TeardownStory(embedded, say)
+        telling = asyncio.create_task(story.tell())
+        try:
+            await _first(telling, interrupted.wait())
+            if not interrupted.is_set():
+                await telling
+        except StoryFailed as failed:
+            problem = str(failed)
+        finally:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+        deletes = story.deletes
+    ok = not problem and not interrupted.is_set()
+    if as_json:
+        result = {"ok": ok, "deletes": deletes, "steps": story.steps, "problem": problem}
+        sys.stdout.write(json.dumps(result) + "\n")
+        sys.stdout.flush()
+    if interrupted.is_set():
+        say("interrupted; everything of the demo is taken down")
+        return EXIT_INTERRUPTED
+    if problem:
+        say(problem)
+    return 0 if ok else 1
 
 
 async def _first(*awaitables: object) -> None:

@@ -48,6 +48,8 @@ class DemoBox(msgspec.Struct, frozen=True):
     cells: tuple[CellPlan, ...]
     retries: int = 0
     story: str = ""
+    environment: dict[str, str] = {}
+    """What the platform tells its tenants of the box, in a login's environment."""
 
 
 MODEL: dict[str, str | int | float] = {"pace_ms": 50, "save_every": 40, "steps_per_epoch": 100}
@@ -103,6 +105,7 @@ BOXES: tuple[DemoBox, ...] = (
         job="/workspace/jobs/spot",
         cells=(_cell("spot-lm", 20, seed=5, lr=0.002),),
         story="resume",
+        environment={"RUNPOD_POD_ID": "runpod-demo"},
     ),
     DemoBox(
         name="vast-demo",

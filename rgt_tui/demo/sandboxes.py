@@ -336,7 +336,7 @@ class Machine:
 
     def command(self, shell_command: str | None, *, terminal: str | None = None) -> list[str]:
         """Return the argument list that runs a shell command (None = a login shell) on the machine."""
-        env = environment(MARKER_ENV, self._marker)
+        env = environment(MARKER_ENV, self._marker) | self.box.environment
         if terminal:
             env["TERM"] = terminal
         inside = ["nsenter", "--target", str(self.pid), *enter_user_prefix()]

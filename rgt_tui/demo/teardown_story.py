@@ -1,0 +1,252 @@
+"""The whole way of a result off a rented box, told with the very commands that a person types.
+
+One box trains its queue to the end; `rgt pull` and `rgt verify` bring the results home; `rgt down --destroy` stays shut
+while anything could be lost, and opens when nothing can. On the way a copy is damaged, a newer checkpoint appears on
+the box, and rgt is killed between the request and its answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rgt_tui.demo.embedded import Embedded
+from rgt_tui.demo.local_provider import Fault
+from rgt_tui.demo.plan import BOXES, DemoBox
+from rgt_tui.demo.stories import launch, queue_done, shell
+from rgt_tui.fleet import Fleet
+from rgt_tui.fleet.config.editing import dump_fleet
+from rgt_tui.ssh import build_agent
+
+EPOCHS = 2
+COMMAND_SECONDS = 180.0
+TRAINING_SECONDS = 240.0
+KILLED = -signal.SIGKILL
+
+
+def story_box() -> DemoBox:
+    """Return the box of the story: the one with a control plane, and less to train."""
+    (box,) = (box for box in BOXES if box.control_plane)
+    cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
+    return msgspec.structs.replace(box, cells=cells, story="teardown")
+
+
+class StoryFailed(Exception):
+    """A step did not end as it has to; the message says which, and what was seen instead."""
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A command that has ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The last JSON object that it printed; empty where there is none."""
+        for line in reversed(self.out.splitlines()):
+            with contextlib.suppress(ValueError):
+                found = json.loads(line)
+                if isinstance(found, dict):
+                    return found
+        return {}
+
+
+class TeardownStory:
+    """Tells the story; `steps` is what has been seen.
+
+    Args:
+        embedded: The running box.
+        say: Told of each step.
+    """
+
+    def __init__(self, embedded: Embedded, say: Callable[[str], None]) -> None:
+        assert embedded.workspace is not None
+        (self._box,) = embedded.boxes
+        self._embedded = embedded
+        self._say = say
+        self._folder = embedded.workspace.path
+        self._copy = self._folder / "pulled"
+        self._fleet_file = self._folder / "fleet.toml"
+        self.steps: list[dict[str, Any]] = []
+
+    async def tell(self) -> None:
+        """Tell all of it.
+
+        Raises:
+            StoryFailed: a step did not end as it has to.
+        """
+        self._fleet_file.write_text(dump_fleet(self._embedded.specs))
+        await self._train()
+        await self._expect("shut before anything was pulled", 1, self._down("--dry-run"))
+        await self._bring_home()
+        await self._expect("open", 0, self._down("--dry-run"))
+        damaged = self._flip()
+        shut = await self._expect("shut: a byte of a copy flipped", 1, self._down("--dry-run"))
+        self._named(shut, damaged.name)
+        await self._bring_home()
+        newer = await self._newer()
+        shut = await self._expect("shut: a checkpoint newer than the copy", 1, self._down("--dry-run"))
+        self._named(shut, newer)
+        await self._bring_home()
+        seen = await self._expect("open again", 0, self._down("--dry-run"))
+        await self._killed_in_the_midst(seen.body)
+        await self._expect(
+            "the second start knows how it ended", 0, self._rgt("status", "--json"), either=(0, 1, 3)
+        )
+        await self._settled()
+
+    async def _train(self) -> None:
+        """Run the queue to its end, with a verified copy on the durable disk."""
+        spec = self._embedded.spec(self._box.name)
+        assert spec.python is not None
+        fleet = Fleet(self._embedded.specs, audit=self._folder / "watching.jsonl", env=self._embedded.env)
+        done = asyncio.Event()
+
+        def look(state: Any) -> None:
+            box = state.box(self._box.name)
+            if box is not None and queue_done(box):
+                done.set()
+
+        fleet.subscribe(look)
+        await fleet.start()
+        try:
+            bundle = await asyncio.to_thread(build_agent)
+            await launch(spec, self._box, bundle, spec.python, prepared=False)
+            async with asyncio.timeout(TRAINING_SECONDS):
+                await done.wait()
+        except TimeoutError:
+            raise StoryFailed(f"the queue was not done after {TRAINING_SECONDS:g} s") from None
+        finally:
+            await fleet.stop()
+        self._note("trained: every cell is done", 0, "")
+
+    async def _bring_home(self) -> None:
+        await self._expect(
+            "pulled", 0, self._rgt("pull", self._box.name, "--dest", str(self._copy), "--json")
+        )
+        await self._expect(
+            "verified: every checkpoint loads", 0, self._rgt("verify", str(self._copy), "--json")
+        )
+
+    def _flip(self) -> Path:
+        """Flip one byte in the middle of the largest file of the copy."""
+        files = [path for path in self._copy.rglob("*") if path.is_file() and not path.is_symlink()]
+        path = max(files, key=lambda path: path.stat().st_size)
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 0x40
+        path.write_bytes(data)
+        return path
+
+    async def _newer(self) -> str:
+        """Let the box have one more checkpoint than was pulled, as a training that was started by hand would."""
+        name = "late.pt"
+        target = f"{self._box.data}/runs/{self._box.cells[0].name}/{name}"
+        script = f"find {shlex.quote(self._box.data)}/runs -name '*.pt' -o -name 'model*' -type f | head -1"
+        source = (await shell(self._embedded.spec(self._box.name), script)).strip()
+        copy = (
+            f"cp {shlex.quote(source)} {shlex.quote(target)}"
+            if source
+            else f"echo new > {shlex.quote(target)}"
+        )
+        await shell(self._embedded.spec(self._box.name), copy)
+        return name
+
+    async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
+        """Confirm, and kill rgt with -9 once the provider has the request and before it has answered."""
+        provider = self._embedded.provider
+        provider.inject(Fault(on="DELETE ", act=True, hang=True))
+        words = self._words("--confirm", seen["phrase"], "--evidence", seen["digest"])
+        process = await self._start(*words)
+        try:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                while not self.deletes and process.returncode is None:  # noqa: ASYNC110 (it is the server that knows)
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise StoryFailed("the request never reached the provider") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        out, err = await process.communicate()
+        if process.returncode != KILLED:
+            told = (out + err).decode(errors="replace")[-500:]
+            raise StoryFailed(f"rgt down ended by itself with {process.returncode}: {told}")
+        self._note("killed between request and answer", KILLED, "")
+
+    async def _settled(self) -> None:
+        """Nothing is open any more, one DELETE went out, and the record is whole."""
+        audit = await self._expect("the record", 0, self._rgt("audit", "--json"))
+        states = [json.loads(line) for line in audit.out.splitlines() if line.startswith("{")]
+        left = [line for line in states if line.get("open")]
+        if left:
+            raise StoryFailed(f"still open after the second start: {left}")
+        if self.deletes != 1:
+            raise StoryFailed(f"{self.deletes} DELETE requests reached the provider")
+        await self._expect("the record is whole", 0, self._rgt("audit", "--verify"))
+        self._note("meter off, with one DELETE", 0, "")
+
+    @property
+    def deletes(self) -> int:
+        """How many calls that end a machine have reached the provider."""
+        return sum(request.startswith("DELETE ") for request in self._embedded.provider.requests)
+
+    def _words(self, *words: str) -> tuple[str, ...]:
+        return ("down", "--fleet", str(self._fleet_file), self._box.name, "--destroy", "--json", *words)
+
+    def _down(self, *words: str) -> tuple[str, ...]:
+        return self._words(*words)
+
+    def _rgt(self, command: str, *words: str) -> tuple[str, ...]:
+        return (
+            (command, "--fleet", str(self._fleet_file), *words) if command != "verify" else (command, *words)
+        )
+
+    async def _start(self, *words: str) -> asyncio.subprocess.Process:
+        own = {name: str(self._folder / "state") for name in ("XDG_STATE_HOME", "XDG_DATA_HOME")}
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "rgt_tui", *words,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **self._embedded.env, **own, "RGT_HISTORY": "off"},
+        )  # fmt: skip
+
+    async def _expect(
+        self, what: str, status: int, words: tuple[str, ...], either: tuple[int, ...] = ()
+    ) -> Ended:
+        """Run a command that has to end so."""
+        began = time.monotonic()
+        process = await self._start(*words)
+        try:
+            out, err = await asyncio.wait_for(process.communicate(), COMMAND_SECONDS)
+        except TimeoutError:
+            process.kill()
+            raise StoryFailed(
+                f"{what}: `rgt {shlex.join(words)}` took more than {COMMAND_SECONDS:g} s"
+            ) from None
+        assert process.returncode is not None
+        ended = Ended(process.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
+        if ended.status not in (either or (status,)):
+            told = (ended.out + ended.err)[-2000:]
+            raise StoryFailed(f"{what}: `rgt {shlex.join(words)}` ended with {ended.status}: {told}")
+        reasons = ended.body.get("reasons") or ()
+        self._note(what, ended.status, "; ".join(map(str, reasons)), round(time.monotonic() - began, 1))
+        return ended
+
+    def _named(self, shut: Ended, name: str) -> None:
+        if not any(name in str(reason) for reason in shut.body.get("reasons", ())):
+            raise StoryFailed(f"{name} is not named: {shut.body.get('reasons')}")
+
+    def _note(self, what: str, status: int, text: str, seconds: float = 0.0) -> None:
+        self.steps.append({"step": what, "exit": status, "text": text, "seconds": seconds})
+        self._say(f"{what}{f': {text[:200]}' if text else ''}")
