@@ -36,10 +36,10 @@ KILLED = -signal.SIGKILL
 
 
 def story_box() -> DemoBox:
-    """Return the box of the story: the one with a control plane, and less to train."""
+    """Return the box of the story: the one with a control plane, less to train, and nothing on a disk that outlives it."""
     (box,) = (box for box in BOXES if box.control_plane)
     cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
-    return msgspec.structs.replace(box, cells=cells, story="teardown")
+    return msgspec.structs.replace(box, cells=cells, durable=f"{box.data}/final", story="teardown")
 
 
 class StoryFailed(Exception):
@@ -142,8 +142,8 @@ class TeardownStory:
         )
 
     def _flip(self) -> Path:
-        """Flip one byte in the middle of the largest file of the copy."""
-        files = [path for path in self._copy.rglob("*") if path.is_file() and not path.is_symlink()]
+        """Flip one byte in the middle of the largest file that would be lost with the box."""
+        files = [path for path in Path(f"{self._copy}{self._box.data}").rglob("*") if path.is_file() and not path.is_symlink()]
         path = max(files, key=lambda path: path.stat().st_size)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 0x40

@@ -34,7 +34,17 @@ from rgt_tui.ssh import (
     open_bulk,
     record,
 )
-from rgt_tui.transfer import FileRow, FolderRow, GoneRow, Ledger, LedgerError, fingerprint, home, ledger_path
+from rgt_tui.transfer import (
+    FileRow,
+    FolderRow,
+    GoneRow,
+    Ledger,
+    LedgerError,
+    fingerprint,
+    home,
+    is_own,
+    ledger_path,
+)
 from rgt_tui.transfer.copying import (
     LONGEST_LINE,
     RANGE_BYTES,
@@ -285,7 +295,7 @@ async def _compare(
     members: dict[str, list[FileRow]] = {path: [] for path in within}
     for row in ledger.files():
         owner = home(row.path, members)
-        if owner is not None and row.instance == instance:
+        if owner is not None and row.instance == instance and not is_own(row.path, within[owner]):
             members[owner].append(row)
     folders = tuple(
         _folder_row(group, members[path], refused, destination, instance, within)

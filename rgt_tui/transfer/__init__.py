@@ -14,6 +14,7 @@ from rgt_tui.transfer.ledger import (
     Stamp,
     fingerprint,
     home,
+    is_own,
     ledger_path,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "VerifiedFile",
     "fingerprint",
     "home",
+    "is_own",
     "ledger_path",
     "proofs",
     "verify",

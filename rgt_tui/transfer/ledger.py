@@ -23,6 +23,8 @@ from rgt_tui.model.evidence import steady
 from rgt_tui.model.results import CopyProof, ResultGroup
 
 BLOCK = 4 << 20
+LANES = "lanes"
+"""The directory of a job in which the runners of single cells keep their state (``rgt_box.queue.queue_state``)."""
 CODED = "base64:"
 """Begins the name of a file that is no UTF-8; every other name begins with a slash."""
 
@@ -285,7 +287,7 @@ def proofs(
         members: dict[str, list[FileRow]] = {path: [] for path in wanted}
         for row in ledger.files():
             owner = home(row.path, members)
-            if owner is not None:
+            if owner is not None and not is_own(row.path, wanted[owner]):
                 members[owner].append(row)
         fresh: list[FileRow] = []
         folders = [_folder(ledger, group, members[path], instance) for path, group in wanted.items()]
@@ -308,6 +310,16 @@ def fingerprint(rows: Iterable[FileRow]) -> str:
         total += int.from_bytes(hashlib.sha256(text).digest(), "big")
         count += 1
     return hashlib.sha256(b"%d:%064x" % (count, total & ((1 << 256) - 1))).hexdigest()
+
+
+def is_own(path: str, group: ResultGroup) -> bool:
+    """Tell whether a file is rgt's own in the directory of a job: its locks change all the time, and count for nothing.
+
+    The agent leaves out the same (``results.own_places``).
+    """
+    job = group.owner.removeprefix("job ")
+    above, _, name = path.rpartition("/")
+    return job != group.owner and name.endswith(".lock") and above in (job, f"{job}/{LANES}")
 
 
 def home(path: str, folders: Mapping[str, object]) -> str | None:
