@@ -36,7 +36,7 @@ KILLED = -signal.SIGKILL
 
 
 def story_box() -> DemoBox:
-    """Return the box of the story: the one with a control plane, less to train, and nothing on a disk that outlives it."""
+    """Return the box of the story: the one with a control plane, less to train, and no disk that outlives it."""
     (box,) = (box for box in BOXES if box.control_plane)
     cells = tuple(msgspec.structs.replace(cell, epochs=EPOCHS) for cell in box.cells)
     return msgspec.structs.replace(box, cells=cells, durable=f"{box.data}/final", story="teardown")
@@ -143,7 +143,11 @@ class TeardownStory:
 
     def _flip(self) -> Path:
         """Flip one byte in the middle of the largest file that would be lost with the box."""
-        files = [path for path in Path(f"{self._copy}{self._box.data}").rglob("*") if path.is_file() and not path.is_symlink()]
+        files = [
+            path
+            for path in Path(f"{self._copy}{self._box.data}").rglob("*")
+            if path.is_file() and not path.is_symlink()
+        ]
         path = max(files, key=lambda path: path.stat().st_size)
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 0x40
@@ -152,16 +156,11 @@ class TeardownStory:
 
     async def _newer(self) -> str:
         """Let the box have one more checkpoint than was pulled, as a training that was started by hand would."""
-        name = "late.pt"
-        target = f"{self._box.data}/runs/{self._box.cells[0].name}/{name}"
-        script = f"find {shlex.quote(self._box.data)}/runs -name '*.pt' -o -name 'model*' -type f | head -1"
-        source = (await shell(self._embedded.spec(self._box.name), script)).strip()
-        copy = (
-            f"cp {shlex.quote(source)} {shlex.quote(target)}"
-            if source
-            else f"echo new > {shlex.quote(target)}"
-        )
-        await shell(self._embedded.spec(self._box.name), copy)
+        name = "late.safetensors"
+        runs = f"{self._box.data}/runs"
+        target = shlex.quote(f"{runs}/{self._box.cells[0].name}/{name}")
+        script = f"""cp "$(find {shlex.quote(runs)} -name '*.safetensors' | head -1)" {target}"""
+        await shell(self._embedded.spec(self._box.name), script)
         return name
 
     async def _killed_in_the_midst(self, seen: dict[str, Any]) -> None:
