@@ -107,6 +107,9 @@ class TeardownStory:
             raise StoryFailed(
                 "the record does not say that a call went out of which nobody knows how it ended"
             )
+        await (
+            self._embedded.provider.settle()
+        )  # a pod ends some seconds after the request; the next start finds it gone
         await self._expect("a second start asks the provider", self._rgt("status", "--json"), 0, 1, 3)
         await self._settled()
 

@@ -320,6 +320,10 @@ class Fleet(BaseFleet):
         finally:
             self._teardown.look_again(box)
 
+    async def open_actions_asked(self) -> None:
+        """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""
+        await self._open.asked.wait()
+
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""
         await self._recall()

@@ -106,6 +106,8 @@ class OpenActions:
         self._clock = clock
         self._say = say
         self._said: set[str] = set()
+        self.asked = asyncio.Event()
+        """Everything that was open at the start has been asked for once."""
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -113,6 +115,7 @@ class OpenActions:
         while True:
             now, ticks, started = self._clock(), steady(), boot()
             ages = [action.age(now, ticks, started) for action in await self.look()]
+            self.asked.set()
             young = any(age < SETTLE_SECONDS for age in ages)
             await asyncio.sleep(EVERY_SECONDS if young else SELDOM_SECONDS)
 
