@@ -19,6 +19,8 @@ from rgt_tui.profiles.survival import path_survives, tiers_of
 RESULTS = "results"
 SHOWN = 60
 """Directories that are items of their own, the largest first; the rest is one item."""
+SAID = ("ignored", "copy")
+"""Why a directory is safe that is shown all the same: a person said so, or pulled it just now."""
 COPY_SLACK_S = 2.0
 """The runner writes down that a cell has ended right after its copy was verified."""
 
@@ -97,7 +99,7 @@ def roster(
     items += [_shown(group, fate, told.at, skew) for group, fate in lost[:SHOWN]]
     if len(lost) > SHOWN:
         items.append(_rest([group for group, _ in lost[SHOWN:]], told.at, skew))
-    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe == "ignored"][:SHOWN]
+    items += [_shown(group, fate, told.at, skew) for group, fate in fates if fate.safe in SAID][:SHOWN]
     if not lost and not told.results.problems:
         items.append(item(True, _summary(fates)))
     return tuple(items)
@@ -128,7 +130,7 @@ def _fate(
         if proof is not None:
             why = _unproved(group, proof)
             if not why:
-                return _Fate("copy")
+                return _Fate("copy", f"has a verified copy in {quoted(proof.where)}")
         cell = _cell_of(group, state)
         if cell is not None and copy_survives(cell, profile, known, verb):
             if cell.ended is not None and group.newest <= cell.ended + COPY_SLACK_S:
@@ -188,7 +190,7 @@ def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> Ev
         at=at,
         fact=f"{group.path} {group.owner} {group.fingerprint} {fate.text}",
         forfeitable=not fate.safe,
-        ignorable=not group.owner,
+        ignorable=not group.owner and fate.safe != "copy",
         path=group.path,
         bytes=group.bytes,
         newest=group.newest - skew if group.newest else None,
