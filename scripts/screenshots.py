@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from rgt_tui.cli.demo import HINT
 from rgt_tui.demo import DemoError, DemoFleet
-from rgt_tui.demo.stories import TESTS, story_box
+from rgt_tui.demo.stories import TESTS, queue_done, story_box
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.ui import RgtApp
 from scripts.svg_to_png import convert, find_fonts
@@ -122,13 +122,14 @@ async def shoot(out: Path, *, png: bool) -> None:
         await camera.take("help")
         await camera.press("escape")
         await camera.until(told(demo, "queue"))
-        await camera.select("autodl")
+        await camera.until(lambda state: (box := state.box("runpod-demo")) is not None and queue_done(box))
+        await camera.select("runpod")
         await camera.press("c")
         await camera.take("curves")
         await camera.press("escape")
         await camera.press("D")
         await camera.take("teardown")
-        await stop_the_meter(camera, "autodl-demo")
+        await stop_the_meter(camera, "runpod-demo")
         await camera.take("teardown-meter-off")
         await camera.top()
         await camera.take("fleet-stopped")

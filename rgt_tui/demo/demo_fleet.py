@@ -149,7 +149,7 @@ class DemoFleet:
                 self.embedded.specs,
                 audit=folder / "audit.jsonl",
                 copies=folder / "pulled",
-                env=self.embedded.env,
+                env={**self.embedded.env, "XDG_STATE_HOME": str(folder)},
                 meter_seconds=METER_SECONDS,
                 observers=(memory,),
             )

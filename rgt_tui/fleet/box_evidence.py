@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from rgt_tui.fleet.box_questions import Wanted, ask_results, ask_seal, ask_unseal
 from rgt_tui.fleet.box_session import BoxSession
@@ -72,13 +74,21 @@ def unsealed(box: BoxSession) -> str | None:
     return None
 
 
-async def copies(box: str, instance: str, groups: Iterable[ResultGroup]) -> tuple[CopyProof, ...]:
+async def copies(
+    box: str, instance: str, groups: Iterable[ResultGroup], *, env: Mapping[str, str] = os.environ
+) -> tuple[CopyProof, ...]:
     """Look at every copy here again.
+
+    Args:
+        box: Its name.
+        instance: What the provider calls the machine.
+        groups: Directories of the box.
+        env: Where the state of rgt lies, in which stands what was pulled.
 
     Raises:
         LedgerError: what was pulled is not known.
     """
-    return await asyncio.to_thread(proofs, box, instance, tuple(groups))
+    return await asyncio.to_thread(partial(proofs, box, instance, tuple(groups), env=env))
 
 
 async def addresses(meter: Meter) -> frozenset[str]:

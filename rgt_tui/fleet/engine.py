@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rgt_tui.fleet import keepalive
+from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
 from rgt_tui.fleet.attention import attention, interval
 from rgt_tui.fleet.billing_actions import Teardown
+from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
@@ -204,8 +207,15 @@ class Fleet(BaseFleet):
         self._meters = Meters(
             self._sessions, seconds=meter_seconds, clock=clock, say=self._publisher.say, env=env
         )
+        self._env = {**os.environ, **(env or {})}
         self._teardown = Teardown(
-            self._sessions, self._profiles, self._meters, audit, clock, readonly=readonly
+            self._sessions,
+            self._profiles,
+            self._meters,
+            audit,
+            clock,
+            asking=Asking(copies=partial(box_evidence.copies, env=self._env)),
+            readonly=readonly,
         )
         self._open = OpenActions(
             Journal(audit.parent / JOURNAL, clock=clock),
@@ -316,7 +326,7 @@ class Fleet(BaseFleet):
         destination = (self._copies or Path(PULLED)) / box
         spec = self._sessions[box].state.spec
         try:
-            return await pull_and_verify(spec, paths, destination, on_progress, on_plan)
+            return await pull_and_verify(spec, paths, destination, on_progress, on_plan, self._env)
         finally:
             self._teardown.look_again(box)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -31,6 +32,7 @@ async def pull_and_verify(
     destination: Path,
     on_progress: OnProgress,
     on_plan: Callable[[str], None],
+    env: Mapping[str, str] = os.environ,
 ) -> Pulled:
     """Pull directories of a box and verify the copy. Cancelled, it keeps what has come.
 
@@ -40,6 +42,7 @@ async def pull_and_verify(
         destination: Directory of the copy.
         on_progress: Called some times a second.
         on_plan: Told what will be fetched, and what its traffic costs, before the first byte.
+        env: Where the state of rgt lies, in which stands what was pulled.
 
     Raises:
         rgt_tui.ssh.BoxError: the box cannot be reached.
@@ -55,8 +58,8 @@ async def pull_and_verify(
         )
 
     request = PullRequest(paths=paths, destination=destination.absolute())
-    report = await pull(spec, request, on_progress, planned)
-    found = await _verified(spec.name, destination.absolute(), on_progress)
+    report = await pull(spec, request, on_progress, planned, env)
+    found = await _verified(spec.name, destination.absolute(), on_progress, env)
     return ended(report, found, destination)
 
 
@@ -87,7 +90,9 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
     return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 
-async def _verified(box: str, destination: Path, on_progress: OnProgress) -> Verification:
+async def _verified(
+    box: str, destination: Path, on_progress: OnProgress, env: Mapping[str, str]
+) -> Verification:
     """Verify the copy in a thread; cancelled, the thread ends at the next file."""
     loop, stop = asyncio.get_running_loop(), threading.Event()
 
@@ -98,15 +103,15 @@ async def _verified(box: str, destination: Path, on_progress: OnProgress) -> Ver
         loop.call_soon_threadsafe(on_progress, look)
 
     on_progress(PullProgress(phase="verifying"))
-    rows = await asyncio.to_thread(_rows, box)
+    rows = await asyncio.to_thread(_rows, box, env)
     try:
         return await asyncio.to_thread(partial(verify, destination, pulled=rows, progress=progress))
     finally:
         stop.set()
 
 
-def _rows(box: str) -> list[FileRow]:
-    ledger = Ledger(ledger_path(box))
+def _rows(box: str, env: Mapping[str, str]) -> list[FileRow]:
+    ledger = Ledger(ledger_path(box, env))
     try:
         return list(ledger.files())
     finally:
