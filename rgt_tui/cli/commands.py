@@ -43,8 +43,8 @@ GROUPS = {
     "Watch": "watch_parsers",
     "Logs": "watch_parsers",
     "Queue": "set_up_parsers",
-    "Results": "result_parsers",
-    "Money": "money_parsers",
+    "Results": "teardown.result_parsers",
+    "Money": "teardown.money_parsers",
     "Trainer": "set_up_parsers",
 }
 """Each group, in the order of ``rgt --help``, and the module of its parsers; one without a command is not shown."""
@@ -198,7 +198,7 @@ COMMANDS: dict[str, Command] = {
         ((OK, "found"), (FAILED, "nothing was found"), (USAGE, "no such path")),
     ),
     "pull": Command(
-        "pull", "Results", "copy the results of a box here, verified",
+        "teardown.pull", "Results", "copy the results of a box here, verified",
         (
             (OK, "everything that was asked for stands here, verified; with --dry-run: could be pulled"),
             (FAILED, "something was refused, changed or could not be written; each is named"),
@@ -207,7 +207,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "verify": Command(
-        "verifying", "Results", "prove that a directory of results is whole and loads",
+        "teardown.verifying", "Results", "prove that a directory of results is whole and loads",
         (
             (OK, "all of it is whole; PULL_VERIFIED.json in it says so"),
             (FAILED, "something is damaged, missing, or would run code; each is named"),
@@ -215,7 +215,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "down": Command(
-        "down", "Money", "stop the meter of a box, on evidence",
+        "teardown.down", "Money", "stop the meter of a box, on evidence",
         (
             (OK, "the provider confirms; what goes on billing is named; with --dry-run: it would pass"),
             (FAILED, "refused, and why: nothing was sent"),
@@ -226,7 +226,7 @@ COMMANDS: dict[str, Command] = {
         untold=UNCONFIRMED,
     ),
     "audit": Command(
-        "auditing", "Money", "print who stopped what and when, and verify the record",
+        "teardown.auditing", "Money", "print who stopped what and when, and verify the record",
         (
             (OK, "printed; with --verify: the record is whole"),
             (FAILED, "with --verify: it is broken, and its first such line is named"),
@@ -234,7 +234,7 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "profiles": Command(
-        "platforms", "Money", "list the platforms, and what happens there by itself",
+        "teardown.platforms", "Money", "list the platforms, and what happens there by itself",
         ((OK, "printed"), (USAGE, "wrong command line, or no such platform")),
     ),
     "push": Command(

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
-from rgt_tui.cli.down import status_of
+from rgt_tui.cli.teardown.down import status_of
 from rgt_tui.demo import LocalProvider
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress
