@@ -299,6 +299,11 @@ class BoxSession:
             self.moved(*where)
         self._set(replace(self.state, meter=meter))
 
+    def set_open_action(self, words: str) -> None:
+        """Store which billing call of this box has no known end; empty = none."""
+        if words != self.state.open_action:
+            self._set(replace(self.state, open_action=words))
+
     def moved(self, host: str, port: int) -> None:
         """Take note of where the provider says that the box is; it counts once the described address fails."""
         waits = self.state.link in (Link.UNREACHABLE, Link.REFUSED_KEY)

@@ -143,6 +143,9 @@ class OpenActions:
             except JournalFailed as error:
                 self._tell(str(error), str(error), "error")
                 still.append(action)
+        for session in self._sessions.values():
+            here = [words(one) for one in still if self._session(one.first.target) is session]
+            session.set_open_action("; ".join(here))
         return tuple(still)
 
     async def _is_open(self, action: OpenAction) -> bool:

@@ -256,6 +256,11 @@ _ROWS: tuple[Condition, ...] = (
         checks=(Check("5.5", "meter read from the provider", money.check_meter_read, live=False),),
     ),
     Condition(
+        "unconfirmed", "A stop is not confirmed", "stop?", money.read_open_action, money.say_open_action,
+        YES_ERROR, live=False,
+        advice="Look at the provider's console: the meter may still run. rgt asks on; it sends nothing again.",
+    ),
+    Condition(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
         (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",

@@ -91,6 +91,16 @@ def say_meter(view: Facts, reading: Reading, since: float) -> str:
     return f"meter unknown, {last}: {meter.error}"
 
 
+def read_open_action(view: Facts) -> Sequence[Reading]:
+    """A billing call went out, and nobody knows how it ended."""
+    return (Reading("", 1.0),) if view.box.open_action else NOTHING
+
+
+def say_open_action(view: Facts, reading: Reading, since: float) -> str:
+    """Say which, and since when."""
+    return view.box.open_action
+
+
 def read_clock(view: Facts) -> Sequence[Reading] | None:
     """Hours left on the clock that ends soonest; the account's balance has an alert of its own."""
     try:

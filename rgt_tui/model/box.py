@@ -248,6 +248,8 @@ class BoxState(msgspec.Struct, frozen=True):
     """When the next connection is tried (client clock), while unreachable."""
     alerts: tuple[Alert, ...] = ()
     """What the fleet's alert machines say holds now, worst first; muted ones included."""
+    open_action: str = ""
+    """A billing call that went out, and of which nobody knows how it ended, in words; empty = there is none."""
     alerts_kept: bool = False
     """True when such machines watch this box; otherwise nobody does, and `alerts` says nothing."""
     limited: tuple[str, ...] = ()

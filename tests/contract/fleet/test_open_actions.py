@@ -16,6 +16,7 @@ from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import SETTLE_SECONDS, OpenActions, target_of
 from rgt_tui.gate import ActionState, AuditLog, Journal, Target
+from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.profiles import load_profile
@@ -255,3 +256,15 @@ async def test_a_park_that_turns_out_to_be_done_is_told(world: World) -> None:
     world.age(60.0)
     await world.open.look()
     assert world.parked == [(BOX, 1.8e9 - 60.0)]
+
+
+async def test_a_call_that_nobody_saw_end_is_an_alert_until_it_is_known(world: World) -> None:
+    world.crashed(Verb.PARK, SENT)
+    await world.open.look()
+    (alert,) = [one for one in assess(world.session.state, 1.8e9).alerts if one.kind == "unconfirmed"]
+    assert (alert.level, alert.text) == ("error", world.session.state.open_action)
+    assert f"park of {BOX} ({POD}) is open since" in alert.text
+    world.server.pods[POD].status = "EXITED"
+    await world.open.look()
+    assert world.session.state.open_action == ""
+    assert "unconfirmed" not in [one.kind for one in assess(world.session.state, 1.8e9).alerts]

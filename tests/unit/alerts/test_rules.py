@@ -214,6 +214,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "meter unknown, last read 11m40 ago: 401",
         {"meter": replace(RUNNING, at=NOW - 500, error="401")},
     ),
+    "unconfirmed": (
+        {"open_action": "park of lab (pod1) is open since 14:20"},
+        "park of lab (pod1) is open since 14:20",
+        {},
+    ),
     "clock-skew": ({"clock_skew": -3600.0}, "the box's clock is 1h00 behind this machine's", {}),
     "stream": (
         {"counters": Counters(bad_frames=3)},
