@@ -316,6 +316,9 @@ class _Server(ThreadingHTTPServer):
         # The base class would look up the name of the address, which may take half a minute.
         socketserver.TCPServer.server_bind(self)
 
+    def handle_error(self, *_: object) -> None:
+        """Say nothing: a scraper that hangs up before the answer is no news; a fault of ours was its answer."""
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"

@@ -280,6 +280,9 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "reconcile": _several(
         _jobs("reconcile", "--job", "{}"), _jobs("reconcile", "--job", "{}", "--durable", "{}/out")
     ),
+    "results": _several(_words("results", "--run", "{}"), _jobs("results", "--job", "{}")),
+    "seal": _jobs("seal", "--job", "{}", "--seconds", "1"),
+    "unseal": _jobs("unseal", "{}"),
     "mirror": _words("mirror", "{}", "{target}"),
     "cat": _several(_words("cat", "--path", "{}"), _words("cat", "--list", "{}", "--list", "{}/*")),
     "grep": _words("grep", "loss", "{}", "{}/*"),
@@ -287,6 +290,7 @@ CALLS: dict[str, Callable[[Path, Callable[[Path], None]], list[list[str]]]] = {
     "reap": _jobs("reap", "--job", "{}"),
     "gpu-health": lambda *_: [["gpu-health"]],
     "watch": lambda *_: [],  # has tests of its own below
+    "send": lambda *_: [],  # likewise
 }
 """Verb → its calls with odd things in the place of what it reads."""
 
@@ -355,7 +359,7 @@ def test_every_verb(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) 
         [sys.executable, "-I", "-S", "-c", RUNNER, str(agent.path), str(int(PATIENCE))],
         input=json.dumps(calls).encode(),
         capture_output=True,
-        env=agent.env | {"RGT_STOP_GRACE": "1"},
+        env=agent.env | {"RGT_STOP_GRACE": "1", "RGT_ROOTS": str(tmp_path), "RGT_TERMINALS": ""},
         timeout=PATIENCE * (1 + len(calls)),
         check=False,
     )
@@ -364,6 +368,28 @@ def test_every_verb(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) 
     assert [words for words, _, _ in answers] == calls
     assert [words for words, status, _ in answers if status == signal.SIGALRM] == []
     assert [(words, text) for words, _, text in answers if "Traceback" in text or len(text) >= 1 << 20] == []
+
+
+@odd
+def test_send_answers_for_each(tmp_path: Path, agent: Agent, make: Callable[[Path], None]) -> None:
+    """What is no regular file is refused in words, and what comes behind it is sent all the same."""
+    inside = beside(tmp_path / "d", make)
+    good = tmp_path / "good"
+    good.write_text("here")
+    paths = [*sorted(inside.iterdir()), good]
+    asked = [json.dumps({"id": at, "path": str(path)}) for at, path in enumerate(paths)]
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", str(agent.path), "send"],
+        input="\n".join(asked).encode(),
+        capture_output=True,
+        env=agent.env,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"here" in done.stdout
+    for at in range(len(paths)):
+        assert b'"id":%d,' % at in done.stdout.replace(b": ", b":")
 
 
 @odd

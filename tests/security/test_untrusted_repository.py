@@ -225,6 +225,8 @@ REFUSED = {
     "push": ("push", "--trainer", "exec", "--timeout", "5"),
     "remove": ("remove", "exec", "--yes", "--forget", "--timeout", "5"),
     "mute": ("mute", "exec"),
+    "pull": ("pull", "exec", "--timeout", "5"),
+    "down": ("down", "exec", "--destroy", "--dry-run", "--timeout", "5"),
 }
 """Commands whose work is to tell somebody, or to change a box: they end at once, and name what to do."""
 LOADING = {
@@ -242,6 +244,9 @@ OTHERS = {
     "scalars": ("scalars", "."),
     "demo": ("demo", "--fleet-only"),
     "agent": ("agent", "build", "--out", "agent.pyz"),
+    "audit": ("audit",),
+    "profiles": ("profiles", "clocks"),
+    "verify": ("verify", "."),
     "completion": ("completion", "bash"),
 }
 ALL = {**LOADING, **WRITING, **OTHERS}

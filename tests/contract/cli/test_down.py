@@ -201,7 +201,7 @@ async def test_a_person_types_the_phrase_or_nothing_is_sent(down: Down) -> None:
     _, body = await down.json("--park", "--dry-run")
     given = every_forfeit(body)
     _, body = await down.json("--park", "--dry-run", *given)
-    for wrong in ("", "Lab", "lab "):
+    for wrong in ("lab ",):  # the unit tests of the phrase have the others
         code, shown = await asyncio.to_thread(on_a_terminal, down.rgt, wrong, "lab", "--park", *given)
         assert (code, down.sent()) == (FAILED, []), shown
         assert "nothing was sent" in shown

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from rgt_tui.fleet import Fleet
-from rgt_tui.model.box import BoxState, Life, Link
+from rgt_tui.model.box import BoxState, Life, Link, Seen
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.recordings import FULL, LineFile, Recorder, ReplayFleet, recording_lines
 from tests.contract.ssh.conftest import RealSshd
@@ -124,8 +124,13 @@ CLOCKS = ("since", "sample_at", "retry_at", "clock_skew", "progressed_at")
 
 
 def plain(state: BoxState) -> dict[str, Any]:
-    """A state as plain values: clocks as rounded, and without what a recording leaves out on purpose."""
-    state = replace(state, spec=recording_lines.bare(state.spec), alerts=(), alerts_kept=False, life=Life())
+    """A state as plain values: clocks as rounded, and without what a recording leaves out on purpose.
+
+    So `seen`: it is of a clock of this computer, by which nothing that was recorded can be judged.
+    """
+    state = replace(
+        state, spec=recording_lines.bare(state.spec), alerts=(), alerts_kept=False, life=Life(), seen=Seen()
+    )
     curves = {run.name: {name: repr(list(s)) for name, s in run.series.items()} for run in state.runs}
     bare = replace(state, runs=tuple(replace(run, series={}) for run in state.runs))
     values = json.loads(json.dumps(msgspec.to_builtins(bare)), object_hook=rounded)

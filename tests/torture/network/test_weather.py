@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rgt_tui.fleet import engine, keepalive
+from rgt_tui.fleet import engine
 from rgt_tui.model.box import Link
 from rgt_tui.ssh import hop
 from tests.torture.network.boxes import Boxes, Place, finish, writing
@@ -84,7 +84,6 @@ async def test_thirty_boxes_in_bad_weather(
     logs = {place.name: str(place.log) for place in boxes.places}
     monkeypatch.setattr(engine, "BoxSession", counted(ledger, logs))
     monkeypatch.setattr(hop, "KEEPALIVE_SECONDS", hop.KEEPALIVE_SECONDS / SHORTER)
-    monkeypatch.setattr(keepalive, "HUNG_SECONDS", keepalive.HUNG_SECONDS / SHORTER)
     boxes.start()
     try:
         async with AsyncExitStack() as stack:

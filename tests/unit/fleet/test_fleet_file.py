@@ -55,6 +55,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
             name="a-1",
             host="127.0.0.1",
             port=2022,
+            profile="runpod",
             identity='/tmp/a b/"id"',
             mounts=("/", "/data"),
             tiers={"/": "system", "/data": "data"},
