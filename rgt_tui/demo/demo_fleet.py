@@ -6,11 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from rgt_tui.demo.embedded import Embedded
 from rgt_tui.demo.stories import Director
-from rgt_tui.fleet import Fleet, Memory, Pulled
+from rgt_tui.fleet import Fleet, Given, Memory, Pulled
 from rgt_tui.model.evidence import CheckResult, Review, StopProgress, Verb
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.profile import Profile
@@ -93,13 +93,10 @@ class DemoFleet:
         self,
         box: str,
         verb: Verb,
-        *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
+        **given: Unpack[Given],
     ) -> Review:
         """Gather what a person must see before a billing action."""
-        return await self._running.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        return await self._running.review(box, verb, **given)
 
     def execute(
         self,
@@ -107,21 +104,11 @@ class DemoFleet:
         verb: Verb,
         typed: str,
         *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
         evidence_digest: str | None = None,
+        **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        return self._running.execute(
-            box,
-            verb,
-            typed,
-            forfeits=forfeits,
-            ignored=ignored,
-            unprotect=unprotect,
-            evidence_digest=evidence_digest,
-        )
+        return self._running.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
 
     async def pull(
         self,

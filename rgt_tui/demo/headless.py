@@ -112,13 +112,7 @@ async def run(
     Raises:
         DemoError: the demo cannot run here.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True)
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    interrupted = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, interrupted.set)
+    interrupted = _listening()
     demo = DemoFleet(port_base=port_base, follow_advice=follow_advice)
     stories = Stories(demo.embedded.boxes)
     told = asyncio.Event()
@@ -152,6 +146,21 @@ async def run(
         say(f"missing: {', '.join(stories.missing)}")
         return 1
     return 0
+
+
+def _listening() -> asyncio.Event:
+    """Send what is logged to stderr as progress; return what Ctrl-C and its like set."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True)
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    return _signalled()
+
+
+def _signalled() -> asyncio.Event:
+    over, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, over.set)
+    return over
 
 
 class _Watcher:
@@ -190,12 +199,7 @@ async def run_teardown(*, as_json: bool, port_base: int | None = None) -> int:
     Raises:
         DemoError: the demo cannot run here.
     """
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[_Progress()], force=True)
-    logging.getLogger("asyncssh").setLevel(logging.CRITICAL)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
-    interrupted = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    interrupted = _listening()
     problem = ""
     async with Embedded((story_box(),), port_base=port_base) as embedded:
         story = TeardownStory(embedded, say)
@@ -250,10 +254,7 @@ async def run_alone(path: str, *, port_base: int | None, seconds: float | None) 
     Raises:
         DemoError: they cannot run here, or the file cannot be written.
     """
-    over = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, over.set)
+    over = _signalled()
     async with Embedded(port_base=port_base) as embedded:
         try:
             _write(Path(path), dump_fleet(embedded.specs))

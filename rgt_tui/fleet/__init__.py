@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rgt_tui.fleet.engine import BaseFleet, Fleet
     from rgt_tui.fleet.errands import push_trainer
     from rgt_tui.fleet.event_loop import new_loop
-    from rgt_tui.fleet.fleet_source import FleetSource, GateClosed, Observer, Playback, Pulled, Tap
+    from rgt_tui.fleet.fleet_source import FleetSource, GateClosed, Given, Observer, Playback, Pulled, Tap
     from rgt_tui.fleet.history_keeper import Memory
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Fleet",
     "FleetSource",
     "GateClosed",
+    "Given",
     "Memory",
     "Observer",
     "Playback",
@@ -37,7 +38,7 @@ __getattr__ = imported_later(
         "engine": "BaseFleet Fleet",
         "errands": "push_trainer",
         "event_loop": "new_loop",
-        "fleet_source": "FleetSource GateClosed Observer Playback Pulled Tap",
+        "fleet_source": "FleetSource GateClosed Given Observer Playback Pulled Tap",
         "history_keeper": "Memory",
     },
 )

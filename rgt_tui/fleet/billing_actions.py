@@ -7,14 +7,14 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Unpack
 
 from msgspec.structs import replace
 
 from rgt_tui.fleet import box_evidence
 from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
-from rgt_tui.fleet.fleet_source import GateClosed
+from rgt_tui.fleet.fleet_source import GateClosed, Given
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.gate import (
     JOURNAL,
@@ -149,10 +149,7 @@ class Teardown:
         self,
         box: str,
         verb: Verb,
-        *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
+        **said: Unpack[Given],
     ) -> Review:
         """Say what the action would do, and what stands against it.
 
@@ -160,7 +157,7 @@ class Teardown:
             GateClosed: the box has no control plane that rgt could ask.
         """
         provider = self._provider(box)
-        consent = Consent(forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        consent = Consent(**said)
         # The box may be sampled slowly; the gate wants to see it as it is now.
         self._sessions[box].set_interval(self._sessions[box].state.spec.interval)
         given = await self._read(box, verb, provider)
@@ -193,10 +190,8 @@ class Teardown:
         verb: Verb,
         typed: str,
         *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
         evidence_digest: str | None = None,
+        **said: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Carry the action out, if the gate allows it on evidence of this very moment.
 
@@ -204,7 +199,7 @@ class Teardown:
             GateClosed: it does not, or the record cannot be written; nothing was sent.
         """
         provider = self._provider(box)
-        consent = Consent(typed=typed, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        consent = Consent(typed=typed, **said)
         with self._held(box, verb) as action:
             act = await self._judged(box, verb, provider, consent, action, evidence_digest)
             permit = await self._sealed(act)

@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from rgt_tui.fleet import box_evidence, keepalive
 from rgt_tui.fleet.alerting import Alerting
@@ -20,7 +20,7 @@ from rgt_tui.fleet.box_evidence import Asking
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.event_loop import collect_less, guarded
-from rgt_tui.fleet.fleet_source import Observer, Pulled, Remember, Tap
+from rgt_tui.fleet.fleet_source import Given, Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
@@ -282,13 +282,10 @@ class Fleet(BaseFleet):
         self,
         box: str,
         verb: Verb,
-        *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
+        **given: Unpack[Given],
     ) -> Review:
         """Gather what a person must see before a billing action."""
-        return await self._teardown.review(box, verb, forfeits=forfeits, ignored=ignored, unprotect=unprotect)
+        return await self._teardown.review(box, verb, **given)
 
     def execute(
         self,
@@ -296,21 +293,11 @@ class Fleet(BaseFleet):
         verb: Verb,
         typed: str,
         *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
         evidence_digest: str | None = None,
+        **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Carry out a billing action, if the gate allows it."""
-        steps = self._teardown.execute(
-            box,
-            verb,
-            typed,
-            forfeits=forfeits,
-            ignored=ignored,
-            unprotect=unprotect,
-            evidence_digest=evidence_digest,
-        )
+        steps = self._teardown.execute(box, verb, typed, evidence_digest=evidence_digest, **given)
         return self._alerting.watching(box, verb, steps)
 
     async def pull(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, TypedDict, Unpack, runtime_checkable
 
 import msgspec
 
@@ -31,6 +31,17 @@ class Pulled(msgspec.Struct, frozen=True, kw_only=True):
     """All that was asked for stands here, and everything there loads."""
     text: str
     """What came and where it is, or what is wrong, in one line."""
+
+
+class Given(TypedDict, total=False):
+    """What a person gives up, sets aside or unlocks by name, for review and call alike."""
+
+    forfeits: frozenset[str]
+    """Keys of evidence items (`EvidenceItem.key`) that are given up. One that needs no forfeit counts for nothing."""
+    ignored: frozenset[str]
+    """Keys of items whose files, which nobody owns, the person says are no result."""
+    unprotect: str
+    """What was typed to lift ``protected``."""
 
 
 class FleetSource(Protocol):
@@ -93,20 +104,14 @@ class FleetSource(Protocol):
         self,
         box: str,
         verb: Verb,
-        *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
+        **given: Unpack[Given],
     ) -> Review:
         """Gather what a person must see before a billing action; re-reads the provider.
 
         Args:
             box: Its name.
             verb: Park or destroy.
-            forfeits: Keys of evidence items (`EvidenceItem.key`) that the person gives up. One that needs no forfeit
-                counts for nothing.
-            ignored: Keys of items whose files, which nobody owns, the person says are no result.
-            unprotect: What was typed to lift ``protected``.
+            given: What the person gives up, sets aside or unlocks.
         """
         ...
 
@@ -116,10 +121,8 @@ class FleetSource(Protocol):
         verb: Verb,
         typed: str,
         *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
         evidence_digest: str | None = None,
+        **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Gather the evidence anew, ask the gate, send the call, and report until the provider confirms.
 
@@ -127,11 +130,9 @@ class FleetSource(Protocol):
             box: Its name.
             verb: Park or destroy.
             typed: What the person typed: `Review.phrase`, exactly.
-            forfeits: As for the review.
-            ignored: As for the review.
-            unprotect: As for the review.
             evidence_digest: `Review.digest` of the review that this is to be based on, where another process made it;
                 None = what this fleet showed last.
+            given: As for the review.
 
         Raises:
             GateClosed: on the first iteration, when the evidence does not suffice. Nothing was sent.

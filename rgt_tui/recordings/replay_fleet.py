@@ -7,9 +7,9 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Observer, Pulled
+from rgt_tui.fleet import Alerting, BaseFleet, GateClosed, Given, Observer, Pulled
 from rgt_tui.fleet.box_session import Intake
 from rgt_tui.fleet.keepalive import JUMP_SECONDS, Jump, shifted
 from rgt_tui.fleet.reducers import replace
@@ -227,10 +227,7 @@ class ReplayFleet(BaseFleet):
         self,
         box: str,
         verb: Verb,
-        *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
+        **given: Unpack[Given],
     ) -> Review:
         """Refuse.
 
@@ -245,10 +242,8 @@ class ReplayFleet(BaseFleet):
         verb: Verb,
         typed: str,
         *,
-        forfeits: frozenset[str] = frozenset(),
-        ignored: frozenset[str] = frozenset(),
-        unprotect: str = "",
         evidence_digest: str | None = None,
+        **given: Unpack[Given],
     ) -> AsyncIterator[StopProgress]:
         """Refuse.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TypedDict
 
 import msgspec
 
@@ -14,21 +13,13 @@ from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import make_fleet, settle, stop
 from rgt_tui.cli.opening import open_boxes
 from rgt_tui.cli.printing import columns, complain, json_line, waiting
-from rgt_tui.fleet import Fleet, GateClosed
+from rgt_tui.fleet import Fleet, GateClosed, Given
 from rgt_tui.model.box import BoxSpec, Link
 from rgt_tui.model.evidence import EvidenceItem, Review, StopPhase, StopProgress, Verb
 from rgt_tui.model.plain import clean
 from rgt_tui.profiles.keeps_billing import by_hand
 from rgt_tui.profiles.prices import money
 from rgt_tui.profiles.readings import age, size
-
-
-class Given(TypedDict):
-    """What a person gives up, sets aside or unlocks by name, for review and call alike."""
-
-    forfeits: frozenset[str]
-    ignored: frozenset[str]
-    unprotect: str
 
 
 def run_down(arguments: argparse.Namespace) -> int:
