@@ -13,22 +13,20 @@ from rgt_tui import imported_later
 if TYPE_CHECKING:
     from rgt_tui.demo.demo_fleet import DemoFleet
     from rgt_tui.demo.embedded import Embedded
-    from rgt_tui.demo.local_pods import Change, LocalPod
-    from rgt_tui.demo.local_provider import Fault, LocalProvider
+    from rgt_tui.demo.platforms import Change, Fault, LocalPod, LocalRunPod
     from rgt_tui.demo.workspace import DemoError
 
 RECORDING = Path(__file__).with_name("replay.jsonl.gz")
 """A recorded run, for where the demo cannot run; ``python -m scripts.record_demo`` makes it."""
 
-__all__ = ["RECORDING", "Change", "DemoError", "DemoFleet", "Embedded", "Fault", "LocalPod", "LocalProvider"]
+__all__ = ["RECORDING", "Change", "DemoError", "DemoFleet", "Embedded", "Fault", "LocalPod", "LocalRunPod"]
 
 __getattr__ = imported_later(
     __name__,
     {
         "demo_fleet": "DemoFleet",
         "embedded": "Embedded",
-        "local_pods": "Change LocalPod",
-        "local_provider": "Fault LocalProvider",
+        "platforms": "Change Fault LocalPod LocalRunPod",
         "workspace": "DemoError",
     },
 )

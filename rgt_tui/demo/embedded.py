@@ -13,9 +13,8 @@ from pathlib import Path
 import asyncssh
 
 from rgt_tui.demo import sandboxes
-from rgt_tui.demo.local_pods import Change
-from rgt_tui.demo.local_provider import LocalProvider
 from rgt_tui.demo.plan import BOXES, DemoBox
+from rgt_tui.demo.platforms import Change, LocalRunPod
 from rgt_tui.demo.sandboxes import TRACES, Machine, Room
 from rgt_tui.demo.sshd import HOST, BoxSshd
 from rgt_tui.demo.workspace import DemoError, Workspace
@@ -50,7 +49,7 @@ class Embedded:
         self._port_base = port_base
         self._room: Room | None = None
         self._sshds: dict[str, BoxSshd] = {}
-        self._provider: LocalProvider | None = None
+        self._provider: LocalRunPod | None = None
 
     async def __aenter__(self) -> Embedded:
         try:
@@ -106,7 +105,7 @@ class Embedded:
             await asyncio.to_thread(workspace.close)
 
     @property
-    def provider(self) -> LocalProvider:
+    def provider(self) -> LocalRunPod:
         """The control plane, once it was started."""
         assert self._provider is not None
         return self._provider
@@ -147,7 +146,7 @@ class Embedded:
         (folder / "known_hosts").write_text("".join(known))
 
     async def _start_provider(self) -> None:
-        provider = self._provider = LocalProvider(on_change=self._pod_changed)
+        provider = self._provider = LocalRunPod(on_change=self._pod_changed)
         port = 0 if self._port_base is None else self._port_base + len(self.boxes)
         try:
             await provider.start(HOST, port)
@@ -186,7 +185,7 @@ class Embedded:
             (folder / "ssh_config").write_text("\n".join(lines))
 
 
-def rent(provider: LocalProvider, boxes: Sequence[DemoBox], ports: Mapping[str, int]) -> None:
+def rent(provider: LocalRunPod, boxes: Sequence[DemoBox], ports: Mapping[str, int]) -> None:
     """Let the local provider have a pod for each box that it answers for.
 
     It speaks as RunPod does: to a box of another platform it would tell another's rules and prices.

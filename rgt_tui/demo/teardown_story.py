@@ -22,8 +22,8 @@ from typing import Any
 import msgspec
 
 from rgt_tui.demo.embedded import Embedded
-from rgt_tui.demo.local_provider import Fault
 from rgt_tui.demo.plan import BOXES, DemoBox
+from rgt_tui.demo.platforms import Fault
 from rgt_tui.demo.stories import launch, queue_done, shell
 from rgt_tui.fleet import Fleet
 from rgt_tui.fleet.config.editing import dump_fleet

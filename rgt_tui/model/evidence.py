@@ -210,6 +210,27 @@ class Permit(msgspec.Struct, frozen=True):
     """No other permit has it: whoever has seen it refuses it the second time."""
 
 
+class RentPermit(msgspec.Struct, frozen=True, kw_only=True):
+    """The only value with which a creation call can be made, once. Built by `rgt_tui.gate` alone."""
+
+    box: str
+    """The name that the fleet file will give the machine."""
+    kind: str
+    """Of the provider."""
+    account: str
+    """Of the provider, `rgt_tui.model.box.ProviderRef.account`."""
+    offer: str
+    """Id of the offer that the person has seen."""
+    per_hour: float | None
+    """What the person agreed to pay at most, compute and disk; None = the platform tells no price before."""
+    currency: str
+    spot: bool
+    token: str
+    """What the machine's name or label will hold, by which a lost answer is looked for."""
+    expires: float
+    """On the clock of `steady`."""
+
+
 class StopPhase(enum.StrEnum):
     """Where a billing action stands. A 2xx is *requested*, never *stopped*."""
 

@@ -10,6 +10,7 @@ from rgt_tui.providers.control_plane import (
     Conflict,
     Context,
     Instance,
+    Market,
     NotFound,
     Open,
     PermitRefused,
@@ -19,6 +20,7 @@ from rgt_tui.providers.control_plane import (
     Unreachable,
     keep_last_good,
     use_permit,
+    use_rent_permit,
 )
 from rgt_tui.providers.registry import KINDS, Providers, UnknownProvider, adapter
 from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
@@ -31,6 +33,7 @@ __all__ = [
     "Conflict",
     "Context",
     "Instance",
+    "Market",
     "NotFound",
     "Open",
     "PermitRefused",
@@ -45,5 +48,6 @@ __all__ = [
     "carry_out",
     "keep_last_good",
     "use_permit",
+    "use_rent_permit",
     "what_is_off",
 ]

@@ -23,7 +23,7 @@ class Proof(enum.StrEnum):
     """It may have been done."""
 
 
-_RUNPOD = {
+_RUNPOD: dict[int | str, Proof] = {
     401: Proof.NOTHING,
     403: Proof.NOTHING,
     404: Proof.ASK,
@@ -33,19 +33,31 @@ _RUNPOD = {
 }
 """Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview (verified 2026-11)."""
 
-ANSWERS: dict[tuple[str, Verb], dict[int, Proof]] = {
+ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("runpod", Verb.PARK): _RUNPOD,
     ("runpod", Verb.DESTROY): _RUNPOD,
 }
-"""``kind`` of the provider and verb → HTTP status → what it proves."""
+"""``kind`` of the provider and verb → HTTP status, or the error's own code in the body → what it proves."""
 
-ANYWHERE = {404: Proof.ASK, 409: Proof.ASK}
+ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
 """Where a row says nothing of these: not there, and a state that does not allow it."""
+
+CREATIONS: dict[str, dict[int | str, Proof]] = {}
+"""``kind`` of the provider → status or code of the answer to a creation → what it proves. `Proof.ASK`: look for it."""
 
 
 def proof(kind: str, verb: Verb, error: ProviderError | PermitRefused) -> Proof:
     """Return what follows from the trouble with a call."""
+    return _proof({**ANYWHERE, **ANSWERS.get((kind, verb), {})}, error)
+
+
+def creation_proof(kind: str, error: ProviderError | PermitRefused) -> Proof:
+    """Return what follows from the trouble with a creation; without a row the machine may be there, and bill."""
+    return _proof(CREATIONS.get(kind, {}), error)
+
+
+def _proof(row: dict[int | str, Proof], error: ProviderError | PermitRefused) -> Proof:
     if isinstance(error, PermitRefused) or not error.sent:
         return Proof.NOTHING
-    row = {**ANYWHERE, **ANSWERS.get((kind, verb), {})}
-    return row.get(error.status or 0, Proof.MAYBE)
+    # The code in the body says more than the status, which some platforms leave at 200.
+    return row.get(error.code) or row.get(error.status or 0, Proof.MAYBE)

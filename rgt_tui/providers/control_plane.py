@@ -5,6 +5,7 @@ Nothing here talks to a network, so that importing it costs nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -12,15 +13,22 @@ from typing import Protocol
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
-from rgt_tui.model.evidence import Permit, Verb
+from rgt_tui.model.evidence import Permit, RentPermit, Verb
 from rgt_tui.model.money import Meter
+from rgt_tui.model.renting import Leftover, Offer, Wish
 
 
 class ProviderError(Exception):
     """A control plane did not do or say what was asked. The message says what to do next; it holds no key."""
 
     def __init__(
-        self, message: str, *, console: str = "", status: int | None = None, sent: bool = True
+        self,
+        message: str,
+        *,
+        console: str = "",
+        status: int | None = None,
+        sent: bool = True,
+        code: str = "",
     ) -> None:
         super().__init__(f"{message} ({console})" if console else message)
         self.console = console
@@ -29,6 +37,8 @@ class ProviderError(Exception):
         """Of the HTTP answer; None = there was none. What it proves says `rgt_tui.providers.answers`."""
         self.sent = sent
         """False only where it is certain that the request never left: then nothing can have been done."""
+        self.code = code
+        """The platform's own word for the error, where its body has one: some say it with a status of 200."""
 
 
 class AuthError(ProviderError):
@@ -88,6 +98,10 @@ class Instance(msgspec.Struct, frozen=True):
     """Where SSH answers, if the provider says so."""
     port: int | None = None
     user: str | None = None
+    gpu: str | None = None
+    """The platform's own word."""
+    gpu_count: int | None = None
+    region: str | None = None
 
 
 class Provider(Protocol):
@@ -122,6 +136,17 @@ class Provider(Protocol):
 
         Raises:
             ProviderError: the list could not be had whole. A part is never returned as if it were all.
+        """
+        ...
+
+    async def start(self) -> str:
+        """Send the call that starts the machine again, once; return the provider's answer in words.
+
+        It begins a meter: the caller has the person's word for it, and sends it never again by itself.
+
+        Raises:
+            ProviderError: what the provider, or the way to it, said instead. A platform without the verb says so with
+                `sent` False.
         """
         ...
 
@@ -167,8 +192,61 @@ class Account(Protocol):
         """Return the control plane of one box. Nothing is sent."""
         ...
 
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List what the account is billed for that is no machine, e.g. volumes, addresses and snapshots.
+
+        Raises:
+            ProviderError: the list could not be had whole, or this platform has no call for it (`sent` False).
+        """
+        ...
+
+    def market(self) -> Market | None:
+        """Return what rents machines here; None = a person does that on the platform's console."""
+        ...
+
     async def close(self) -> None:
         """Close the connections."""
+        ...
+
+
+class Market(Protocol):
+    """Where machines of an account are rented. No platform has an idempotency key: a creation is sent once."""
+
+    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+        """Return what fits the wish now, the cheapest first; empty = nothing is to be had.
+
+        Raises:
+            ProviderError: the platform could not be asked, or the wish names what it does not know.
+        """
+        ...
+
+    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+        """Return the exact call that `create` would send, without secrets, for a person to read before it is."""
+        ...
+
+    async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
+        """Send the one creation call; return the machine as far as the answer tells it.
+
+        Args:
+            offer: One of `offers`.
+            wish: What it was found by.
+            token: Random, up to 40 characters of ``a-z0-9-``; it becomes (a part of) the machine's name or label, which
+                is all by which a machine can be found whose answer was lost.
+            permit: The person's word, good once, for this offer at this price.
+
+        Raises:
+            PermitRefused: the permit covers something else, was used, or has expired. Nothing was sent.
+            ProviderError: see `rgt_tui.providers.answers.creation_proof` for what it proves; without a row there the
+                machine may exist and bill.
+        """
+        ...
+
+    async def find(self, token: str) -> tuple[Instance, ...]:
+        """Return the machines whose name or label holds the token. Lists lag: none is not yet a proof.
+
+        Raises:
+            ProviderError: the list could not be had whole.
+        """
         ...
 
 
@@ -226,6 +304,46 @@ def use_permit(permit: Permit, verb: Verb, ref: ProviderRef, now: float) -> None
     for nonce in [nonce for nonce, expires in _used.items() if not now < expires]:
         del _used[nonce]
     _used[permit.nonce] = permit.expires
+
+
+def use_rent_permit(permit: RentPermit, offer: Offer, token: str, ref: ProviderRef, now: float) -> None:
+    """Use a permit to rent up, right before the one creation call; refuse one that does not cover exactly this now.
+
+    Args:
+        permit: What the gate gave out.
+        offer: What is about to be taken.
+        token: What the machine's name or label will hold.
+        ref: Any machine of the account that would pay.
+        now: `rgt_tui.model.evidence.steady`.
+
+    Raises:
+        PermitRefused: with every reason at once; an unused permit stays unused.
+    """
+    reasons = [
+        f"the permit is for {what} {printable(given) or '(none)'}, not for {printable(wanted) or '(none)'}"
+        for what, given, wanted in (
+            ("provider", permit.kind, ref.kind),
+            ("account", permit.account, ref.account),
+            ("offer", permit.offer, offer.id),
+            ("currency", permit.currency, offer.currency),
+            ("token", permit.token, token),
+        )
+        if given != wanted or not wanted
+    ]
+    if permit.spot is not offer.spot:
+        reasons.append(f"the permit is for {'spot' if permit.spot else 'on-demand'}, the offer is not")
+    if permit.per_hour is not None and not (offer.per_hour is None or offer.per_hour <= permit.per_hour):
+        reasons.append(f"the offer costs {offer.per_hour:.4f} an hour, agreed were {permit.per_hour:.4f}")
+    if not now < permit.expires:
+        reasons.append(
+            f"the permit expired {max(0.0, now - permit.expires):.0f} s ago; look at the offers again"
+        )
+    used = f"rent {permit.token}"
+    if used in _used:
+        reasons.append("the permit was used already; look at the offers again")
+    if reasons:
+        raise PermitRefused("; ".join(reasons) + ". Nothing was sent.")
+    _used[used] = math.inf
 
 
 def keep_last_good(last: Meter, fresh: Meter) -> Meter:

@@ -18,6 +18,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, Verb, steady
 from rgt_tui.model.money import Amount, Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.keeps_billing import until_clock
 from rgt_tui.profiles.prices import HOURS
@@ -25,6 +26,7 @@ from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
     Instance,
+    Market,
     NotFound,
     PermitRefused,
     ProviderError,
@@ -163,6 +165,14 @@ class RunPod:
             )
             for pod in pods
         )
+
+    async def start(self) -> str:
+        """Start the pod; see `Provider.start`. It may come back without a GPU."""
+        _check_id(self._instance)
+        answer = await self._account.http.send(
+            "POST", f"/v2/pods/{self._instance}/action", {"action": "start"}
+        )
+        return f"{self._account.http.host} answered {answer.status}"
 
     async def stop(self, permit: Permit) -> str:
         """Stop the pod; see `Provider.stop`. It erases the container disk; the volume disk stays, billed."""
@@ -304,6 +314,41 @@ class RunPodAccount:
     def box(self, instance: str) -> RunPod:
         """Return the control plane of one pod."""
         return RunPod(self, instance, clock=self._clock)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List the network volumes: each is billed until it is deleted, whether a pod mounts it or not."""
+        data = (await self.http.get("/v2/network-volumes")).data
+        items = data.get("networkVolumes") if isinstance(data, dict) else None
+        if not isinstance(items, list):
+            raise BadAnswer(
+                "RunPod's list of network volumes has no 'networkVolumes'; nothing follows from it",
+                console=self.http.console,
+            )
+        return tuple(self._leftover(item) for item in items)
+
+    def _leftover(self, item: object) -> Leftover:
+        if not (isinstance(item, dict) and isinstance(item.get("id"), str)):
+            raise BadAnswer("RunPod lists a network volume without an id", console=self.http.console)
+        size, volume = number(item.get("size")), item["id"]
+        return Leftover(
+            what="volume",
+            id=volume,
+            name=printable(item.get("name") or "", 80),
+            per_hour=None if size is None else network_per_hour(size, str(item.get("type"))),
+            size_gb=size,
+            region=printable(item.get("dataCenter") or "", 40) or None,
+            used_by=tuple(
+                pod.id
+                for pod in self._seen.values()
+                if pod.lifecycle is not Lifecycle.GONE
+                and any(one.volume == volume for one in pod.networks or ())
+            ),
+            how=f"DELETE {self.http.base_url}/v2/network-volumes/{printable(volume, 80)}",
+        )
+
+    def market(self) -> Market | None:
+        """Return what rents pods."""
+        return None
 
     async def close(self) -> None:
         """Close the connections."""

@@ -18,7 +18,7 @@ import pytest
 
 from rgt_tui.cli.commands import FAILED, OK, UNCONFIRMED, UNREACHABLE, USAGE
 from rgt_tui.cli.teardown.down import status_of
-from rgt_tui.demo import LocalProvider
+from rgt_tui.demo import LocalRunPod
 from rgt_tui.model.box import BoxSpec, ProviderRef
 from rgt_tui.model.evidence import StopPhase, StopProgress
 from tests.contract.cli.conftest import PATIENCE, Rgt
@@ -33,7 +33,7 @@ class Down:
     """A fleet of one quiet box with a pod behind it."""
 
     rgt: Rgt
-    server: LocalProvider
+    server: LocalRunPod
     spec: BoxSpec
 
     async def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -53,7 +53,7 @@ class Down:
 
 @pytest.fixture
 async def down(rgt: Rgt, real_sshd: RealSshd) -> AsyncIterator[Down]:
-    server = LocalProvider(settle_s=0.0)
+    server = LocalRunPod(settle_s=0.0)
     await server.start()
     # Made after every file of this machine, which others change meanwhile: all of them came with its image.
     created = time.time() + 86_400.0

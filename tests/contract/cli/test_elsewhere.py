@@ -11,7 +11,7 @@ import pytest
 
 from rgt_tui.cli.doctor_box import BoxDoctor
 from rgt_tui.cli.gathering import gather
-from rgt_tui.demo import LocalPod, LocalProvider
+from rgt_tui.demo import LocalPod, LocalRunPod
 from rgt_tui.fleet.errands import connected, reached
 from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, Health, Link, ProviderRef
@@ -36,7 +36,7 @@ class Rental:
 
 @pytest.fixture
 async def rental(real_sshd: RealSshd, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rental]:
-    server = LocalProvider(clock=time.time)
+    server = LocalRunPod(clock=time.time)
     await server.start()
     pod = server.add_pod("pod1", "lab", created=time.time() - 3600)
     monkeypatch.setenv("RGT_TEST_KEY", server.key)

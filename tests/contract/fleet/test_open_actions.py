@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo import Fault, LocalProvider
+from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.connector import ConnectLimit
 from rgt_tui.fleet.meters import Meters
@@ -36,7 +36,7 @@ COURSES = {
 
 @dataclass
 class World:
-    server: LocalProvider
+    server: LocalRunPod
     session: BoxSession
     meters: Meters
     journal: Journal
@@ -73,7 +73,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = LocalProvider(settle_s=0.0)
+    server = LocalRunPod(settle_s=0.0)
     await server.start()
     server.add_pod(POD, BOX, cost=0.5, persistent=10.0)
     ref = ProviderRef("runpod", POD, base_url=server.base_url, key_env=KEY)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from rgt_tui.demo import LocalProvider
+from rgt_tui.demo import LocalRunPod
 from rgt_tui.fleet import GateClosed
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking
@@ -41,7 +41,7 @@ SAFE = ResultGroup(path="/net/a", owner="cell a", files=1, bytes=GB, newest=1.0,
 class World:
     """One box by hand, and everything else as it is."""
 
-    server: LocalProvider
+    server: LocalRunPod
     session: BoxSession
     meters: Meters
     folder: Path
@@ -180,7 +180,7 @@ def quiet_state(spec: BoxSpec) -> BoxState:
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = LocalProvider(settle_s=0.0)
+    server = LocalRunPod(settle_s=0.0)
     await server.start()
     server.add_pod("pod1", BOX, cost=0.5, persistent=10.0, networks=(("vol", "/net"),))
     spec = BoxSpec(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from rgt_tui.demo import Change, LocalProvider
+from rgt_tui.demo import Change, LocalRunPod
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopProgress, Verb, steady
 from rgt_tui.model.money import Meter
@@ -48,7 +48,7 @@ class World:
     """Everything a test needs."""
 
     clock: Clock
-    server: LocalProvider
+    server: LocalRunPod
     providers: Providers
     provider: Provider
     changes: list[Change]
@@ -88,7 +88,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     clock = Clock()
     changes: list[Change] = []
-    server = LocalProvider(clock=clock, sleep=clock.sleep, settle_s=2.0, on_change=changes.append)
+    server = LocalRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0, on_change=changes.append)
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=2.0)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from rgt_tui.demo import LocalProvider
+from rgt_tui.demo import LocalRunPod
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Meter
 from rgt_tui.model.plain import Secret
@@ -20,7 +20,7 @@ ASK = "POST /graphql"
 class Wealth:
     """A local provider that knows a balance, and the adapter that asks it."""
 
-    def __init__(self, server: LocalProvider, clock: Clock) -> None:
+    def __init__(self, server: LocalRunPod, clock: Clock) -> None:
         self.server = server
         self.clock = clock
         key = Secret(server.key)
@@ -40,7 +40,7 @@ class Wealth:
 @pytest.fixture
 async def wealth() -> AsyncIterator[Wealth]:
     clock = Clock()
-    server = LocalProvider(clock=clock, sleep=clock.sleep, settle_s=2.0)
+    server = LocalRunPod(clock=clock, sleep=clock.sleep, settle_s=2.0)
     await server.start()
     server.add_pod(POD, "train-a", created=START - 3600)
     found = Wealth(server, clock)

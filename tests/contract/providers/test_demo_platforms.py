@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from rgt_tui.demo import LocalProvider
+from rgt_tui.demo import LocalRunPod
 from rgt_tui.demo.embedded import KEY_ENV, NETWORK_GB, POD_DISK_GB, described, rent
 from rgt_tui.demo.plan import BOXES
 from rgt_tui.fleet.config.editing import dump_fleet
@@ -51,7 +51,7 @@ def test_a_fleet_file_of_the_demo_says_the_same(tmp_path: Path) -> None:
 
 
 async def test_the_local_provider_knows_its_own_platform_s_box_alone() -> None:
-    server = LocalProvider(settle_s=0.0)
+    server = LocalRunPod(settle_s=0.0)
     await server.start()
     providers = Providers(clock=time.time, env={KEY_ENV: server.key})
     try:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Change, Fault, LocalProvider
+from rgt_tui.demo import Change, Fault, LocalRunPod
 from tests.contract.providers.conftest import POD, START, Clock, World
 
 
@@ -120,7 +120,7 @@ async def spent(world: World) -> float:
 
 
 async def test_too_many_requests(world: World) -> None:
-    server = LocalProvider(clock=world.clock, per_minute=2, key=world.server.key)
+    server = LocalRunPod(clock=world.clock, per_minute=2, key=world.server.key)
     await server.start()
     other = World(world.clock, server, world.providers, world.provider, [])
     statuses = [(await ask(other, "GET", "/v2/pods"))[0] for _ in range(3)]
@@ -159,7 +159,7 @@ async def test_nothing_sent_is_no_error(world: World) -> None:
 
 async def test_a_taken_port_is_named(world: World) -> None:
     port = int(world.server.base_url.rsplit(":", 1)[1])
-    second = LocalProvider()
+    second = LocalRunPod()
     with pytest.raises(OSError, match=f"port {port}: Address already in use; choose another port"):
         await second.start(port=port)
     await second.stop()
@@ -176,7 +176,7 @@ async def test_an_owner_who_fails_makes_the_pod_an_error_not_a_lie() -> None:
     async def fail(change: Change) -> None:
         raise RuntimeError(f"cannot {change.action}")
 
-    server = LocalProvider(clock=clock, sleep=clock.sleep, on_change=fail)
+    server = LocalRunPod(clock=clock, sleep=clock.sleep, on_change=fail)
     await server.start()
     server.add_pod("p", "p", created=START)
     world = World(clock, server, None, None, [])  # type: ignore[arg-type]
@@ -210,7 +210,7 @@ async def test_a_terminate_during_a_slow_stop_is_not_forgotten() -> None:
         if change.action == "stop":
             await go.wait()
 
-    server = LocalProvider(clock=clock, sleep=clock.sleep, on_change=slow)
+    server = LocalRunPod(clock=clock, sleep=clock.sleep, on_change=slow)
     await server.start()
     server.add_pod("p", "p", created=START)
     world = World(clock, server, None, None, [])  # type: ignore[arg-type]

@@ -18,10 +18,12 @@ import pytest
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Permit, StopPhase, Verb, steady
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Leftover
 from rgt_tui.providers import (
     KINDS,
     Context,
     Instance,
+    Market,
     PermitRefused,
     ProviderError,
     Providers,
@@ -57,6 +59,12 @@ class AcmeAccount:
 
     def box(self, instance: str) -> Acme:
         return Acme(self, instance)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        raise ProviderError("Acme has no call for it", sent=False)
+
+    def market(self) -> Market | None:
+        return None
 
     async def close(self) -> None:
         await self.http.close()
@@ -103,6 +111,9 @@ class Acme:
         data = (await self._account.http.get("/machines")).data
         machines = msgspec.convert(data, tuple[Machine, ...])
         return tuple(Instance(machine.id, machine.id, self._account.meter(machine)) for machine in machines)
+
+    async def start(self) -> str:
+        raise ProviderError("Acme has no such verb", sent=False)
 
     async def stop(self, permit: Permit) -> str:
         return await self._act(permit, Verb.PARK)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rgt_tui.demo import Fault, LocalProvider
+from rgt_tui.demo import Fault, LocalRunPod
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
@@ -382,7 +382,7 @@ async def polled(world: World, refs: list[ProviderRef]) -> dict[str, Meter]:
 
 async def test_two_accounts_with_one_id_have_two_meters(world: World) -> None:
     """Both servers know the pod, at another price; ids are unique at one account only."""
-    other = LocalProvider(clock=world.clock, sleep=world.clock.sleep)
+    other = LocalRunPod(clock=world.clock, sleep=world.clock.sleep)
     await other.start()
     other.add_pod(POD, "someone else's", cost=9.0)
     providers = Providers(clock=world.clock, env={"DEMO_KEY": world.server.key, "OTHER_KEY": other.key})

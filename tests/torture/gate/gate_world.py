@@ -20,7 +20,7 @@ import httpx
 import msgspec
 import pytest
 
-from rgt_tui.demo.local_pods import LocalPod
+from rgt_tui.demo.platforms import LocalPod
 from rgt_tui.fleet import GateClosed, billing_actions, open_actions
 from rgt_tui.fleet.billing_actions import Teardown
 from rgt_tui.fleet.box_evidence import Asking

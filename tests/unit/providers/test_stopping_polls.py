@@ -33,6 +33,9 @@ class Answers:
     async def list(self) -> tuple[Instance, ...]:
         return ()
 
+    async def start(self) -> str:
+        raise NotImplementedError
+
     async def stop(self, permit: Permit) -> str:
         if self.error is not None:
             raise self.error

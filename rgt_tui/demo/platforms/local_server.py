@@ -1,7 +1,7 @@
-"""The demo's control plane: a real HTTP server on the loopback that answers like RunPod's REST v2.
+"""What every local control plane is made of: a real HTTP server on the loopback, and what goes wrong with it on demand.
 
-Nothing of it bills anybody. It exists so that the very adapter that talks to the vendor is what the demo and
-the tests drive, with the awkward parts kept: states that lag behind, 409s, rate limits, and faults on demand.
+Nothing of it bills anybody. It exists so that the very adapters that talk to the vendors are what the demo and
+the tests drive, with the awkward parts kept: states that lag behind, conflicts, rate limits, and faults on demand.
 """
 
 from __future__ import annotations
@@ -9,22 +9,68 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import json
 import os
 import secrets
 import socket
 import socketserver
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-from rgt_tui.demo.local_pods import Api, Change, LocalPod, NetworkVolume, Request, Response, problem
 
 MAX_BODY = 64 * 1024
 IDLE_S = 30.0
 """Seconds a connection may idle, or take to say what it wants."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    key: str
+    """The Authorization header."""
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in small letters."""
+
+    def json(self) -> Any:
+        """Return the body's JSON; None where it is none."""
+        try:
+            return json.loads(self.body or b"null")
+        except (ValueError, RecursionError):
+            return None
+
+
+@dataclass(frozen=True)
+class Response:
+    """One answer; `data` None means an empty body."""
+
+    status: int
+    data: object = None
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes | None = None
+    """A body that is not JSON, instead of `data`."""
+
+    @property
+    def body(self) -> bytes:
+        """The bytes of the body."""
+        if self.raw is not None:
+            return self.raw
+        return b"" if self.data is None else json.dumps(self.data).encode()
+
+
+def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
+    """Return an error as RFC 9457 problem details."""
+    data = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": []}
+    return Response(status=status, data=data, headers=headers or {})
 
 
 @dataclass
@@ -77,18 +123,19 @@ class Fault:
         return Response(status=answer.status, data=data, headers=headers, raw=self.raw)
 
 
-class LocalProvider:
-    """A control plane on the loopback that answers like RunPod's REST v2.
+class LocalServer:
+    """What the local control planes share: the socket, the key, a rate limit, faults, and effects that come later.
 
     Args:
-        key: The Bearer key it asks for; None = a random one.
+        key: What `Request.key` must hold after `scheme`; None = a random one.
         settle_s: Seconds between the answer to an action and the moment it takes effect and shows.
         per_minute: Requests allowed in a minute; beyond it there is a 429.
         clock: Epoch seconds.
         sleep: Waits that many seconds (the settling).
-        on_change: Called when an action takes effect, *before* the new status shows: whatever really runs
-            behind the pod is stopped or started here. If it raises, the pod goes to ``ERROR``.
     """
+
+    scheme = "Bearer "
+    """What stands before the key in the Authorization header."""
 
     def __init__(
         self,
@@ -98,13 +145,16 @@ class LocalProvider:
         per_minute: int = 600,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
     ) -> None:
         self.key = key or secrets.token_urlsafe(24)
         self.requests: list[str] = []
         """``METHOD /path`` of the last thousand requests, the refused ones included."""
-        self._api = Api(settle_s=settle_s, clock=clock, sleep=sleep, on_change=on_change)
-        self._clock = clock
+        self.bodies: list[bytes] = []
+        """Of the same requests."""
+        self.settle_s = settle_s
+        self.clock = clock
+        self.sleep = sleep
+        self._changes: set[asyncio.Task[None]] = set()
         self._per_minute = per_minute
         self._window: tuple[float, int] = (clock(), 0)
         self._faults: list[Fault] = []
@@ -112,32 +162,30 @@ class LocalProvider:
         self._loop: asyncio.AbstractEventLoop
         self._address = ("127.0.0.1", 0)
 
+    def handle(self, request: Request) -> Response:
+        """Answer one request whose key has been checked, as the platform does."""
+        raise NotImplementedError
+
+    def refusal(self, status: int, text: str, headers: dict[str, str] | None = None) -> Response:
+        """Return an error in the platform's own shape."""
+        return problem(status, text, headers)
+
+    def later(self, effect: Callable[[], Awaitable[None]]) -> None:
+        """Let an accepted action take effect after `settle_s`: until then it is *requested*, not *done*."""
+
+        async def wait() -> None:
+            await self.sleep(self.settle_s)
+            await effect()
+
+        task = asyncio.ensure_future(wait())
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+
     @property
     def base_url(self) -> str:
         """Where it answers, without a path."""
         host, port = self._address
         return f"http://{f'[{host}]' if ':' in host else host}:{port}"
-
-    @property
-    def pods(self) -> dict[str, LocalPod]:
-        """The pods by their id, the terminated ones included."""
-        return self._api.pods
-
-    def add_pod(self, pod_id: str, name: str, *, created: float | None = None, **fields: object) -> LocalPod:
-        """Add a pod; `fields` are those of `LocalPod`. Without `created` it begins now.
-
-        Raises:
-            ValueError: the id is taken.
-        """
-        return self._api.add(pod_id, name, created, fields)
-
-    def add_volume(self, volume: str, size: float, kind: str = "STANDARD") -> None:
-        """Add a network volume of `size` GB, which pods may mount by its id."""
-        self._api.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
-
-    def set_balance(self, amount: float | None) -> None:
-        """Set what the account has left; None = nothing tells it."""
-        self._api.balance = amount
 
     def inject(self, *faults: Fault) -> None:
         """Let the next matching requests go wrong."""
@@ -145,7 +193,7 @@ class LocalProvider:
 
     async def settle(self) -> None:
         """Wait until every action that is under way has taken effect."""
-        await self._api.settle()
+        await asyncio.gather(*self._changes)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to answer.
@@ -164,11 +212,11 @@ class LocalProvider:
             why = os.strerror(error.errno) if error.errno else str(error)
             raise OSError(
                 error.errno,
-                f"the local provider cannot listen on {host} port {port}: {why}; choose another port",
+                f"the local control plane cannot listen on {host} port {port}: {why}; choose another port",
             ) from error
         self._address = (host, self._server.server_address[1])
         threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="provider", daemon=True
+            target=self._server.serve_forever, args=(0.05,), name="control plane", daemon=True
         ).start()
 
     async def stop(self) -> None:
@@ -176,7 +224,9 @@ class LocalProvider:
         server, self._server = self._server, None
         if server is not None:
             await asyncio.to_thread(server.end)
-        await self._api.close()
+        for task in self._changes:
+            task.cancel()
+        await asyncio.gather(*self._changes, return_exceptions=True)
 
     def answer(self, request: Request) -> tuple[Response, Fault | None]:
         """Return the answer to a request and the fault that it meets; called by the thread of its connection."""
@@ -184,6 +234,7 @@ class LocalProvider:
         async def in_the_loop() -> tuple[Response, Fault | None]:
             what = f"{request.method} {request.path}"
             self.requests = [*self.requests[-999:], what]
+            self.bodies = [*self.bodies[-999:], request.body]
             fault = next((fault for fault in self._faults if fault.matches(what)), None)
             answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
             return answer if fault is None else fault.distort(answer), fault
@@ -192,9 +243,9 @@ class LocalProvider:
 
     def _answer(self, request: Request) -> Response:
         given = request.key.encode("latin-1")
-        if not hmac.compare_digest(given, f"Bearer {self.key}".encode()):
-            return problem(401, "invalid or missing API key")
-        now = self._clock()
+        if not hmac.compare_digest(given, f"{self.scheme}{self.key}".encode()):
+            return self.refusal(401, "invalid or missing API key")
+        now = self.clock()
         begun, used = self._window
         if not 0 <= now - begun < 60:
             begun, used = now, 0
@@ -205,8 +256,8 @@ class LocalProvider:
             "RateLimit": f'"minute";r={max(0, left)};t={seconds}',
         }
         if left < 0:
-            return problem(429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)})
-        answer = self._api.handle(request)
+            return self.refusal(429, "rate limit exceeded", {**limits, "Retry-After": str(seconds)})
+        answer = self.handle(request)
         return Response(answer.status, answer.data, {**answer.headers, **limits}, answer.raw)
 
 
@@ -215,8 +266,8 @@ class _Server(ThreadingHTTPServer):
 
     block_on_close = False
 
-    def __init__(self, address: tuple[str, int], provider: LocalProvider) -> None:
-        self.provider = provider
+    def __init__(self, address: tuple[str, int], plane: LocalServer) -> None:
+        self.plane = plane
         self.ending = threading.Event()
         self._connections: set[socket.socket] = set()
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
@@ -257,7 +308,7 @@ class _Handler(BaseHTTPRequestHandler):
         if isinstance(request, Response):
             self._write(request, close=True)
             return
-        answer, fault = self.server.provider.answer(request)
+        answer, fault = self.server.plane.answer(request)
         if fault is not None and fault.hang:
             self.server.ending.wait()
             self.close_connection = True
@@ -268,6 +319,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_PUT(self) -> None:
+        self.do_GET()
+
+    def do_PATCH(self) -> None:
         self.do_GET()
 
     def do_DELETE(self) -> None:
@@ -295,7 +349,14 @@ class _Handler(BaseHTTPRequestHandler):
             query = {name: values[-1] for name, values in parse_qs(target.query).items()}
         except ValueError:
             return problem(400, "not a request target")
-        return Request(self.command, target.path, query, keys[0], body)
+        return Request(
+            self.command,
+            target.path,
+            query,
+            keys[0],
+            body,
+            {name.lower(): value for name, value in self.headers.items()},
+        )
 
     def _write(self, answer: Response, cut: int | None = None, *, close: bool = False) -> None:
         """Send an answer; `cut`: only so many bytes of its body, and then nothing more."""
@@ -317,4 +378,4 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(problem(code, message or ""), close=True)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing: `LocalProvider.requests` has them."""
+        """Say nothing: `LocalServer.requests` has them."""

@@ -9,11 +9,13 @@ import asyncio
 import inspect
 import json
 import re
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any
+
+from rgt_tui.demo.platforms.local_server import LocalServer, Request, Response, problem
 
 ACTIONS = {
     "PROVISIONING": ("stop", "terminate"),
@@ -144,42 +146,6 @@ def iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-@dataclass(frozen=True)
-class Request:
-    """One request."""
-
-    method: str
-    path: str
-    query: dict[str, str]
-    key: str
-    """The Authorization header."""
-    body: bytes
-
-
-@dataclass(frozen=True)
-class Response:
-    """One answer; `data` None means an empty body."""
-
-    status: int
-    data: object = None
-    headers: dict[str, str] = field(default_factory=dict)
-    raw: bytes | None = None
-    """A body that is not JSON, instead of `data`."""
-
-    @property
-    def body(self) -> bytes:
-        """The bytes of the body."""
-        if self.raw is not None:
-            return self.raw
-        return b"" if self.data is None else json.dumps(self.data).encode()
-
-
-def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> Response:
-    """Return an error as RFC 9457 problem details."""
-    data = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": []}
-    return Response(status=status, data=data, headers=headers or {})
-
-
 VERBS = ("stop", "start", "restart", "terminate")
 
 _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
@@ -204,38 +170,55 @@ class NetworkVolume:
     kind: str = "STANDARD"
 
 
-class Api:
-    """Pods, volumes and books."""
+class LocalRunPod(LocalServer):
+    """A control plane on the loopback that answers like RunPod's REST v2; the arguments are those of `LocalServer`.
+
+    Args:
+        on_change: Called when an action takes effect, *before* the new status shows: whatever really runs
+            behind the pod is stopped or started here. If it raises, the pod goes to ``ERROR``.
+    """
 
     def __init__(
         self,
         *,
-        settle_s: float,
-        clock: Callable[[], float],
-        sleep: Callable[[float], Awaitable[None]],
-        on_change: Callable[[Change], Awaitable[None] | None] | None,
+        key: str | None = None,
+        settle_s: float = 2.0,
+        per_minute: int = 600,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
     ) -> None:
+        super().__init__(key=key, settle_s=settle_s, per_minute=per_minute, clock=clock, sleep=sleep)
         self.pods: dict[str, LocalPod] = {}
+        """The pods by their id, the terminated ones included."""
         self.volumes: dict[str, NetworkVolume] = {}
         self.balance: float | None = None
         """What the account has left; None = there is no API that tells it."""
-        self._settle_s = settle_s
-        self._clock = clock
-        self._sleep = sleep
         self._on_change = on_change
-        self._changes: set[asyncio.Task[None]] = set()
 
-    def add(self, pod_id: str, name: str, created: float | None, fields: dict[str, Any]) -> LocalPod:
-        """Add a pod; see `LocalProvider.add_pod`."""
+    def add_pod(self, pod_id: str, name: str, *, created: float | None = None, **fields: Any) -> LocalPod:
+        """Add a pod; `fields` are those of `LocalPod`. Without `created` it begins now.
+
+        Raises:
+            ValueError: the id is taken.
+        """
         if pod_id in self.pods:
             raise ValueError(f"there is a pod {pod_id} already")
-        pod = LocalPod(pod_id, name, self._clock() if created is None else created, **fields)
+        pod = LocalPod(pod_id, name, self.clock() if created is None else created, **fields)
         self.pods[pod_id] = pod
         return pod
 
+    def add_volume(self, volume: str, size: float, kind: str = "STANDARD") -> None:
+        """Add a network volume of `size` GB, which pods may mount by its id."""
+        self.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
+
+    def set_balance(self, amount: float | None) -> None:
+        """Set what the account has left; None = nothing tells it."""
+        self.balance = amount
+
     def handle(self, request: Request) -> Response:
         """Answer one request whose key has been checked."""
-        now = self._clock()
+        now = self.clock()
         fixed = {
             "/v2/pods": self._list,
             "/v2/billing/pods": self._billing,
@@ -301,7 +284,7 @@ class Api:
         refused = self._begin(pod, action)
         if refused is not None:
             return refused
-        return Response(204) if action == "terminate" else Response(200, pod.json(self._clock()))
+        return Response(204) if action == "terminate" else Response(200, pod.json(self.clock()))
 
     def _begin(self, pod: LocalPod, action: str) -> Response | None:
         """Accept an action, or return why not. Its effect comes later: this is *requested*, not *done*."""
@@ -311,13 +294,10 @@ class Api:
         if pod.changing is not None and action != "terminate":
             return problem(409, f"action '{action}' is not available while '{pod.changing}' is under way")
         pod.changing = action
-        task = asyncio.ensure_future(self._take_effect(pod, action))
-        self._changes.add(task)
-        task.add_done_callback(self._changes.discard)
+        self.later(lambda: self._take_effect(pod, action))
         return None
 
     async def _take_effect(self, pod: LocalPod, action: str) -> None:
-        await self._sleep(self._settle_s)
         if pod.changing != action or pod.status == "TERMINATED":
             return  # A terminate came after it.
         status = {"stop": "EXITED", "terminate": "TERMINATED"}.get(action, "RUNNING")
@@ -328,19 +308,9 @@ class Api:
                     await result
         except Exception:  # Whatever the owner's code raised, the pod must not claim a state it has not.
             status = "ERROR"
-        now = self._clock()
+        now = self.clock()
         pod.book(now)
         pod.status = status
         if pod.changing == action:
             pod.changing = None
         pod.started = now if status == "RUNNING" else None
-
-    async def settle(self) -> None:
-        """Wait for the changes that are under way."""
-        await asyncio.gather(*self._changes)
-
-    async def close(self) -> None:
-        """Drop the changes that are under way."""
-        for task in self._changes:
-            task.cancel()
-        await asyncio.gather(*self._changes, return_exceptions=True)

@@ -1,0 +1,6 @@
+"""Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
+
+from rgt_tui.demo.platforms.local_runpod import Change, LocalPod, LocalRunPod
+from rgt_tui.demo.platforms.local_server import Fault, LocalServer, Request, Response, problem
+
+__all__ = ["Change", "Fault", "LocalPod", "LocalRunPod", "LocalServer", "Request", "Response", "problem"]

@@ -1,0 +1,84 @@
+"""Renting a machine: what a person asks for, what platforms offer, and what of an account bills without being one."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person asks for, in words that every platform can be asked with."""
+
+    gpu: str
+    """A model as people say it, e.g. ``A100`` or ``RTX 4090``; a platform's own spelling is the adapter's matter."""
+    gpu_count: int = 1
+    max_per_hour: float | None = None
+    """The most that compute and disk together may cost an hour, in `currency`; None = the person sees every price."""
+    currency: str = "USD"
+    spot: bool = False
+    """May be taken away for a lower price. An offer that is not spot does not fit such a wish, nor the reverse."""
+    disk_gb: int = 100
+    region: str | None = None
+    """The platform's own word for it; None = anywhere."""
+    image: str | None = None
+    """A container image, or the platform's own name of one; None = the adapter's plain CUDA image with sshd."""
+    public_key: str = ""
+    """One line as in ``authorized_keys``; whom the machine lets in."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to have a wish fulfilled, at a price that was asked for just now."""
+
+    kind: str
+    """Of the provider, as in the fleet file."""
+    id: str
+    """What the platform's creation call takes: an ask, a type of machine with its place."""
+    gpu: str
+    """The platform's own word."""
+    gpu_count: int
+    gpu_memory_gb: float | None = None
+    """Of one GPU."""
+    compute_per_hour: float | None
+    """Of the whole machine, all its GPUs; None = the platform tells it only after the creation."""
+    storage_per_hour: float | None
+    """Of the disk that was wished for; None = not known, which is not free."""
+    in_per_gb: float | None = None
+    out_per_gb: float | None = None
+    """What traffic costs; None = not known."""
+    currency: str = "USD"
+    spot: bool = False
+    disk_gb: int | None = None
+    """What would be had; it may be more than was wished for. None = the platform decides."""
+    region: str | None = None
+    stock: str | None = None
+    """What the platform says of how many there are, in its own words."""
+    reliability: float | None = None
+    """0 to 1, where the platform says so."""
+    ends_at: float | None = None
+    """When the rental would end by its contract (epoch seconds); None = open."""
+    notes: tuple[str, ...] = ()
+    """What a person should know before taking it, a sentence each."""
+
+    @property
+    def per_hour(self) -> float | None:
+        """Compute and disk together; None while either is unknown."""
+        if self.compute_per_hour is None or self.storage_per_hour is None:
+            return None
+        return self.compute_per_hour + self.storage_per_hour
+
+
+class Leftover(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of an account that is billed, or may be, and is no machine: it outlives the machine it was made for."""
+
+    what: str
+    """``volume``, ``address``, ``snapshot``, ``image`` or another plain word."""
+    id: str
+    name: str = ""
+    per_hour: float | None = None
+    """None = the platform does not tell, which is not free."""
+    currency: str = "USD"
+    size_gb: float | None = None
+    region: str | None = None
+    used_by: tuple[str, ...] = ()
+    """Ids of the machines that it hangs on now; empty = none that the platform names."""
+    how: str = ""
+    """How a person gets rid of it: the call, or what to click."""
