@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import email.utils
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -20,6 +20,7 @@ from rgt_tui.providers.control_plane import (
     Conflict,
     Context,
     NotFound,
+    ProviderError,
     RateLimited,
     Unreachable,
     printable,
@@ -31,6 +32,16 @@ MAX_BODY = 8 << 20
 """Bytes; a list of 200 machines is well under one MiB."""
 BACK_OFF = 15.0
 """Seconds to leave a server alone after a 429 that does not say how long."""
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """What a body says that went wrong, whatever the status of the answer: some platforms leave that at 200."""
+
+    code: str
+    """The platform's own word; it goes into ``ProviderError.code``."""
+    text: str = ""
+    means: int | None = None
+    """The status that other platforms would have answered with; None = the answer's own."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -54,10 +65,25 @@ class AccountHttp:
         console: str,
         clock: Callable[[], float],
         timeout_s: float = TIMEOUT_S,
+        scheme: str = "Bearer ",
+        wrong: Callable[[object], Wrong | None] = lambda _: None,
     ) -> None:
+        """Wrap a server; nothing is sent.
+
+        Args:
+            base_url: Its address.
+            key: Returns the key, or raises `AuthError`.
+            console: Page on which a person can do the same.
+            clock: Epoch seconds.
+            timeout_s: Without a byte.
+            scheme: What stands before the key in the Authorization header.
+            wrong: Tells of a decoded body, of any status, whether it is an error.
+        """
         self.base_url = base_url.rstrip("/")
         self.console = console
         self._key = key
+        self._scheme = scheme
+        self._wrong = wrong
         self._clock = clock
         self._quiet_until = 0.0
         self._total_s = 3 * timeout_s
@@ -96,7 +122,7 @@ class AccountHttp:
         except AuthError as error:
             error.sent = False
             raise
-        headers = {"Authorization": f"Bearer {key}", "Accept": "application/json"}
+        headers = {"Authorization": f"{self._scheme}{key}", "Accept": "application/json"}
         content = None
         if body is not None:
             content = msgspec.json.encode(body)
@@ -136,37 +162,46 @@ class AccountHttp:
     def _judge(self, response: httpx.Response, raw: bytes, what: str) -> Answer:
         status = response.status_code
         self._note_limits(response.headers)
-        if 200 <= status < 300:
+        good = 200 <= status < 300
+        data = self._json(raw, what) if good else _decoded(raw)
+        wrong = self._wrong(data)
+        if good and wrong is None:
             more = 'rel="next"' in response.headers.get("link", "")
-            return Answer(status=status, data=self._json(raw, what), more=more)
-        detail = _detail(raw) or response.reason_phrase
-        if status in (401, 403):
-            raise AuthError(
-                f"{self.host} refused the key ({status} {detail}); check that it is valid and may do this",
-                console=self.console,
+            return Answer(status=status, data=data, more=more)
+        error = self._error(response, data, what, wrong or Wrong(""))
+        error.code = wrong.code if wrong is not None else ""
+        raise error
+
+    def _error(self, response: httpx.Response, data: object, what: str, wrong: Wrong) -> ProviderError:
+        """Return the kind of error that an answer is."""
+        status, console = response.status_code, self.console
+        words = printable(wrong.text or wrong.code) or _detail(data) or response.reason_phrase
+        means = status if wrong.means is None else wrong.means
+        if means in (401, 403):
+            return AuthError(
+                f"{self.host} refused the key ({status} {words}); check that it is valid and may do this",
+                console=console,
                 status=status,
             )
-        if status == 404:
-            raise NotFound(f"{self.host} does not know it: {what}", console=self.console, status=status)
-        if status == 409:
-            raise Conflict(
-                f"{self.host} refused: {detail}", detail=detail, console=self.console, status=status
-            )
-        if status == 429:
+        if means == 404:
+            return NotFound(f"{self.host} does not know it: {what}", console=console, status=status)
+        if means == 409:
+            return Conflict(f"{self.host} refused: {words}", detail=words, console=console, status=status)
+        if means == 429:
             wait = _retry_after(response.headers.get("retry-after"), self._clock())
             self._quiet_until = max(
                 self._quiet_until, self._clock() + (BACK_OFF if wait is None else min(wait, 3600.0))
             )
-            raise self._limited(wait, status)
-        if status >= 500:
-            raise Unreachable(
-                f"{self.host} failed with {status} {detail} on {what}; state unknown, see the console",
-                console=self.console,
+            return self._limited(wait, status)
+        if means >= 500:
+            return Unreachable(
+                f"{self.host} failed with {status} {words} on {what}; state unknown, see the console",
+                console=console,
                 status=status,
             )
         why = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-        raise BadAnswer(
-            f"{self.host} answered {status} {detail} to {what}{why}", console=self.console, status=status
+        return BadAnswer(
+            f"{self.host} answered {status} {words} to {what}{why}", console=console, status=status
         )
 
     def _json(self, raw: bytes, what: str) -> object:
@@ -205,12 +240,17 @@ class AccountHttp:
         await self._http.aclose()
 
 
-def _detail(raw: bytes) -> str:
-    """Return the words of a problem+json body (RFC 9457), cleaned for a terminal."""
+def _decoded(raw: bytes) -> object:
+    """Return the JSON of a body; None where it is none."""
     try:
-        data = msgspec.json.decode(raw)
+        data: object = msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ""
+        return None
+    return data
+
+
+def _detail(data: object) -> str:
+    """Return the words of a problem+json body (RFC 9457), cleaned for a terminal."""
     if not isinstance(data, dict):
         return ""
     parts = [data.get(key) for key in ("detail", "title", "message")]
@@ -233,7 +273,7 @@ OTHERS = (
     "AWS", "AZURE", "GOOGLE", "GCP", "GCLOUD",
     "GITHUB", "GH", "GITLAB", "HF", "HUGGINGFACE", "HUGGING_FACE", "OPENAI",
     "ANTHROPIC", "WANDB", "VAST", "LAMBDA", "DOCKER", "NPM", "PYPI", "TWINE", "SLACK", "SSH", "KUBE", "VAULT",
-    "CLOUDFLARE",
+    "CLOUDFLARE", "RUNPOD", "AUTODL", "DIGITALOCEAN", "PAPERSPACE", "DSTACK", "SKYPILOT",
 )  # fmt: skip
 """How the variables of other services begin, before an underscore: a key of theirs is never this provider's."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -266,7 +306,7 @@ def check_base_url(base_url: str, vendor: str, key_env: str | None, default_env:
     if not plain or not parts.hostname or "@" in parts.netloc or parts.query or parts.fragment:
         raise AuthError("base_url must be a plain http(s) address; correct it in the fleet file")
     owner = next((name for name in OTHERS if (key_env or "").upper().startswith(f"{name}_")), None)
-    if owner is not None:
+    if owner is not None and not default_env.startswith(f"{owner}_"):
         raise AuthError(f"key_env names a variable of {owner}, whose key is not sent to {parts.hostname}")
     if base_url.rstrip("/") == vendor.rstrip("/"):
         return
@@ -284,7 +324,7 @@ def find_key(
     key_env: str | None,
     default_env: str,
     console: str,
-    vendor_file: tuple[Path, Callable[[Path], str]] | None = None,
+    vendor_files: Sequence[tuple[Path, Callable[[Path], str]]] = (),
 ) -> Secret:
     """Find a vendor's key: the environment first, then the file that its own tools write.
 
@@ -293,7 +333,7 @@ def find_key(
         key_env: The variable that the fleet file names; it is then the only place looked at.
         default_env: The vendor's own variable.
         console: Where keys are made, for the message.
-        vendor_file: That file, and what reads a key from it, or an empty text; None = do not look there.
+        vendor_files: Those files in their order, each with what reads a key from it, or an empty text.
 
     Raises:
         AuthError: no key, or one that cannot be a header.
@@ -301,12 +341,13 @@ def find_key(
     name = key_env or default_env
     key = env.get(name, "").strip()
     where = f"the environment variable {name}"
-    if not key and key_env is None and vendor_file is not None:
-        path, read = vendor_file
-        where = f"{name} or ~/{path.parent.name}/{path.name}"
-        key = read(path)
+    for path, read in vendor_files if key_env is None and not key else ():
+        where += f" or {path}"
+        key = key or read(path)
     if not key:
-        raise AuthError(f"no key: set {where}, then try again; keys are made in the console", console=console)
+        raise AuthError(
+            f"no key in {where}; set it, then try again; keys are made in the console", console=console
+        )
     if not key.isascii() or not key.isprintable() or " " in key:
         raise AuthError(f"the key in {where} is not a key (blank or control characters)", console=console)
     return Secret(key)
@@ -319,7 +360,9 @@ def open_http(
     vendor: str,
     console: str,
     key_env: str,
-    vendor_file: tuple[str, Callable[[Path], str]] | None = None,
+    vendor_files: Sequence[tuple[str, Callable[[Path], str]]] = (),
+    scheme: str = "Bearer ",
+    wrong: Callable[[object], Wrong | None] = lambda _: None,
 ) -> AccountHttp:
     """Return the HTTP of the account that a box belongs to: at the vendor, or where the fleet file says.
 
@@ -329,21 +372,38 @@ def open_http(
         vendor: The vendor's address.
         console: The vendor's web page.
         key_env: The vendor's own variable for the key.
-        vendor_file: The vendor's own file with the key, below the home directory, and what reads it.
+        vendor_files: The vendor's own files with the key, below the home directory, each with what reads it. What
+            begins with ``.config/`` is below ``$XDG_CONFIG_HOME`` where that is set.
+        scheme: As for `AccountHttp`.
+        wrong: As for `AccountHttp`.
     """
     base_url = ref.base_url or vendor
     console = console if base_url == vendor else base_url
     # The vendor's own file holds the vendor's key: it is not for a server on the loopback.
-    file = (
-        None
-        if vendor_file is None or is_loopback(base_url)
-        else (context.home / vendor_file[0], vendor_file[1])
+    files = (
+        () if is_loopback(base_url) else tuple((_at_home(path, context), read) for path, read in vendor_files)
     )
 
     def key() -> Secret:
         check_base_url(base_url, vendor, ref.key_env, key_env)
         return find_key(
-            context.env, key_env=ref.key_env, default_env=key_env, console=console, vendor_file=file
+            context.env, key_env=ref.key_env, default_env=key_env, console=console, vendor_files=files
         )
 
-    return AccountHttp(base_url, key, console=console, clock=context.clock, timeout_s=context.timeout_s)
+    return AccountHttp(
+        base_url,
+        key,
+        console=console,
+        clock=context.clock,
+        timeout_s=context.timeout_s,
+        scheme=scheme,
+        wrong=wrong,
+    )
+
+
+def _at_home(path: str, context: Context) -> Path:
+    """Return where a vendor's tool keeps a file (https://specifications.freedesktop.org/basedir-spec/latest/)."""
+    configured = context.env.get("XDG_CONFIG_HOME", "")
+    if path.startswith(".config/") and configured:
+        return Path(configured) / path.removeprefix(".config/")
+    return context.home / path

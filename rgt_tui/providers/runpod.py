@@ -67,7 +67,7 @@ def open_account(ref: ProviderRef, context: Context) -> RunPodAccount:
         vendor=VENDOR,
         console=CONSOLE,
         key_env=KEY_ENV,
-        vendor_file=(".runpod/config.toml", key_of_tools),
+        vendor_files=((".runpod/config.toml", key_of_tools),),
     )
     return RunPodAccount(ref, http, context.clock, tells_balance=http.base_url == VENDOR)
 

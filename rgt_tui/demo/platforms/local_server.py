@@ -86,7 +86,7 @@ class Fault:
     on: str = ""
     """Start of ``METHOD /path``; empty = every request."""
     status: int | None = None
-    """Answer with this error instead, as problem+json."""
+    """Answer with this status instead: with `raw`, else as an error in the platform's own shape."""
     headers: dict[str, str] = field(default_factory=dict)
     """Extra headers, e.g. ``{"Retry-After": "7"}``."""
     raw: bytes | None = None
@@ -97,6 +97,8 @@ class Fault:
     """Carry the request out before misbehaving. Without it a hang or an error status leaves all as it is."""
     hang: bool = False
     """Never answer."""
+    drop: bool = False
+    """Close the connection without a word; like a time-out, but nobody waits for it."""
     cut: int | None = None
     """Send only so many bytes of the answer's body, then close the connection."""
     times: int = 1
@@ -112,13 +114,20 @@ class Fault:
     @property
     def needs_answer(self) -> bool:
         """Whether the request is carried out at all."""
-        return self.act or (self.status is None and not self.hang)
+        return self.act or (self.status is None and not self.hang and not self.drop)
 
-    def distort(self, answer: Response) -> Response:
-        """Return what is sent instead of the true answer."""
+    def distort(self, answer: Response, refusal: Callable[..., Response] = problem) -> Response:
+        """Return what is sent instead of the true answer.
+
+        Args:
+            answer: The true one.
+            refusal: Makes an error in the platform's own shape of a status, words and headers.
+        """
         headers = {**answer.headers, **self.headers}
+        if self.status is not None and self.raw is not None:
+            return Response(self.status, headers=headers, raw=self.raw)
         if self.status is not None:
-            return problem(self.status, "injected fault", headers)
+            return refusal(self.status, "injected fault", headers)
         data = answer.data if self.change is None else self.change(answer.data)
         return Response(status=answer.status, data=data, headers=headers, raw=self.raw)
 
@@ -237,7 +246,7 @@ class LocalServer:
             self.bodies = [*self.bodies[-999:], request.body]
             fault = next((fault for fault in self._faults if fault.matches(what)), None)
             answer = Response(status=200) if fault and not fault.needs_answer else self._answer(request)
-            return answer if fault is None else fault.distort(answer), fault
+            return answer if fault is None else fault.distort(answer, self.refusal), fault
 
         return asyncio.run_coroutine_threadsafe(in_the_loop(), self._loop).result()
 
@@ -311,6 +320,9 @@ class _Handler(BaseHTTPRequestHandler):
         answer, fault = self.server.plane.answer(request)
         if fault is not None and fault.hang:
             self.server.ending.wait()
+            self.close_connection = True
+            return
+        if fault is not None and fault.drop:
             self.close_connection = True
             return
         self._write(answer, None if fault is None else fault.cut)

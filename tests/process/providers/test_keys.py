@@ -22,8 +22,8 @@ ENV = "RUNPOD_API_KEY"
 
 
 def key(env: dict[str, str], home: Path | None = None, key_env: str | None = None) -> str:
-    file = None if home is None else (home / ".runpod/config.toml", key_of_tools)
-    found = find_key(env, key_env=key_env, default_env=ENV, console="https://c", vendor_file=file)
+    files = () if home is None else ((home / ".runpod/config.toml", key_of_tools),)
+    found = find_key(env, key_env=key_env, default_env=ENV, console="https://c", vendor_files=files)
     return found.reveal()
 
 
@@ -55,7 +55,7 @@ def test_both_shapes_of_the_vendors_file(tmp_path: Path, text: str) -> None:
     "text", ["", "apikey = 3", "not toml", "default = 1", '\ufeff"', "[default]\napi_key = []"]
 )
 def test_a_missing_key_says_what_to_set(tmp_path: Path, text: str) -> None:
-    with pytest.raises(AuthError, match=r"RUNPOD_API_KEY or ~/\.runpod/config\.toml.*https://c"):
+    with pytest.raises(AuthError, match=r"RUNPOD_API_KEY or /.*/\.runpod/config\.toml.*https://c"):
         key({}, written(tmp_path, text))
 
 
@@ -98,6 +98,8 @@ def test_a_secret_does_not_show() -> None:
         ("https://evil.example", "aws_secret_access_key", "a variable of AWS"),
         ("http://127.0.0.1:81", "GITHUB_TOKEN", "a variable of GITHUB"),
         (VENDOR, "HF_TOKEN", "a variable of HF"),
+        (VENDOR, "VAST_API_KEY", "a variable of VAST"),
+        ("http://127.0.0.1:81", "AUTODL_TOKEN", "a variable of AUTODL"),
     ],
 )
 def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | None, why: str) -> None:
@@ -109,6 +111,7 @@ def test_the_vendors_key_does_not_leave_for_elsewhere(url: str, key_env: str | N
     ("url", "key_env"),
     [
         (VENDOR, None),
+        (VENDOR, ENV),
         (VENDOR + "/", None),
         ("http://127.0.0.1:81", ENV),
         ("http://[::1]:81", "OTHER"),
