@@ -149,7 +149,7 @@ def guess_profile(host: str) -> str | None:
     """Return the profile whose platform hands out such host names; None where that is not known."""
     name = host.lower()
     for profile in all_profiles().values():
-        if any(fnmatchcase(name, pattern) for pattern in profile.hosts):
+        if any(fnmatchcase(name, pattern) for pattern in profile.launch.hosts):
             return profile.id
     return None
 

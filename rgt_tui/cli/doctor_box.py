@@ -178,7 +178,7 @@ class BoxDoctor:
 
     async def _examine(self) -> None:
         try:
-            steps = await asyncio.to_thread(hops, self._spec, self._profile.user)
+            steps = await asyncio.to_thread(hops, self._spec, self._profile.launch.user)
         except BoxError as error:
             self._put("dns", Status.FAIL, str(error), "correct the entry in ssh_config or in the fleet file")
             return
@@ -253,7 +253,7 @@ class BoxDoctor:
             connection = await connect(
                 self._spec,
                 policy=self._policy,
-                default_user=self._profile.user,
+                default_user=self._profile.launch.user,
                 elsewhere=self._elsewhere,
             )
         except HostKeyRefused as error:
@@ -278,7 +278,7 @@ class BoxDoctor:
         return connection
 
     async def _agent(self, connection: asyncssh.SSHClientConnection) -> Deployed | None:
-        pythons = (self._spec.python,) if self._spec.python else self._profile.python
+        pythons = (self._spec.python,) if self._spec.python else self._profile.overrides.python
         try:
             deployed = await deploy(connection, build_agent(), pythons)
         except NoPython as error:

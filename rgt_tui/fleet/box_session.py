@@ -263,7 +263,7 @@ class BoxSession:
         self.state = BoxState(spec=spec, since=clock())
         self.intake = Intake(spec, profile, boxes)
         self._connector = Connector(spec, profile, limit, ask, answers, policy, self._asking)
-        self._pythons = (spec.python,) if spec.python else profile.python
+        self._pythons = (spec.python,) if spec.python else profile.overrides.python
         self._bundle = bundle
         self._tap = tap
         self._clock = clock

@@ -187,7 +187,7 @@ class Connector:
         asking: Callable[[str | None], None],
     ) -> None:
         self._spec = spec
-        self._user = profile.user
+        self._user = profile.launch.user
         self._limit = limit
         self._policy = policy
         self._asking = asking

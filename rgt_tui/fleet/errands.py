@@ -67,12 +67,12 @@ async def reached(
         BoxError: as `connected`, or the agent could not be put there.
     """
     async with connected(spec, accept_new_host_keys=accept_new_host_keys) as connection:
-        pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
+        pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
         yield connection, await deploy(connection, build_agent(), pythons)
 
 
 async def _connect(spec: BoxSpec, policy: Policy) -> asyncssh.SSHClientConnection:
-    user = load_profile(spec.profile).user
+    user = load_profile(spec.profile).launch.user
     try:
         return await connect(spec, policy=policy, default_user=user)
     except (Unreachable, HostKeyRefused) as error:
@@ -215,7 +215,7 @@ async def push_trainer(spec: BoxSpec, seconds: float, *, accept_new_host_keys: b
     Raises:
         BoxError: it could not be reached, or the trainer could not be put there.
     """
-    pythons = (spec.python,) if spec.python else load_profile(spec.profile).python
+    pythons = (spec.python,) if spec.python else load_profile(spec.profile).overrides.python
     try:
         async with (
             asyncio.timeout(seconds),

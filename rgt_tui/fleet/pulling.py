@@ -335,7 +335,7 @@ def _folder_row(
 
 def traffic_words(profile: Profile, count: int) -> str:
     """Say what it costs that so many bytes leave a box, as far as the platform's profile says it."""
-    traffic = profile.traffic
+    traffic = profile.network.traffic
     if traffic is None:
         return f"whether {profile.name} charges for traffic is not known; {size(count)} will leave the box"
     source = f"({traffic.url}, {traffic.verified})"

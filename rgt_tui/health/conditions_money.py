@@ -152,7 +152,7 @@ def check_profile_known(view: Facts) -> Verdict:
 
 def check_durable_survives(view: Facts) -> Verdict:
     """The durable place outlives the box, by the profile."""
-    path = view.box.spec.durable or view.profile.durable_dir
+    path = view.box.spec.durable or view.profile.overrides.durable_dir
     used = next((cell.durable_path for cell in view.cells if cell.durable_path), path)
     if used is None:
         return warn(f"no durable directory is named; on {view.profile.name} pull before you destroy")

@@ -71,11 +71,14 @@ def worse(profile: Profile, verb: Verb, one: str, other: str) -> str:
 def survives(tier: Tier, verb: Verb, action: BillingAction | None = None) -> bool | None:
     """Tell whether the tier outlives the verb; None = the profile does not say.
 
-    Where the action and the tier contradict each other, the worse one counts.
+    Where the action and the tier contradict each other, the worse one counts; what it outlives for some hours only, it
+    does not outlive.
     """
     says = tier.survives_stop if verb is Verb.PARK else tier.survives_destroy
-    if action is not None and tier.name in action.loses:
+    if action is not None and (tier.name in action.loses or tier.name in action.keeps_for_s):
         return False
+    if action is not None and tier.name in action.uncertain:
+        return False if says is False else None
     if says is None and action is not None and tier.name in action.keeps:
         return True
     return says

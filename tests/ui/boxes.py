@@ -17,7 +17,7 @@ from rgt_tui.model.evidence import (
 )
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Profile, Tier
+from rgt_tui.model.profile import Claim, ClockMode, ClockStart, DangerClock, Overrides, Profile, Tier
 from rgt_tui.model.protocol import Cell, Cpu, Disk, Gpu, Memory, Proc, QueueState, Sample, Session
 from rgt_tui.model.run import Resume, RunState, Series
 
@@ -363,13 +363,13 @@ AUTO_RELEASE = DangerClock(
 
 def profile(box: str = "autodl") -> Profile:
     return Profile(
-        box,
-        {"autodl": "AutoDL", "vast": "Vast.ai", "runpod": "RunPod"}.get(box, "generic SSH"),
-        "test",
-        "high",
-        "a stopped box is released after 15 days",
-        "tmux",
-        (
+        id=box,
+        name={"autodl": "AutoDL", "vast": "Vast.ai", "runpod": "RunPod"}.get(box, "generic SSH"),
+        kind="ssh",
+        confidence="from-docs",
+        top_danger="a stopped box is released after 15 days",
+        overrides=Overrides(detach="tmux"),
+        tiers=(
             Tier("data", ("/root/autodl-tmp",), True, False, False, role="data"),
             Tier("file storage", ("/root/autodl-fs",), True, True, None, role="durable"),
             Tier("workspace", ("/workspace",), True, False, True, role="data"),

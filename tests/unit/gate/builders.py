@@ -8,7 +8,7 @@ from rgt_tui.gate import Consent, Situation, Told, gather
 from rgt_tui.model.box import BoxSpec, BoxState, Link, ProviderRef, Seen
 from rgt_tui.model.evidence import Evidence, EvidenceItem, Verb
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
-from rgt_tui.model.profile import BillingAction, Price, Profile, Tier
+from rgt_tui.model.profile import BillingAction, Overrides, Price, Profile, Tier
 from rgt_tui.model.protocol import Cell, Disk, Hello, QueueState, Sample
 from rgt_tui.model.results import CopyProof, ResultGroup, Results
 
@@ -24,7 +24,7 @@ PROFILE = Profile(
     kind="ssh-rental",
     confidence="from-docs",
     top_danger="-",
-    detach="tmux",
+    overrides=Overrides(detach="tmux"),
     tiers=(
         Tier(
             "container-disk", ("/",), survives_stop=False, survives_destroy=False, bills_while_stopped=False

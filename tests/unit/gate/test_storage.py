@@ -5,13 +5,22 @@ from __future__ import annotations
 import pytest
 
 from rgt_tui.model.evidence import Verb
-from rgt_tui.model.profile import BillingAction, Profile, Tier
+from rgt_tui.model.profile import BillingAction, Overrides, Profile, Tier
 from rgt_tui.profiles.survival import action_for, path_survives, survives, tiers_of
 from tests.unit.gate.builders import PROFILE
 
 
 def profile(*tiers: Tier, billing: tuple[BillingAction, ...] = ()) -> Profile:
-    return Profile("x", "X", "ssh-rental", "from-docs", "-", "tmux", tiers=tiers, billing=billing)
+    return Profile(
+        id="x",
+        name="X",
+        kind="ssh-rental",
+        confidence="from-docs",
+        top_danger="-",
+        overrides=Overrides(detach="tmux"),
+        tiers=tiers,
+        billing=billing,
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,6 +63,15 @@ def test_where_action_and_tier_disagree_the_worse_counts() -> None:
     assert survives(Tier("a", survives_destroy=False), Verb.DESTROY, action) is False
     assert survives(Tier("b"), Verb.DESTROY, action) is True
     assert survives(Tier("c", survives_destroy=True), Verb.DESTROY, action) is False
+
+
+def test_what_is_kept_for_some_hours_or_not_surely_is_not_counted_on() -> None:
+    action = BillingAction(
+        "v", "V", "park", True, keeps=("a",), uncertain=("b", "c"), keeps_for_s={"d": 86_400.0}
+    )
+    fates = {name: survives(Tier(name, survives_stop=True), Verb.PARK, action) for name in "abcd"}
+    assert fates == {"a": True, "b": None, "c": None, "d": False}
+    assert survives(Tier("c", survives_stop=False), Verb.PARK, action) is False
 
 
 def test_of_several_actions_the_one_that_stops_the_meter_is_taken() -> None:

@@ -130,9 +130,9 @@ def test_vast_does_not_say_what_becomes_of_an_ended_rental_and_the_worse_counts(
 
 
 def test_grace_of_a_preemption() -> None:
-    assert load_profile("runpod").spot_grace_s == 5
-    assert load_profile("vastai").spot_grace_s == 0
-    assert load_profile("autodl").spot_grace_s is None
+    assert load_profile("runpod").interruption.spot_grace_s == 5
+    assert load_profile("vastai").interruption.spot_grace_s == 0
+    assert load_profile("autodl").interruption.spot_grace_s is None
 
 
 def test_unknown_stays_unknown() -> None:

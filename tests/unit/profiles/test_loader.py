@@ -14,6 +14,8 @@ name = "Box"
 kind = "ssh"
 confidence = "from-docs"
 top_danger = "nothing"
+
+[overrides]
 detach = "tmux"
 
 [[tiers]]
@@ -56,7 +58,11 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('detach = "tmux"', 'detatch = "tmux"', r"box\.toml: detatch: no such key; did you mean 'detach'"),
+        (
+            'detach = "tmux"',
+            'detatch = "tmux"',
+            r"box\.toml: overrides\.detatch: no such key; did you mean 'detach'",
+        ),
         ('top_danger = "nothing"', "", r"box\.toml: top_danger: the key is missing"),
         ('mounts = ["/"]', 'mount = ["/"]', r"tiers\[0\]\.mount: no such key; did you mean 'mounts'"),
         ('mounts = ["/"]', 'mounts = "/"', r"tiers\[0\]\.mounts: Expected `array`"),
@@ -64,7 +70,7 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
         ('mounts = ["/"]', 'role = "durabel"', r"tiers\[0\]\.role: 'durabel' .* did you mean 'durable'"),
         ('kind = "park"', 'kind = "prak"', r"billing\[0\]\.kind: 'prak' .* did you mean 'park'"),
         ('keeps = ["disk"]', 'keeps = ["disc"]', r"billing\[0\]\.keeps: no tier .* did you mean 'disk'"),
-        ('keeps = ["disk"]', 'keeps = ["disk"]\nloses = ["disk"]', r"'disk' is both kept and lost"),
+        ('keeps = ["disk"]', 'keeps = ["disk"]\nloses = ["disk"]', r"'disk' is both in keeps and in loses"),
         ('mode = "countdown"', "", r"clocks\[0\]\.mode: the key is missing"),
         (
             'mode = "countdown"',
@@ -101,6 +107,60 @@ def test_a_good_file_is_read(tmp_path: Path) -> None:
             r"claims\[0\]\.verified: 'June' is not",
         ),
         ('verified = "2026-06"', 'verified = "2026-13"', r"sources\[0\]\.verified: '2026-13' is not a month"),
+        ('id = "box"', 'alias = "box"\nid = "box"', r"box\.toml: alias: no such key; did you mean 'aliases'"),
+        ('kind = "ssh"', 'kind = "shh"', r"kind: 'shh' is none of .* did you mean 'ssh'"),
+        ('"from-docs"', '"from-dogs"', r"confidence: 'from-dogs' .* did you mean 'from-docs'"),
+        ('"from-docs"', '"from-docs"\nhome_url = "here"', r"home_url: 'here' is not an address"),
+        ('detach = "tmux"', "", r"overrides\.detach: the key is missing"),
+        (
+            'detach = "tmux"',
+            'detach = "tmux"\ndata_dir = "$TMPDIR"',
+            r"overrides\.data_dir: '\$TMPDIR' is not abs",
+        ),
+        ('detach = "tmux"', 'detach = "tmux"\nenv = {"A B" = "x"}', r"overrides\.env\.A B: not a name"),
+        ('detach = "tmux"', 'detach = "tmux"\nenv = {A = "$B"}', r"overrides\.env\.A: '\$B' is not literal"),
+        ('mounts = ["/"]', 'mounts = ["/nfs/*"]', r"tiers\[0\]\.mounts: .* the key 'where'"),
+        ('mounts = ["/"]', 'sources = ["docs"]', r"tiers\[0\]\.sources: no source has the id 'docs'"),
+        (
+            'kind = "park"',
+            'kind = "park"\nuncertain = ["disk"]',
+            r"billing\[0\]: 'disk' is both in keeps and in unc",
+        ),
+        ('keeps = ["disk"]', "keeps_for_s = {disc = 60}", r"keeps_for_s: no tier .* did you mean 'disk'"),
+        (
+            'keeps = ["disk"]',
+            "keeps_for_s = {disk = -1}",
+            r"billing\[0\]\.keeps_for_s\.disk: -1 is no number",
+        ),
+        ('keeps = ["disk"]', "reversible_window_s = nan", r"reversible_window_s: nan is no number"),
+        (
+            'keeps = ["disk"]',
+            "reversible = false\nreversible_window_s = 9",
+            r"window_s: only what can be undone",
+        ),
+        ('kind = "park"', 'kind = "park"\ntrap = true', r"billing\[0\]\.trap: a park is offered"),
+        ("[[tiers]]", "[interuption]\n[[tiers]]", r"interuption: no such key; did you mean 'interruption'"),
+        (
+            "[[tiers]]",
+            "[network]\nmiror_needed = true\n[[tiers]]",
+            r"network\.miror_needed: .* 'mirror_needed'",
+        ),
+        (
+            "[[tiers]]",
+            "[network.traffic]\nmetred = true\n[[tiers]]",
+            r"network\.traffic\.metred: .* 'metered'",
+        ),
+        ("[[tiers]]", "[interruption]\nspot_grace_s = -5\n[[tiers]]", r"spot_grace_s: -5 is no number"),
+        (
+            "[[tiers]]",
+            "[[launch.ways]]\nvia = 'cli'\ncal = 'x'\n[[tiers]]",
+            r"launch\.ways\[0\]\.cal: .* 'call'",
+        ),
+        (
+            "[[tiers]]",
+            "[[contradictions]]\nabout = 'a'\nsides = ['one']\ncounts = 'one'\n[[tiers]]",
+            r"contradictions\[0\]\.sides: it takes two",
+        ),
         ('id = "box"', 'id = "bax"', r"id: 'bax' is not the file's name 'box'"),
         ('id = "box"', 'id = "box', r"box\.toml: not TOML"),
     ],
@@ -139,3 +199,42 @@ def test_a_missing_file_is_said_by_name(tmp_path: Path) -> None:
 def test_the_data_stand_beside_the_package_or_at_the_root() -> None:
     assert data_dir().name == "profiles"
     assert (data_dir() / "autodl.toml").is_file()
+
+
+GOTCHA = """
+[[gotchas]]
+id = "B1"
+symptom = "the disk is full"
+cause = "caches"
+fix = "move them"
+log_signature = '(?i)no space left'
+signature_in = "training log"
+example = "OSError: No space left on device"
+"""
+
+
+def test_a_signature_that_matches_its_example_is_taken(tmp_path: Path) -> None:
+    read(tmp_path, GOOD + GOTCHA)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("no space left", "no space right", r"gotchas\[0\]\.example: the signature does not match"),
+        ("no space left", "no (space", r"gotchas\[0\]\.log_signature: not a regular expression"),
+        ("no space left", "(?=no) space", r"gotchas\[0\]\.log_signature: RE2 has no '\(\?='"),
+        ("no space left", r"(n)o space\1", r"gotchas\[0\]\.log_signature: RE2 has no '\\1'"),
+        ("no space left", "(no space left)?", r"gotchas\[0\]\.log_signature: it matches an empty line"),
+        ('signature_in = "training log"\n', "", r"gotchas\[0\]\.signature_in: the key is missing"),
+        ('example = "OSError: No space left on device"\n', "", r"gotchas\[0\]\.example: the key is missing"),
+        (
+            "signature_in",
+            "signatur_in",
+            r"gotchas\[0\]\.signatur_in: no such key; did you mean 'signature_in'",
+        ),
+    ],
+)
+def test_a_signature_has_to_match_its_own_example(tmp_path: Path, old: str, new: str, said: str) -> None:
+    assert old in GOTCHA
+    with pytest.raises(ProfileError, match=said):
+        read(tmp_path, GOOD + GOTCHA.replace(old, new, 1))

@@ -1,0 +1,227 @@
+"""What is wrong with a platform profile that decodes: words from a fixed list, names, figures, signatures, paths."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from rgt_tui.model.profile import (
+    BillingAction,
+    ClockMode,
+    ClockStart,
+    DangerClock,
+    Gotcha,
+    Overrides,
+    Price,
+    Profile,
+    Tier,
+)
+from rgt_tui.profiles.prices import HOURS, STATES
+
+KINDS = ("ssh", "ssh-rental", "cloud-api", "slurm", "kubernetes", "notebook", "workstation")
+CONFIDENCE = ("battle-tested", "from-docs")
+ACTIONS = ("park", "destroy", "other")
+RUNS = ("stopped", "running", "always")
+"""States of the machine in which a charge runs."""
+ROLES = ("system", "data", "durable")
+CURRENCY = re.compile(r"[A-Z]{3}")
+MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+URL = re.compile(r"https?://[^\s/]+\S*")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+NOT_RE2 = re.compile(r"\(\?(=|!|<=|<!|>|P=|\()|\\[1-9]|[*+?}]\+|\\Z")
+"""Look-around, back-references, atomic groups, conditions, possessive repeats: RE2 has none of them."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known name closest to `word`, or nothing."""
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{close[0]}'?" if close else ""
+
+
+def none_of(word: str, known: Iterable[str]) -> str:
+    """Say that `word` is none of the known ones, and which is nearest."""
+    listed = tuple(known)
+    return f"'{word}' is none of {', '.join(listed)}{nearest(word, listed)}"
+
+
+def faults(profile: Profile, stem: str) -> Iterator[str]:
+    """Yield each fault of `profile` as ``key: what is wrong``; `stem` is the file's name, suffix off."""
+    if profile.id != stem:
+        yield f"id: '{profile.id}' is not the file's name '{stem}'"
+    if profile.kind not in KINDS:
+        yield f"kind: {none_of(profile.kind, KINDS)}"
+    if profile.confidence not in CONFIDENCE:
+        yield f"confidence: {none_of(profile.confidence, CONFIDENCE)}"
+    yield from _url("home_url", profile.home_url)
+    yield from _url("docs_url", profile.docs_url)
+    tiers = [tier.name for tier in profile.tiers]
+    yield from _twice("tiers.name", tiers)
+    for i, tier in enumerate(profile.tiers):
+        yield from (f"tiers[{i}].{fault}" for fault in _tier_faults(tier))
+    for i, action in enumerate(profile.billing):
+        yield from (f"billing[{i}]{fault}" for fault in _action_faults(action, tiers))
+    for i, clock in enumerate(profile.clocks):
+        yield from (f"clocks[{i}]{fault}" for fault in _clock_faults(clock))
+    yield from _twice("gotchas.id", [gotcha.id for gotcha in profile.gotchas])
+    for i, gotcha in enumerate(profile.gotchas):
+        yield from (f"gotchas[{i}].{fault}" for fault in _signature_faults(gotcha))
+    traffic = profile.network.traffic
+    if traffic is not None:
+        yield from _month("network.traffic.verified", traffic.verified)
+        yield from _url("network.traffic.url", traffic.url)
+    yield from _seconds("interruption.spot_grace_s", profile.interruption.spot_grace_s)
+    for i, contradiction in enumerate(profile.contradictions):
+        if len(contradiction.sides) < 2:
+            yield f"contradictions[{i}].sides: it takes two to contradict each other"
+    yield from (f"overrides.{fault}" for fault in _override_faults(profile.overrides))
+    yield from _source_faults(profile)
+
+
+def _tier_faults(tier: Tier) -> Iterator[str]:
+    if tier.role is not None and tier.role not in ROLES:
+        yield f"role: {none_of(tier.role, ROLES)}"
+    for mount in tier.mounts:
+        if not mount.startswith("/") or set(mount) & set("*$<"):
+            yield f"mounts: '{mount}' is not absolute and literal; say it in words with the key 'where'"
+    for j, price in enumerate(tier.prices):
+        yield from (f"prices[{j}].{fault}" for fault in _price_faults(price))
+
+
+def _price_faults(price: Price) -> Iterator[str]:
+    for key, amount in (("amount", price.amount), ("above_gb", price.above_gb)):
+        if not (math.isfinite(amount) and amount >= 0):
+            yield f"{key}: {amount:g} is no amount"
+    if not CURRENCY.fullmatch(price.currency):
+        yield f"currency: '{price.currency}' is not three capital letters, such as USD or CNY"
+    if price.per not in HOURS:
+        yield f"per: {none_of(price.per, HOURS)}"
+    if price.when not in STATES:
+        yield f"when: {none_of(price.when, STATES)}"
+    yield from _month("verified", price.verified)
+    yield from _url("url", price.url)
+
+
+def _action_faults(action: BillingAction, tiers: list[str]) -> Iterator[str]:
+    if action.kind not in ACTIONS:
+        yield f".kind: {none_of(action.kind, ACTIONS)}"
+    if action.trap and action.kind != "other":
+        yield f".trap: a {action.kind} is offered to people; a trap is an 'other'"
+    fates: Mapping[str, tuple[str, ...]] = {
+        "keeps": action.keeps,
+        "loses": action.loses,
+        "uncertain": action.uncertain,
+        "keeps_for_s": tuple(action.keeps_for_s),
+    }
+    said: dict[str, str] = {}
+    for key, names in fates.items():
+        for name in names:
+            if name not in tiers:
+                yield f".{key}: no tier is called '{name}'{nearest(name, tiers)}"
+            if said.setdefault(name, key) != key:
+                yield f": '{name}' is both in {said[name]} and in {key}"
+    for name, seconds in action.keeps_for_s.items():
+        yield from _seconds(f".keeps_for_s.{name}", seconds)
+    yield from _seconds(".reversible_window_s", action.reversible_window_s)
+    if action.reversible_window_s is not None and action.reversible is False:
+        yield ".reversible_window_s: only what can be undone has it"
+
+
+def _clock_faults(clock: DangerClock) -> Iterator[str]:
+    """Yield each fault of a danger clock as ``.key: what is wrong``: a mode without what it needs says nothing."""
+    for mode, key, why in (
+        (ClockMode.COUNTDOWN, "counts_from", "needs its beginning"),
+        (ClockMode.CHARGE, "runs", "needs the state in which it runs"),
+        (ClockMode.TRIPWIRE, "watched_by", "needs the alert that watches for it"),
+    ):
+        has = getattr(clock, key) is not None
+        if clock.mode is mode and not has:
+            yield f".{key}: the key is missing: a {mode.value} {why}"
+        elif clock.mode is not mode and has:
+            yield f".{key}: only a {mode.value} has it, this is a {clock.mode.value}"
+    if clock.runs is not None and clock.runs not in RUNS:
+        yield f".runs: {none_of(clock.runs, RUNS)}"
+    if clock.counts_from in (ClockStart.STOP, ClockStart.START) and clock.after_s is None:
+        yield f".claims: a countdown from the {clock.counts_from} needs after_s in one of them"
+    if not clock.claims:
+        yield ".claims: at least one source has to say so"
+    for j, claim in enumerate(clock.claims):
+        yield from _seconds(f".claims[{j}].after_s", claim.after_s)
+        if claim.url is None and claim.cited_as is None:
+            yield f".claims[{j}]: neither url nor cited_as says where it comes from"
+        yield from _url(f".claims[{j}].url", claim.url)
+        yield from _month(f".claims[{j}].verified", claim.verified)
+    figures = {claim.after_s for claim in clock.claims}
+    if len(clock.claims) > 1 and len(figures) > 1 and any(claim.says is None for claim in clock.claims):
+        yield ".claims: the sources disagree: each needs its words (says)"
+
+
+def _signature_faults(gotcha: Gotcha) -> Iterator[str]:
+    signature = gotcha.log_signature
+    if signature is None:
+        return
+    if gotcha.signature_in is None:
+        yield "signature_in: the key is missing: which text is searched?"
+    if beyond := NOT_RE2.search(signature):
+        yield f"log_signature: RE2 has no '{beyond.group()}'"
+        return
+    try:
+        pattern = re.compile(signature)
+    except re.error as error:
+        yield f"log_signature: not a regular expression: {error}"
+        return
+    if gotcha.example is None:
+        yield "example: the key is missing: a line that the signature matches"
+    elif not pattern.search(gotcha.example):
+        yield f"example: the signature does not match '{gotcha.example}'"
+    if pattern.search(""):
+        yield "log_signature: it matches an empty line"
+
+
+def _override_faults(overrides: Overrides) -> Iterator[str]:
+    paths = [("data_dir", overrides.data_dir), ("durable_dir", overrides.durable_dir)]
+    for key, path in (*paths, *(("python", path) for path in overrides.python)):
+        if path is not None and (not path.startswith("/") or set(path) & set("*$<\n")):
+            yield f"{key}: '{path}' is not absolute and literal; leave it out where it differs from box to box"
+    for name, value in overrides.env.items():
+        if not VARIABLE.fullmatch(name):
+            yield f"env.{name}: not a name that a variable can have"
+        if set(value) & set("$<\n\0"):
+            yield f"env.{name}: '{value}' is not literal"
+
+
+def _source_faults(profile: Profile) -> Iterator[str]:
+    ids = [source.id for source in profile.sources if source.id is not None]
+    yield from _twice("sources.id", ids)
+    for i, source in enumerate(profile.sources):
+        yield from _url(f"sources[{i}].url", source.url)
+        yield from _month(f"sources[{i}].verified", source.verified)
+    named = [(f"tiers[{i}]", tier.sources) for i, tier in enumerate(profile.tiers)]
+    named += [(f"billing[{i}]", action.sources) for i, action in enumerate(profile.billing)]
+    named += [(f"contradictions[{i}]", one.sources) for i, one in enumerate(profile.contradictions)]
+    named.append(("interruption", profile.interruption.sources))
+    for key, names in named:
+        for name in names:
+            if name not in ids:
+                yield f"{key}.sources: no source has the id '{name}'{nearest(name, ids)}"
+
+
+def _twice(key: str, names: list[str]) -> Iterator[str]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"{key}: '{name}' is there twice"
+
+
+def _month(key: str, month: str | None) -> Iterator[str]:
+    if month is not None and not MONTH.fullmatch(month):
+        yield f"{key}: '{month}' is not a month like 2026-06"
+
+
+def _url(key: str, url: str | None) -> Iterator[str]:
+    if url is not None and not URL.fullmatch(url):
+        yield f"{key}: '{url}' is not an address like https://example.com/page"
+
+
+def _seconds(key: str, seconds: float | None) -> Iterator[str]:
+    if seconds is not None and not 0 <= seconds < math.inf:
+        yield f"{key}: {seconds:g} is no number of seconds, 0 or more"
