@@ -42,7 +42,16 @@ ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
 ANYWHERE: dict[int | str, Proof] = {404: Proof.ASK, 409: Proof.ASK}
 """Where a row says nothing of these: not there, and a state that does not allow it."""
 
-CREATIONS: dict[str, dict[int | str, Proof]] = {}
+_RUNPOD_CREATION: dict[int | str, Proof] = dict.fromkeys((400, 401, 402, 403, 404, 422, 429), Proof.NOTHING)
+"""400: a rule broken or no capacity, 402: the balance; a 5xx may come after the pod was made, and billed.
+
+https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08),
+https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-06)
+"""
+
+CREATIONS: dict[str, dict[int | str, Proof]] = {
+    "runpod": _RUNPOD_CREATION,
+}
 """``kind`` of the provider → status or code of the answer to a creation → what it proves. `Proof.ASK`: look for it."""
 
 

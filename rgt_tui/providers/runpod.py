@@ -1,6 +1,6 @@
 """RunPod through REST v2 (https://docs.runpod.io/api-reference-v2/overview): read, list, stop, terminate.
 
-Stopping and terminating are sent once and never repeated by themselves; nothing here starts or creates a pod.
+Stopping and terminating are sent once and never repeated by themselves; what creates a pod is in `runpod_market`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
     Instance,
-    Market,
     NotFound,
     PermitRefused,
     ProviderError,
@@ -34,6 +33,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
 )
 from rgt_tui.providers.http import AccountHttp, open_http
+from rgt_tui.providers.runpod_market import RunPodMarket
 from rgt_tui.providers.runpod_pod import Parts, Pod, known_sum, network_per_hour, number, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"
@@ -154,17 +154,7 @@ class RunPod:
             await self._account.learn_volumes()
         await self._account.learn_spend(pods)
         await self._account.learn_balance()
-        return tuple(
-            Instance(
-                id=pod.id,
-                name=pod.name,
-                meter=self._account.meter(pod, self._account.spent_known(pod)),
-                host=pod.host,
-                port=pod.port,
-                user=pod.user,
-            )
-            for pod in pods
-        )
+        return tuple(self._account.instance(pod) for pod in pods)
 
     async def start(self) -> str:
         """Start the pod; see `Provider.start`. It may come back without a GPU."""
@@ -346,9 +336,31 @@ class RunPodAccount:
             how=f"DELETE {self.http.base_url}/v2/network-volumes/{printable(volume, 80)}",
         )
 
-    def market(self) -> Market | None:
+    def market(self) -> RunPodMarket:
         """Return what rents pods."""
-        return None
+        return RunPodMarket(self.http, self.ref, read=self._made, pods=self._instances)
+
+    def _made(self, raw: object) -> Instance:
+        pod = parse_pod(raw, self.http.console)
+        self._seen[pod.id] = pod
+        return self.instance(pod)
+
+    async def _instances(self) -> tuple[Instance, ...]:
+        return tuple(self.instance(pod) for pod in await self.pods())
+
+    def instance(self, pod: Pod) -> Instance:
+        """Return a pod as the account's list shows it."""
+        return Instance(
+            id=pod.id,
+            name=pod.name,
+            meter=self.meter(pod, self.spent_known(pod)),
+            host=pod.host,
+            port=pod.port,
+            user=pod.user,
+            gpu=pod.gpu,
+            gpu_count=pod.gpu_count,
+            region=pod.region,
+        )
 
     async def close(self) -> None:
         """Close the connections."""

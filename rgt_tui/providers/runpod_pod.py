@@ -56,6 +56,10 @@ class Pod(msgspec.Struct, frozen=True):
     host: str | None = None
     port: int | None = None
     user: str | None = None
+    gpu: str | None = None
+    gpu_count: int | None = None
+    region: str | None = None
+    """The data center."""
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -86,6 +90,8 @@ def parse_pod(raw: object, console: str = "") -> Pod:
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
     direct = _object(_object(raw.get("ssh")).get("direct"))
     port = direct.get("port")
+    gpu = _object(raw.get("gpu"))
+    count = gpu.get("count")
     return Pod(
         id=raw["id"],
         name=printable(raw.get("name") or "", 120),
@@ -102,6 +108,9 @@ def parse_pod(raw: object, console: str = "") -> Pod:
         host=printable(direct["host"], 200) if isinstance(direct.get("host"), str) else None,
         port=port if isinstance(port, int) and 0 < port < 65536 else None,
         user=printable(direct["username"], 60) if isinstance(direct.get("username"), str) else None,
+        gpu=printable(gpu["id"], 80) if isinstance(gpu.get("id"), str) else None,
+        gpu_count=count if type(count) is int and count > 0 else None,
+        region=printable(raw["dataCenterId"], 40) if isinstance(raw.get("dataCenterId"), str) else None,
     )
 
 

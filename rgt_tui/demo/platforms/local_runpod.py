@@ -1,6 +1,7 @@
 """The local provider's pods and its rules: what each call does, and when its effect begins to show.
 
-Shape and states: https://docs.runpod.io/api-reference-v2/overview; prices: https://docs.runpod.io/pods/pricing
+Shape and states: https://docs.runpod.io/api-reference-v2/overview; prices: https://docs.runpod.io/pods/pricing;
+the rules of a creation: https://docs.runpod.io/api-reference-v2/pods/create-a-pod
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ import asyncio
 import inspect
 import json
 import re
+import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -50,6 +52,8 @@ class LocalPod:
     gpus: int = 1
     status: str = "RUNNING"
     locked: bool = False
+    cloud: str = "SECURE"
+    region: str | None = "LOCAL-1"
     host: str | None = None
     port: int | None = None
     started: float | None = None
@@ -112,8 +116,8 @@ class LocalPod:
             },
             "gpu": {"id": self.gpu, "count": self.gpus},
             "cpu": None,
-            "cloud": "SECURE",
-            "dataCenterId": "LOCAL-1",
+            "cloud": self.cloud,
+            "dataCenterId": self.region,
             "cudaVersion": None,
             "ssh": {"proxy": None, "direct": direct},
             "template": None,
@@ -141,12 +145,78 @@ class LocalPod:
         }
 
 
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split("."))
+
+
 def iso(at: float) -> str:
     """Return epoch seconds as the API writes times."""
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+@dataclass
+class LocalGpu:
+    """One type of GPU in the catalogue; its prices are for one GPU and an hour."""
+
+    id: str
+    name: str
+    memory: int = 24
+    secure: float = 0.69
+    community: float = 0.34
+    most: int = 8
+    stock: dict[tuple[str, str], str] = field(default_factory=dict)
+    """``(cloud, data center)`` → NONE, LOW, MEDIUM or HIGH; there is none in those that are not named."""
+    cuda: str = "12.8"
+    """The newest that any host of this type knows."""
+
+    def price(self, cloud: str) -> float:
+        """Return what one costs an hour."""
+        return self.community if cloud == "COMMUNITY" else self.secure
+
+    def json(self, cloud: str, count: int, least_cuda: str) -> dict[str, object]:
+        """Return its entry, with the stock for so many in one of the clouds."""
+        usable = count <= self.most and _version(least_cuda) <= _version(self.cuda)
+        places = [
+            {"id": place, "name": place, "availability": level}
+            for (of, place), level in self.stock.items()
+            if of == cloud and usable and level != "NONE"
+        ]
+        levels = [str(place["availability"]) for place in places]
+        entry: dict[str, object] = {
+            "id": self.id,
+            "name": self.name,
+            "pool": None,
+            "manufacturer": "NVIDIA",
+            "memory": self.memory,
+            "secure": True,
+            "community": True,
+            "price": {"secure": self.secure, "community": self.community},
+            "maxCount": {"secure": self.most, "community": self.most},
+            "availability": max(levels, key=LEVELS.index, default="NONE"),
+        }
+        return {**entry, "dataCenters": places} if places else entry
+
+
+LEVELS = ("NONE", "LOW", "MEDIUM", "HIGH")
 VERBS = ("stop", "start", "restart", "terminate")
+CREATION_KEYS = frozenset(
+    (
+        *(
+            "name",
+            "image",
+            "templateId",
+            "cloud",
+            "cpu",
+            "dataCenterIds",
+            "globalNetworking",
+            "gpu",
+            "mounts",
+        ),
+        *("startJupyter", "startSsh", "args", "disk", "env", "ports", "registry"),
+    )
+)
+"""What the body of a creation may hold; anything else is refused with 422."""
+NO_CAPACITY = "There are no longer any instances available with the requested specifications."
 
 _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
 
@@ -158,7 +228,7 @@ class Change:
     pod: str
     name: str
     action: str
-    """stop, start, restart or terminate."""
+    """create, stop, start, restart or terminate."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +262,8 @@ class LocalRunPod(LocalServer):
         self.pods: dict[str, LocalPod] = {}
         """The pods by their id, the terminated ones included."""
         self.volumes: dict[str, NetworkVolume] = {}
+        self.gpus: dict[str, LocalGpu] = {}
+        """The catalogue, by id."""
         self.balance: float | None = None
         """What the account has left; None = there is no API that tells it."""
         self._on_change = on_change
@@ -208,6 +280,10 @@ class LocalRunPod(LocalServer):
         self.pods[pod_id] = pod
         return pod
 
+    def add_gpu(self, gpu: LocalGpu) -> None:
+        """Put a type of GPU into the catalogue."""
+        self.gpus[gpu.id] = gpu
+
     def add_volume(self, volume: str, size: float, kind: str = "STANDARD") -> None:
         """Add a network volume of `size` GB, which pods may mount by its id."""
         self.volumes[volume] = NetworkVolume(id=volume, size=size, kind=kind)
@@ -223,7 +299,10 @@ class LocalRunPod(LocalServer):
             "/v2/pods": self._list,
             "/v2/billing/pods": self._billing,
             "/v2/network-volumes": self._volumes,
+            "/v2/catalog/gpus": self._catalogue,
         }.get(request.path)
+        if request.path == "/v2/pods" and request.method == "POST":
+            return self._create(request, now)
         if fixed is not None:
             return fixed(request, now) if request.method == "GET" else problem(405, "only GET is taken here")
         if request.path == "/graphql" and self.balance is not None:
@@ -245,6 +324,63 @@ class LocalRunPod(LocalServer):
 
     def _list(self, request: Request, now: float) -> Response:
         return Response(200, {"pods": [p.json(now) for p in self.pods.values() if p.status != "TERMINATED"]})
+
+    def _catalogue(self, request: Request, now: float) -> Response:
+        """Answer with prices, and with the stock for pods, which has to be asked for by name."""
+        query = request.query
+        if query.get("include") != "AVAILABILITY" or query.get("product") != "POD":
+            return problem(400, "include=AVAILABILITY needs product, and the other filters need both")
+        cloud, count = query.get("cloud", "SECURE"), int(query.get("count", "1"))
+        gpus = [gpu.json(cloud, count, query.get("minCudaVersion", "0.0")) for gpu in self.gpus.values()]
+        return Response(200, {"gpus": gpus})
+
+    def _create(self, request: Request, now: float) -> Response:
+        body = request.json()
+        if not isinstance(body, dict) or not isinstance(body.get("name"), str) or not body["name"]:
+            return problem(422, "$: a name is required")
+        if unknown := sorted(set(body) - CREATION_KEYS):
+            return problem(422, f"$: additional properties {', '.join(unknown)} not allowed")
+        wanted, mounts = body.get("gpu") or {}, body.get("mounts") or {}
+        if not isinstance(body.get("image"), str) or not isinstance(wanted, dict) or "id" not in wanted:
+            return problem(422, "$: image and gpu are required")
+        if not isinstance(mounts, dict):
+            return problem(422, "$.mounts: must be an object")
+        volume = mounts.get("persistent")
+        if volume is not None and volume.get("size", 0) < 10:
+            return problem(422, "$.mounts.persistent.size: must be at least 10")
+        if "persistent" in mounts and "network" in mounts:
+            return problem(400, "mounts.persistent and mounts.network are mutually exclusive")
+        gpu, count = self.gpus.get(wanted["id"]), wanted.get("count", 1)
+        cloud, places = body.get("cloud", "SECURE"), body.get("dataCenterIds") or []
+        stocked = {} if gpu is None else gpu.json(cloud, count, wanted.get("minCudaVersion", "0.0"))
+        place = self._place(stocked, places)
+        if gpu is None or place is None:
+            return problem(400, NO_CAPACITY)
+        cost = gpu.price(cloud) * count
+        if self.balance is not None and self.balance < cost:
+            return problem(402, "insufficient balance: deploying needs credit for an hour")
+        pod = self.add_pod(
+            f"made{len(self.pods):04d}{secrets.token_hex(3)}",
+            body["name"],
+            cost=cost,
+            disk=body.get("disk", 50),
+            persistent=None if volume is None else volume["size"],
+            mount="/workspace" if volume is None else volume["path"],
+            gpu=gpu.id,
+            gpus=count,
+            cloud=cloud,
+            region=place,
+            status="PROVISIONING",
+            changing="create",
+        )
+        self.later(lambda: self._take_effect(pod, "create"))
+        return Response(201, pod.json(now))
+
+    @staticmethod
+    def _place(stocked: Mapping[str, Any], wanted: list[str]) -> str | None:
+        """Return the data center that a pod comes to; None = there is no capacity in those that are wanted."""
+        places = [place["id"] for place in stocked.get("dataCenters", ())]
+        return next((place for place in places if not wanted or place in wanted), None)
 
     def _billing(self, request: Request, now: float) -> Response:
         wanted = request.query.get("podId")
@@ -291,7 +427,7 @@ class LocalRunPod(LocalServer):
         if action not in pod.actions:
             why = "the pod is locked" if pod.locked else f"pod is {pod.status}"
             return problem(409, f"action '{action}' is not available while {why}")
-        if pod.changing is not None and action != "terminate":
+        if pod.changing not in (None, "create") and action != "terminate":
             return problem(409, f"action '{action}' is not available while '{pod.changing}' is under way")
         pod.changing = action
         self.later(lambda: self._take_effect(pod, action))

@@ -1,0 +1,225 @@
+"""RunPod's market: what its catalogue offers for a wish, and the one call that rents a pod.
+
+Catalogue: https://docs.runpod.io/api-reference-v2/catalog/list-gpu-types; creation:
+https://docs.runpod.io/api-reference-v2/pods/create-a-pod (OpenAPI of REST v2, verified 2026-08). A creation names one
+type of GPU and searches for nothing else; version 2 has no pods that may be taken away for a lower price.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlencode
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import RentPermit, steady
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Instance,
+    PermitRefused,
+    ProviderError,
+    printable,
+    use_rent_permit,
+)
+from rgt_tui.providers.http import AccountHttp
+from rgt_tui.providers.runpod_pod import number, price_of
+from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
+
+IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+"""RunPod's own, which starts sshd: https://docs.runpod.io/api-reference-v2/pods/create-a-pod (verified 2026-08)."""
+IMAGE_CUDA = "12.8"
+"""The least that the driver of a host must know for `IMAGE`; elsewhere a pod may run, bill, and be of no use."""
+CONTAINER_GB = 40
+"""Container disk of a new pod: system, caches, packages. A stop erases it; what is wished for becomes the volume."""
+SMALLEST_VOLUME_GB = 10
+VOLUME_PATH = "/workspace"
+CLOUDS = ("SECURE", "COMMUNITY")
+NO_SPOT = "RunPod's API rents no spot pods any more (version 2 has none, and the older call is being removed)"
+"""https://docs.runpod.io/api-reference-v2/overview; https://github.com/runpod/runpodctl/issues/267 (2026-04)."""
+NOTES = (
+    "the volume disk costs twice as much while the pod is stopped, and goes with it when it is terminated",
+    "RunPod wants credit for at least an hour before it rents a pod",
+)
+COMMUNITY_NOTE = (
+    "third parties' hardware: the API cannot ask for a public address, and RunPod's SSH proxy moves no files"
+)
+"""https://docs.runpod.io/api-reference-v2/pods/create-a-pod: ``ssh.direct`` needs a public port."""
+
+_OFFER = re.compile(r"(SECURE|COMMUNITY)/([A-Za-z0-9_.-]+)/([0-9]{1,3})x(.+)")
+_ANYWHERE = "any"
+
+
+class GpuType(msgspec.Struct, frozen=True, kw_only=True):
+    """What we use of one entry of the catalogue, as one of the clouds has it."""
+
+    id: str
+    name: str
+    memory_gb: float | None
+    price: float | None
+    """$ an hour of one GPU; None = not said."""
+    most: float
+    """GPUs that one pod can have at most; a ceiling, not a stock."""
+    stock: str
+    places: tuple[tuple[str, str], ...]
+    """Data center → stock there."""
+
+    def is_wished(self, wish: Wish) -> bool:
+        """Tell whether it is the model that a person asked for."""
+        return any(same_gpu(wish.gpu, name, self.memory_gb) for name in (self.id, self.name))
+
+
+class RunPodMarket:
+    """Rents pods for one account."""
+
+    def __init__(
+        self,
+        http: AccountHttp,
+        ref: ProviderRef,
+        *,
+        read: Callable[[object], Instance],
+        pods: Callable[[], Awaitable[tuple[Instance, ...]]],
+    ) -> None:
+        """Wrap an account.
+
+        Args:
+            http: Its connections and key.
+            ref: Any pod of it.
+            read: Reads the JSON of a pod.
+            pods: Lists all pods of the account.
+        """
+        self._http = http
+        self._ref = ref
+        self._read = read
+        self._pods = pods
+
+    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+        """Return what the catalogue has in stock for a wish; see `Market.offers`."""
+        check_wish("RunPod", wish, currency="USD", spot=NO_SPOT)
+        catalogues = {cloud: await self._catalogue(wish, cloud) for cloud in CLOUDS}
+        types = [gpu for gpus in catalogues.values() for gpu in gpus]
+        if not any(gpu.is_wished(wish) for gpu in types):
+            raise unknown_gpu("RunPod", wish, (gpu.id for gpu in types), self._http.console)
+        return in_order(
+            (
+                offer
+                for cloud, gpus in catalogues.items()
+                for gpu in gpus
+                if gpu.is_wished(wish) and (offer := _offer(wish, gpu, cloud, self._ref.kind)) is not None
+            ),
+            wish,
+        )
+
+    async def _catalogue(self, wish: Wish, cloud: str) -> tuple[GpuType, ...]:
+        query = {"include": "AVAILABILITY", "product": "POD", "count": wish.gpu_count, "cloud": cloud}
+        if wish.image is None:
+            query["minCudaVersion"] = IMAGE_CUDA
+        data = (await self._http.get(f"/v2/catalog/gpus?{urlencode(query)}")).data
+        gpus = data.get("gpus") if isinstance(data, dict) else None
+        if not isinstance(gpus, list):
+            raise BadAnswer(
+                "RunPod's catalogue has no 'gpus'; nothing follows from it", console=self._http.console
+            )
+        return tuple(gpu for raw in gpus if (gpu := _gpu_type(raw, cloud.lower())) is not None)
+
+    def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
+        """Return the exact call; a public key is no secret."""
+        body = msgspec.json.encode(_body(offer, wish, token)).decode()
+        return printable(f"POST {self._http.base_url}/v2/pods {body}", 20_000)
+
+    async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
+        """Send the one call; see `Market.create`. The pod may have been made although the answer is an error."""
+        try:
+            body = _body(offer, wish, token)
+        except ProviderError as error:
+            raise PermitRefused(str(error)) from None
+        use_rent_permit(permit, offer, token, self._ref, steady())
+        return self._read((await self._http.send("POST", "/v2/pods", body)).data)
+
+    async def find(self, token: str) -> tuple[Instance, ...]:
+        """Return the pods whose name holds the token; names need not be unique."""
+        return tuple(pod for pod in await self._pods() if token in pod.name)
+
+
+def _gpu_type(raw: object, cloud: str) -> GpuType | None:
+    """Read one entry; None where it cannot be rented by what it says. `cloud` in small letters, as in its keys."""
+    if (
+        not isinstance(raw, dict)
+        or not isinstance(raw.get("id"), str)
+        or raw["id"] != printable(raw["id"], 80)
+    ):
+        return None
+    prices, most, places = raw.get("price"), raw.get("maxCount"), raw.get("dataCenters")
+    return GpuType(
+        id=raw["id"],
+        name=printable(raw.get("name") or "", 80),
+        memory_gb=number(raw.get("memory")) or None,
+        # A price of 0 would be a gift, and is not believed.
+        price=(number(prices.get(cloud)) or None) if isinstance(prices, dict) else None,
+        most=(number(most.get(cloud)) or 0.0) if isinstance(most, dict) and raw.get(cloud) is True else 0.0,
+        stock=printable(raw.get("availability") or "NONE", 20),
+        places=tuple(
+            (place["id"], printable(place.get("availability") or "NONE", 20))
+            for place in (places if isinstance(places, list) else [])
+            if isinstance(place, dict) and isinstance(place.get("id"), str)
+        ),
+    )
+
+
+def _offer(wish: Wish, gpu: GpuType, cloud: str, kind: str) -> Offer | None:
+    """Return the offer of one type in one cloud; None = none in stock there now."""
+    stock = gpu.stock if wish.region is None else dict(gpu.places).get(wish.region, "NONE")
+    if stock == "NONE" or gpu.most < wish.gpu_count:
+        return None
+    volume = max(SMALLEST_VOLUME_GB, wish.disk_gb)
+    disks = [
+        price_of("volume-disk", volume, running=True),
+        price_of("container-disk", CONTAINER_GB, running=True),
+    ]
+    return Offer(
+        kind=kind,
+        id=f"{cloud}/{wish.region or _ANYWHERE}/{wish.gpu_count}x{gpu.id}",
+        gpu=gpu.id,
+        gpu_count=wish.gpu_count,
+        gpu_memory_gb=gpu.memory_gb,
+        compute_per_hour=None if gpu.price is None else gpu.price * wish.gpu_count,
+        storage_per_hour=None if None in disks else sum(price for price in disks if price is not None),
+        in_per_gb=0.0,
+        out_per_gb=0.0,
+        disk_gb=volume,
+        region=wish.region,
+        stock=f"{cloud.lower()} cloud, {stock.lower()}",
+        notes=(COMMUNITY_NOTE, *NOTES) if cloud == "COMMUNITY" else NOTES,
+    )
+
+
+def _body(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
+    """Return the body of the creation call. Nothing in it is left to a default: some of those bill.
+
+    Raises:
+        ProviderError: the offer is none of this market.
+    """
+    found = _OFFER.fullmatch(offer.id)
+    if found is None:
+        raise ProviderError(f"{printable(offer.id, 80)!r} is no offer of RunPod's", sent=False)
+    cloud, place, count, gpu = found.groups()
+    wanted: dict[str, object] = {"id": gpu, "count": int(count)}
+    if wish.image is None:
+        wanted["minCudaVersion"] = IMAGE_CUDA
+    return {
+        "name": token,
+        "image": wish.image or IMAGE,
+        "cloud": cloud,
+        "dataCenterIds": [] if place == _ANYWHERE else [place],
+        "gpu": wanted,
+        "disk": CONTAINER_GB,
+        "mounts": {"persistent": {"size": max(SMALLEST_VOLUME_GB, offer.disk_gb or 0), "path": VOLUME_PATH}},
+        "ports": ["22/tcp"],
+        # Sets sshd up; a key that is given here is kept in the place of those of the account.
+        "startSsh": True,
+        "startJupyter": False,
+        "globalNetworking": False,
+        "env": {"PUBLIC_KEY": wish.public_key} if wish.public_key else {},
+    }
