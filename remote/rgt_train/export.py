@@ -82,7 +82,7 @@ def export(out: str, to: str, *, best: bool = False, raw: bool = False) -> str:
     which = "best" if best else "newest"
     left = f"; left out, being no tensors: {', '.join(others)}" if others else ""
     return (
-        f"exported {count} tensors ({size:,} bytes, {kind}) of step {step} to {to}: "
+        f"exported {count} tensor{'' if count == 1 else 's'} ({size:,} bytes, {kind}) of step {step} to {to}: "
         f"the {which} checkpoint {path}; {state}{left}"
     )
 

@@ -20,6 +20,7 @@ from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.plain import clean
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh import remote_root
 
 USUAL = ("loss", "val_loss", "eval_loss", "valid_loss")
@@ -73,9 +74,7 @@ async def _plot(spec: BoxSpec, arguments: argparse.Namespace) -> int:
     colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     sys.stdout.write(for_output(text, sys.stdout.encoding, colours=colours))
     if left_out:
-        complain(
-            f"{spec.name}: {left_out:,} point{'' if left_out == 1 else 's'} left out (NaN, infinite, or not positive)"
-        )
+        complain(f"{spec.name}: {how_many(left_out, 'point')} left out (NaN, infinite, or not positive)")
     return OK
 
 

@@ -20,6 +20,7 @@ from rgt_tui.cli.opening import NONE_FOUND, UNTRUSTED
 from rgt_tui.fleet.config import FleetConfig, FleetFileError, Place, open_place
 from rgt_tui.fleet.config.loading import usual_name
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh import NO_FILE, NO_SSH, ConfigError, Wanted, expand, resolve, scan, surroundings
 from rgt_tui.ssh.keyring import load
 
@@ -129,7 +130,7 @@ async def ssh_agent() -> Finding:
         )
     if not keys:
         return Finding(name, Status.WARN, "the agent has no key", "ssh-add ~/.ssh/id_ed25519")
-    return Finding(name, Status.OK, f"{len(keys)} key{'s' if len(keys) > 1 else ''}")
+    return Finding(name, Status.OK, how_many(len(keys), "key"))
 
 
 def ssh_config() -> Finding:
@@ -143,7 +144,7 @@ def ssh_config() -> Finding:
         return Finding(
             name, Status.FAIL, str(error), "correct that line; `ssh -G HOST` shows what OpenSSH makes of it"
         )
-    text = "; ".join((f"{len(found)} host{'' if len(found) == 1 else 's'} named", *notes))
+    text = "; ".join((f"{how_many(len(found), 'host')} named", *notes))
     if NO_SSH in notes:
         return Finding(name, Status.WARN, text, "install OpenSSH's client, e.g. apt install openssh-client")
     return Finding(name, Status.OK, text)
@@ -168,7 +169,7 @@ def file(place: Place | None) -> tuple[Finding, FleetConfig | None]:
         ), None
     if config.doubt is not None:
         return Finding(name, Status.WARN, clean(config.doubt), UNTRUSTED), config
-    count = f"{place.path}: {len(config.boxes)} box{'es' if len(config.boxes) > 1 else ''}"
+    count = f"{place.path}: {how_many(len(config.boxes), 'box', 'boxes')}"
     if config.warnings:
         return Finding(
             name, Status.WARN, f"{count}; {'; '.join(config.warnings)}", "remove one of the two"

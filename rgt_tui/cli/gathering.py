@@ -20,6 +20,7 @@ from rgt_tui.model.box import BoxSpec, BoxState, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.money import MeterKind
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh import Policy
 from rgt_tui.store import History, history_path
 
@@ -270,7 +271,7 @@ async def gather(
     fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
     await fleet.start()
     try:
-        with waiting(f"connecting to {len(specs)} box{'' if len(specs) == 1 else 'es'} …"):
+        with waiting(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):
             return await settle(fleet, seconds)
     finally:
         await stop(fleet)

@@ -27,7 +27,7 @@ from rgt_tui.model.protocol import Cell, FoundRun, Sample
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.profiles.prices import books_differ, money
-from rgt_tui.profiles.readings import age, byte_pct, inode_pct, memory_pct, pct
+from rgt_tui.profiles.readings import age, byte_pct, how_many, inode_pct, memory_pct, pct
 from rgt_tui.profiles.run_costs import RunCost, run_cost
 
 
@@ -407,7 +407,7 @@ def _runs_text(runs: tuple[RunLine, ...], reason: str) -> list[str]:
             parts.append(cost.strip())
     done = sum(run.state == "done" for run in runs)
     queued = sum(run.state is not None for run in runs)
-    return [*parts, f"{done}/{queued} cells done"] if queued else parts
+    return [*parts, f"{done}/{how_many(queued, 'cell')} done"] if queued else parts
 
 
 def _cost(run: RunLine) -> str:

@@ -23,6 +23,7 @@ from rgt_tui.health import assess
 from rgt_tui.model.box import BoxSpec, BoxState, Health
 from rgt_tui.model.fleet import FleetEvent, FleetState
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.recordings import LineFile, Recorder, RecordFailed
 
 LOOK_SECONDS = 0.25
@@ -202,7 +203,7 @@ async def _record(specs: Sequence[BoxSpec], arguments: argparse.Namespace) -> in
         }
         sys.stdout.write(json.dumps(summary) + "\n")
     else:
-        boxes = "1 box" if len(specs) == 1 else f"{len(specs)} boxes"
+        boxes = how_many(len(specs), "box", "boxes")
         size = f"{file.written:,} bytes"
-        sys.stderr.write(f"{file.path}: {lines:,} lines from {boxes} in {seconds:.0f} s, {size}\n")
+        sys.stderr.write(f"{file.path}: {how_many(lines, 'line')} from {boxes} in {seconds:.0f} s, {size}\n")
     return OK if lines else UNREACHABLE

@@ -12,7 +12,7 @@ from pathlib import Path
 from rgt_tui.fleet.fleet_source import Pulled
 from rgt_tui.fleet.pulling import OnProgress, PullReport, PullRequest, pull
 from rgt_tui.model.box import BoxSpec
-from rgt_tui.profiles.readings import quoted, size
+from rgt_tui.profiles.readings import how_many, quoted, size
 from rgt_tui.transfer import FileRow, Ledger, Verification, ledger_path, verify
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress
 
@@ -54,7 +54,7 @@ async def pull_and_verify(
     def planned(todo: Plan, listing: Listing, traffic: str) -> None:
         cost = f"; traffic: {traffic}" if traffic else ""
         on_plan(
-            f"{len(todo.steps):,} of {len(listing.files):,} files, {size(todo.bytes)}, to {destination}{cost}"
+            f"{len(todo.steps):,} of {how_many(len(listing.files), 'file')}, {size(todo.bytes)}, to {destination}{cost}"
         )
 
     request = PullRequest(paths=paths, destination=destination.absolute())
@@ -83,10 +83,10 @@ def ended(report: PullReport, found: Verification, destination: Path) -> Pulled:
         return Pulled(
             whole=False, text=f"{count} not whole in {destination}: {'; '.join(wrong[:SHOWN])}{more}"
         )
-    came = f"{report.landed:,} files, {size(report.landed_bytes)}"
+    came = f"{how_many(report.landed, 'file')}, {size(report.landed_bytes)}"
     same = f", {report.same:,} stood here already" if report.same else ""
     count = len(found.checkpoints)
-    loads = f", {count:,} checkpoint{'s' if count != 1 else ''} whole" if count else ""
+    loads = f", {how_many(count, 'checkpoint')} whole" if count else ""
     return Pulled(whole=True, text=f"{came} verified in {destination}{same}{loads}")
 
 

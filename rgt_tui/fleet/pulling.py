@@ -20,7 +20,7 @@ from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.results import ResultGroup, Results
 from rgt_tui.profiles import load_profile
-from rgt_tui.profiles.readings import size
+from rgt_tui.profiles.readings import how_many, size
 from rgt_tui.ssh import (
     AuthFailed,
     BoxError,
@@ -266,7 +266,7 @@ async def _default_paths(spec: BoxSpec, way: Way) -> tuple[str, ...]:
     if tops:
         return tuple(tops)
     count, total = len(found.groups), sum(group.bytes for group in found.groups)
-    held = f"; {count} directories that are nobody's hold {total:,} bytes" if count else ""
+    held = f"; nobody's: {how_many(count, 'directory', 'directories')} of {total:,} bytes" if count else ""
     raise PullFailed(
         f"no cell, run or `results` of the fleet file says what the results of {spec.name} are{held}: name paths"
     )

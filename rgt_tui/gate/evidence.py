@@ -16,7 +16,7 @@ from rgt_tui.model.evidence import Evidence, EvidenceItem, Forfeit, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import Profile, Tier
 from rgt_tui.model.results import Seal
-from rgt_tui.profiles.readings import listed, quoted
+from rgt_tui.profiles.readings import how_many, listed, quoted
 from rgt_tui.profiles.survival import action_for, tiers_of, worse
 
 NAME, SEAL, QUEUE, PROVIDER, PROTECTED, READONLY = (
@@ -205,7 +205,7 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
     known_at = [at for at in told_at if at is not None]
     oldest = min(known_at) if known_at and len(known_at) == len(told_at) else None
     if state.left_out.queues:
-        lost = f"{state.left_out.queues} queues of this box were not kept: how their cells stand is unknown"
+        lost = f"not kept of this box: {how_many(state.left_out.queues, 'queue')}; how its cells stand is unknown"
         yield item("left out", park, lost)
     if not state.queues:
         text = "no queue is known on this box"
@@ -230,16 +230,15 @@ def queue(state: BoxState, verb: Verb, *, listed_whole: bool = False) -> Iterato
                 yield item(about, False, f"{quoted(cell.name)} is {quoted(cell.state)}, not done{why}", at)
     waiting = [cell.name for cell in cells if cell.state == "waiting"]
     if waiting and not park:
-        yield item(
-            "waiting", False, f"{len(waiting)} of {len(cells)} cells never ran: {listed(waiting)}", oldest
-        )
+        text = f"{len(waiting)} of {how_many(len(cells), 'cell')} never ran: {listed(waiting)}"
+        yield item("waiting", False, text, oldest)
     if not fine:
         return
     undone = [f"{cell.name} ({cell.state})" for cell in cells if cell.state != "done"]
     if undone:
-        text = f"{len(undone)} of {len(cells)} cells go on after a start: {listed(undone)}"
+        text = f"{len(undone)} of {how_many(len(cells), 'cell')} will go on after a start: {listed(undone)}"
     else:
-        text = f"{len(cells)} cells, all done" if cells else "the queue is empty"
+        text = f"{how_many(len(cells), 'cell')}, all done" if cells else "the queue is empty"
     yield item("", True, text, oldest)
 
 

@@ -20,7 +20,7 @@ from rgt_tui.model.evidence import EvidenceItem
 from rgt_tui.model.money import Lifecycle, Meter
 from rgt_tui.model.protocol import Gpu, Proc, Sample
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import ago, listed, quoted, size
+from rgt_tui.profiles.readings import ago, how_many, listed, quoted, size
 
 FINISHED = frozenset({"done", "failed", "interrupted"})
 FRESH_S = 10.0
@@ -147,9 +147,8 @@ def _found(state: BoxState, now: float) -> Iterator[Reason]:
             text = f"{quoted(run.name)} is training: found alive, pid {run.pid}, {quoted(run.command, 60)}"
             yield Reason(f"found {run.name}", text, f"{run.pid}@{run.started:.0f}")
     if state.left_out.found:
-        text = (
-            f"{state.left_out.found} trainings that were found are not kept: whether one is alive is unknown"
-        )
+        lost = how_many(state.left_out.found, "found training")
+        text = f"not kept of this box: {lost}; whether one is alive is unknown"
         yield Reason("found, left out", text, "left out")
 
 
@@ -158,7 +157,7 @@ def _runners(state: BoxState, now: float) -> Iterator[Reason]:
         if queue.runner_alive:
             pid = f"pid {queue.runner_pid}" if queue.runner_pid is not None else "pid unknown"
             waiting = sum(cell.state == "waiting" for cell in queue.cells)
-            text = f"the queue runner is alive ({pid}), {waiting} cells waiting"
+            text = f"the queue runner is alive ({pid}), {how_many(waiting, 'cell')} waiting"
             yield Reason(f"runner {queue.path}", text)
 
 

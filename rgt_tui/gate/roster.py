@@ -13,7 +13,7 @@ from rgt_tui.model.evidence import EvidenceItem, Verb
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.results import CopyProof, ResultGroup, Results
-from rgt_tui.profiles.readings import listed, quoted, size
+from rgt_tui.profiles.readings import how_many, listed, quoted, size
 from rgt_tui.profiles.survival import path_survives, tiers_of
 
 RESULTS = "results"
@@ -182,7 +182,7 @@ def copy_survives(cell: Cell, profile: Profile, known: Mapping[str, str], verb: 
 
 def _shown(group: ResultGroup, fate: _Fate, at: float | None, skew: float) -> EvidenceItem:
     owner = quoted(group.owner) if group.owner else "nobody owns it"
-    text = f"{quoted(group.path)} ({owner}, {group.files:,} files, {size(group.bytes)}) {fate.text}"
+    text = f"{quoted(group.path)} ({owner}, {how_many(group.files, 'file')}, {size(group.bytes)}) {fate.text}"
     return EvidenceItem(
         key=key_of(group.path),
         ok=bool(fate.safe),
@@ -201,10 +201,11 @@ def _rest(groups: list[ResultGroup], at: float | None, skew: float) -> EvidenceI
     total = sum(group.bytes for group in groups)
     facts = "\n".join(sorted(f"{group.path} {group.fingerprint}" for group in groups))
     newest = max(group.newest for group in groups)
+    smaller = how_many(len(groups), "smaller directory", "smaller directories")
     return EvidenceItem(
         key=f"{RESULTS}:and {len(groups)} more",
         ok=False,
-        text=f"{len(groups)} smaller directories ({size(total)}) are on no storage that stays and have no whole copy",
+        text=f"{smaller} ({size(total)}): on no storage that stays, no whole copy",
         at=at,
         fact=hashlib.sha256(facts.encode(errors="surrogatepass")).hexdigest(),
         forfeitable=True,
@@ -241,9 +242,9 @@ def _without_list(
         if verb is Verb.DESTROY and cell.state == "done" and cell.name not in copied:
             problems[cell.name] = _why(cell, profile, known)
     if state.left_out.checkpoints:
-        lists = f"{state.left_out.checkpoints} lists of checkpoints of this box"
+        lists = how_many(state.left_out.checkpoints, "list of checkpoints", "lists of checkpoints")
         problems["checkpoints, left out"] = (
-            f"{lists} were not kept: whether a copy of them is anywhere is unknown"
+            f"not kept of this box: {lists}; whether a copy of them is anywhere is unknown"
         )
     for name, path in _paths(state, copied | problems.keys()).items():
         answer = path_survives(path, profile, known, verb)

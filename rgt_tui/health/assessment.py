@@ -15,7 +15,7 @@ from rgt_tui.model.fleet import FleetEvent
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Profile
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, how_many
 
 
 class Assessment(msgspec.Struct, frozen=True):
@@ -117,13 +117,14 @@ def _doing(seen: Facts) -> tuple[Health, str, str]:
     if seen.queue_done and not seen.trains:
         cells = [cell for queue in seen.box.queues for cell in queue.cells]
         done = sum(cell.state == "done" for cell in cells)
-        return Health.FINISHED, "finished", f"{done} of {len(cells)} cells done, the runner wrote QUEUE DONE"
+        text = f"{done} of {how_many(len(cells), 'cell')} done, the runner wrote QUEUE DONE"
+        return Health.FINISHED, "finished", text
     if seen.trains:
         procs = trainers(seen.box.sample)
         return (
             Health.RUNNING,
             "running",
-            f"{len(procs)} training process{'es' if len(procs) > 1 else ''}, no queue",
+            f"{how_many(len(procs), 'training process', 'training processes')}, no queue",
         )
     return Health.IDLE, "idle", "no training process, no cell running"
 

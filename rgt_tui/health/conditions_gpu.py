@@ -11,7 +11,7 @@ from rgt_tui.health.remembered import HARDWARE, xid_level
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.protocol import Gpu
-from rgt_tui.profiles.readings import age, pct, size, stall_after, step_time
+from rgt_tui.profiles.readings import age, how_many, pct, size, stall_after, step_time
 
 SLOWED = frozenset(("hw_slowdown", "hw_thermal", "hw_power_brake", "sw_thermal"))
 """Reasons that no healthy card gives under load; the same as in the agent's ``gpu-health``."""
@@ -125,7 +125,9 @@ def say_ecc(view: Facts, reading: Reading, since: float) -> str:
     """Give both counters."""
     gpu: Gpu = reading.about
     fixed = "?" if gpu.ecc_corrected is None else f"{gpu.ecc_corrected:,}"
-    return f"{_name(gpu)}: {gpu.ecc_uncorrected:,} uncorrected memory errors ({fixed} corrected)"
+    return (
+        f"{_name(gpu)}: {how_many(gpu.ecc_uncorrected or 0, 'uncorrected memory error')} ({fixed} corrected)"
+    )
 
 
 def read_gpu_error(view: Facts) -> Sequence[Reading] | None:

@@ -8,7 +8,7 @@ from rgt_tui.health.condition import NOTHING, SO, Reading, Verdict, failed, pass
 from rgt_tui.health.facts import LOST_S, SKEW_NOTED_S, SKEW_WARN_S, Facts
 from rgt_tui.model.box import Link
 from rgt_tui.model.money import Lifecycle
-from rgt_tui.profiles.readings import age
+from rgt_tui.profiles.readings import age, how_many
 
 
 def read_unreachable(view: Facts) -> Sequence[Reading] | None:
@@ -134,7 +134,7 @@ def read_stream(view: Facts) -> Sequence[Reading] | None:
 def say_stream(view: Facts, reading: Reading, since: float) -> str:
     """Say how many of which."""
     counters = reading.about if reading.about is not None else view.box.counters
-    return f"the agent's stream is damaged: {counters.bad_frames:,} bad frames, {counters.gaps:,} missing"
+    return f"the agent's stream is damaged: {how_many(counters.bad_frames, 'bad frame')}, {counters.gaps:,} missing"
 
 
 def check_channel(view: Facts) -> Verdict:
@@ -180,10 +180,10 @@ def check_gapless(view: Facts) -> Verdict:
     counters, at = view.box.counters, view.box.sample_at
     if counters.samples == 0:
         return waiting("no sample yet")
-    text = f"{counters.samples:,} samples, {counters.gaps} lost, {counters.duplicates} received twice"
-    text += f", {counters.connects} connection{'s' if counters.connects != 1 else ''}"
+    text = f"{how_many(counters.samples, 'sample')}, {counters.gaps} lost, {counters.duplicates} received twice, "
+    text += how_many(counters.connects, "connection")
     if counters.gaps or counters.duplicates or counters.bad_frames:
-        return warn(f"{text}, {counters.bad_frames} bad frames", at)
+        return warn(f"{text}, {how_many(counters.bad_frames, 'bad frame')}", at)
     return passed(text, at)
 
 

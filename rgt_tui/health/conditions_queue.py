@@ -9,7 +9,7 @@ from rgt_tui.health.facts import NO_QUEUE_STALL_S, PREEMPTED, Facts, trainers
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.protocol import Cell, Proc, QueueState
 from rgt_tui.model.run import RunState
-from rgt_tui.profiles.readings import age, stall_after, step_time
+from rgt_tui.profiles.readings import age, how_many, stall_after, step_time
 
 SHORT_OF_PLAN = 0.5
 """Part of the planned steps below which a cell that is done has ended much too soon."""
@@ -181,7 +181,7 @@ def read_waiting(view: Facts) -> Sequence[Reading] | None:
         states = [cell.state for cell in queue.cells]
         waiting = states.count("waiting")
         if waiting and "running" not in states and "interrupted" not in states:
-            text = f"{waiting} cell{'s' if waiting > 1 else ''} waiting, no runner alive"
+            text = f"{how_many(waiting, 'cell')} waiting, no runner alive"
             found.append(Reading(queue.path, 1.0, text))
     return found if found else NOTHING
 
@@ -201,11 +201,7 @@ def check_queue_read(view: Facts) -> Verdict:
         if double:
             return failed(f"{queue.path}: {', '.join(double)} is listed twice", at)
     count = len(view.cells)
-    return (
-        passed(f"{count} cell{'s' if count != 1 else ''}, names distinct", at)
-        if count
-        else waiting("empty", at)
-    )
+    return passed(f"{how_many(count, 'cell')}, names distinct", at) if count else waiting("empty", at)
 
 
 def check_detached(view: Facts) -> Verdict:
@@ -248,9 +244,10 @@ def check_durable_named(view: Facts) -> Verdict:
     without = [cell.name for cell in view.cells if cell.durable is None and cell.durable_path is None]
     if without:
         return warn(
-            f"{len(without)} of {len(view.cells)} cells copy nothing to a durable place", view.box.sample_at
+            f"without a durable place: {len(without)} of {how_many(len(view.cells), 'cell')}",
+            view.box.sample_at,
         )
-    return passed(f"{len(view.cells)} cells copy to a durable place", view.box.sample_at)
+    return passed(f"with a durable place: {how_many(len(view.cells), 'cell')}", view.box.sample_at)
 
 
 def check_undiagnosed(view: Facts) -> Verdict:
@@ -266,7 +263,7 @@ def check_undiagnosed(view: Facts) -> Verdict:
         return warn(f"{view.box.findings[0].gotcha}: cause gone, not saved since", view.box.sample_at)
     if not view.box.logs:
         return absent(view, "no finding in the readings, and no log is read", view.box.sample_at)
-    return passed(f"no finding in {len(view.box.logs)} logs and the readings", view.box.sample_at)
+    return passed(f"no finding in {how_many(len(view.box.logs), 'log')} and the readings", view.box.sample_at)
 
 
 def check_all_done(view: Facts) -> Verdict:
@@ -275,7 +272,7 @@ def check_all_done(view: Facts) -> Verdict:
         return absent(view, "no cell yet")
     done = sum(cell.state == "done" for cell in view.cells)
     at = view.client(max(queue.at for queue in view.box.queues))
-    text = f"{done} of {len(view.cells)} cells done"
+    text = f"{done} of {how_many(len(view.cells), 'cell')} done"
     lost = [cell.name for cell in view.cells if cell.state == "failed"]
     if lost:
         return failed(f"{text}; failed: {', '.join(lost)}", at)
@@ -289,7 +286,7 @@ def check_all_verified(view: Facts) -> Verdict:
         return absent(view, "no cell is done yet")
     at = view.client(max(queue.at for queue in view.box.queues))
     good = sum(cell.durable == "verified" for cell in done)
-    text = f"{good} of {len(done)} finished cells verified on durable storage"
+    text = f"{good} of {how_many(len(done), 'finished cell')} verified on durable storage"
     if any(cell.durable == "failed" for cell in done):
         return failed(text, at)
     if good == len(done):

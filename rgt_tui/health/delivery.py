@@ -16,6 +16,7 @@ from rgt_tui.health.alert_sinks import Sink, SinkError
 from rgt_tui.health.mutes import Told
 from rgt_tui.model.alert import AlertEvent, SinkSettings
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 
 _TIMES = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\s*-\s*([01]?\d|2[0-3]):([0-5]\d)")
 DAY = 24 * 60
@@ -146,11 +147,11 @@ def digest(events: Sequence[AlertEvent], now: float) -> AlertEvent:
     """Return one message for many events."""
     worst = min((event.level for event in events), key=LEVELS.__getitem__)
     boxes = len({event.box for event in events if event.box})
-    on = f" on {boxes} box{'es' if boxes != 1 else ''}" if boxes else ""
+    on = f" on {how_many(boxes, 'box', 'boxes')}" if boxes else ""
     ranked = sorted(events, key=lambda event: LEVELS[event.level])
     lines = _fitting([f"{event.title}: {event.text}" for event in ranked])
     return AlertEvent(
-        what="digest", at=now, level=worst, title=f"{len(events)} alerts{on}", text="\n".join(lines),
+        what="digest", at=now, level=worst, title=how_many(len(events), "alert") + on, text="\n".join(lines),
         items=tuple(events),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.evidence import Finding, Fix
 from rgt_tui.model.plain import exact
 from rgt_tui.model.protocol import Disk, InodeHog
-from rgt_tui.profiles.readings import byte_pct, disk_of, inode_pct, pct, size
+from rgt_tui.profiles.readings import byte_pct, disk_of, how_many, inode_pct, pct, size
 
 REMAKEABLE = frozenset(
     {
@@ -60,10 +60,12 @@ def inode_fixes(box: BoxState, disk: Disk, last_good: int | None) -> tuple[Fix, 
         look = command("ls -A -- {} | head", hog.path)
         fixes.append(Fix(f"Look first at what is in {hog.path} ({size(hog.bytes)})", look))
         if removable(box, disk.mount, hog):
-            text = f"{hog.inodes:,} files in {hog.path} can be made again: remove them, {goes_on}"
+            text = f"{how_many(hog.inodes, 'file')} in {hog.path} can be made again: remove them, {goes_on}"
             fixes.append(Fix(text, command(_REMOVE, hog.path)))
         else:
-            fixes.append(Fix(f"{hog.inodes:,} files in {hog.path}: yours to judge, they may not come again"))
+            fixes.append(
+                Fix(f"{how_many(hog.inodes, 'file')} in {hog.path}: yours to judge, they may not come again")
+            )
     if not disk.hogs:
         find = command("du --inodes -x -d3 -- {} | sort -n | tail", disk.mount)
         fixes.append(Fix("Find the directory with the most files", find))

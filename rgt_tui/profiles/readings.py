@@ -139,6 +139,11 @@ def quoted(text: str, limit: int = 120) -> str:
     return shown if len(shown) <= limit else shown[:limit] + "…"
 
 
+def how_many(count: int, one: str, many: str = "") -> str:
+    """Return e.g. ``1 cell``, ``2,310 cells``; `many` where it is not `one` with an s."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
 def listed(names: list[str], limit: int = 4) -> str:
     """Return e.g. ``gpt-a, gpt-b and 3 more``."""
     shown = [quoted(name, 60) for name in names[:limit]]

@@ -27,6 +27,7 @@ from asyncssh.public_key import (
 )
 
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ssh.host_keys import Moved, Offered, Policy, judge
 from rgt_tui.ssh.known_hosts import Entry, Known, bare_keys, lookup, revocation_list
 from rgt_tui.ssh.login import Login
@@ -165,7 +166,7 @@ def refusal(step: Step, login: Login) -> str:
     """Say that a login was refused: what the server takes, what was tried, what to do."""
     methods = ", ".join(login.methods) or "no method that rgt has"
     tried = login.keyring.tried
-    keys = f"{len(tried)} keys tried ({', '.join(tried[:5])})" if tried else "no key to try"
+    keys = f"{how_many(len(tried), 'key')} tried ({', '.join(tried[:5])})" if tried else "no key to try"
     said = [f"ssh: {step.label} refused the login of {step.host.user}: it takes {methods}; {keys}"]
     said += login.keyring.notes[:5]
     if login.unanswered:

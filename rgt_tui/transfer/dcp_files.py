@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import safe_names, torch_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Stretch, Trouble
 from rgt_tui.transfer.pickle_values import Made, Pairs
@@ -149,7 +150,7 @@ def examine(folder: Path) -> tuple[str, ...]:
                 _file(whole, wanted)
         except FileNotFoundError:
             raise Trouble(
-                name, f"it is missing: {METADATA} says that {len(wanted)} parts lie in it"
+                name, f"it is missing: by {METADATA} it has {how_many(len(wanted), 'part')}"
             ) from None
         except Refused as refused:
             raise Trouble(name, str(refused)) from None

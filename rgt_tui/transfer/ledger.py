@@ -21,6 +21,7 @@ import msgspec
 from rgt_tui.files import fault, open_regular, state_directory
 from rgt_tui.model.evidence import steady
 from rgt_tui.model.results import CopyProof, ResultGroup
+from rgt_tui.profiles.readings import how_many
 
 BLOCK = 4 << 20
 LANES = "lanes"
@@ -360,7 +361,7 @@ def _proof(folder: FolderRow, rows: list[FileRow], instance: str, fresh: list[Fi
         errors.append(
             (
                 folder.path,
-                f"{folder.files:,} files of {folder.bytes:,} bytes were pulled, and the ledger knows "
+                f"the pull brought {how_many(folder.files, 'file')} of {folder.bytes:,} bytes, the ledger knows "
                 f"{len(whole):,} of {total:,}: pull it again",
             )
         )

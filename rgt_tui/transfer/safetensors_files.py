@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 
 MOST_HEADER = 100_000_000
@@ -30,7 +31,7 @@ def examine(whole: Stretch) -> frozenset[str]:
         OSError: it cannot be read.
     """
     if whole.length < 8:
-        raise Refused(f"it is cut off: {whole.length} bytes are no safetensors file")
+        raise Refused(f"it is cut off: a safetensors file has more than {how_many(whole.length, 'byte')}")
     length = int.from_bytes(whole.read(0, 8), "little")
     if length > MOST_HEADER:
         raise Refused(f"it claims a header of {length} bytes")
@@ -95,6 +96,6 @@ def _place(name: str, entry: Any) -> tuple[int, int, str]:
         bits *= size
     if begin < 0 or end < begin or (end - begin) * 8 != bits:
         raise Refused(
-            f"tensor {shown!r} has {end - begin} bytes, its dtype and shape say {str(bits // 8)[:30]}"
+            f"tensor {shown!r} has {how_many(end - begin, 'byte')}, its dtype and shape say {str(bits // 8)[:30]}"
         )
     return begin, end, name

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from io import BytesIO
 from typing import Any, NamedTuple
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import safe_names
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 from rgt_tui.transfer.pickle_values import MOST_BYTES, Contents, Made, Name, Stored, contents
@@ -181,19 +182,21 @@ def _legacy(whole: Stretch) -> TorchFile:
     for key in keys.value:
         count = int.from_bytes(whole.read(at, 8), "little", signed=True)
         if count != counts[key]:
-            raise Refused(f"storage {key} has {count} elements, and its tensors need {counts[key]}")
+            raise Refused(
+                f"storage {key} has {how_many(count, 'element')}, and its tensors need {counts[key]}"
+            )
         at += 8 + lengths[key]
         if at > whole.length:
             raise Refused(f"it is cut off: storage {key} ends at byte {at}, the file at {whole.length}")
     if at != whole.length:
-        raise Refused(f"{whole.length - at} bytes stand behind its end")
+        raise Refused(f"behind its end: {how_many(whole.length - at, 'byte')}")
     return TorchFile(False, True, _not_loadable(first, *pickles))
 
 
 def _plain(whole: Stretch, said: Contents) -> TorchFile:
     """A pickle without tensors of torch's, such as settings."""
     if said.end != whole.length:
-        raise Refused(f"{whole.length - said.end} bytes stand behind the end of its pickle")
+        raise Refused(f"behind the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
     if said.stored:
         raise Refused("its pickle refers to storages that it does not have")
     return TorchFile(False, True, ("a plain pickle",))
@@ -212,5 +215,5 @@ def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:
     file: BytesIO = whole.head(MOST_BYTES)
     said = contents(file, frozenset(allowed))
     if said.end != whole.length:
-        raise Refused(f"{whole.length - said.end} bytes stand behind the end of its pickle")
+        raise Refused(f"behind the end of its pickle: {how_many(whole.length - said.end, 'byte')}")
     return said

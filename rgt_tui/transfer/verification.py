@@ -18,6 +18,7 @@ import msgspec
 
 import rgt_tui
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import (
     checkpoint_groups,
     dcp_files,
@@ -98,7 +99,7 @@ def verify(
         work.wrong(".", "there is no file in it")
     whole = work.whole(plan, answers)
     if expect is not None and len(whole) < expect:
-        work.wrong(".", f"it has {len(whole)} whole checkpoints, {expect} are expected")
+        work.wrong(".", f"it has {how_many(len(whole), 'whole checkpoint')}, expected: {expect}")
     return work.finish(whole)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import safetensors_files
 from rgt_tui.transfer.file_stretch import OpenStretch, Refused, Trouble
 from rgt_tui.transfer.logged_files import examine_json
@@ -50,7 +51,7 @@ def examine(path: Path) -> None:
                 there = safetensors_files.examine(whole) if file.endswith(".safetensors") else None
         except FileNotFoundError:
             raise Trouble(
-                file, f"it is missing: {path.name} says that {len(tensors)} tensors lie in it"
+                file, f"it is missing: by {path.name} it has {how_many(len(tensors), 'tensor')}"
             ) from None
         except Refused as refused:
             raise Trouble(file, str(refused)) from None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer.file_stretch import Refused, Stretch
 
 MAGIC = b"PK\x03\x04"
@@ -97,7 +98,7 @@ def _directory(whole: Stretch) -> tuple[int, int, int]:
                 raise Refused("its two directory ends disagree")
         count, size, offset = wide[:3]
     if count > _MOST_RECORDS:
-        raise Refused(f"it claims to have {count} records")
+        raise Refused(f"it claims to have {how_many(count, 'record')}")
     if offset + size != stop:
         raise Refused(f"its directory does not end where its end begins ({offset} + {size} is not {stop})")
     return offset, stop, count

@@ -13,6 +13,7 @@ from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
 from rgt_tui.profiles import prices
 from rgt_tui.profiles.prices import written
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.enduring import words
 from rgt_tui.ui.notation import NONE, clean, compact_time, glyphs, known
 from rgt_tui.ui.widgets.fixed_lines import Parts
@@ -110,7 +111,7 @@ def fleet_parts(state: FleetState, healths: Sequence[Health]) -> Parts:
     """Return the boxes counted by state, the rate of the whole fleet, and what it has cost."""
     found = counts(healths)
     many = len(state.boxes)
-    parts: Parts = [(3, line(dim(f"{many} box" if many == 1 else f"{many} boxes")))]
+    parts: Parts = [(3, line(dim(how_many(many, "box", "boxes"))))]
     for health, count in found:
         glyph, tone = mark(health)
         parts.append((1, line(Span(f"{glyph} {count}", tone))))

@@ -329,7 +329,7 @@ async def test_long_lines_are_cut_scrolled_or_wrapped() -> None:
     )
     async with running(fleet_of(box), size=(80, 24), keys=("l",)) as (app, pilot, _):
         assert " end" not in screen_text(app)
-        assert "7 earlier lines are on the box" in screen_text(app)
+        assert "7 earlier lines on the box" in screen_text(app)
         await pilot.press("w")
         await pilot.pause()
         assert " end" in screen_text(app)

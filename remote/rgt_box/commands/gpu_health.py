@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
     rows = [row for gpu in gpus for row in examine(dict(gpu, comparable=comparable), hot, watch)]
     expected = found["expect"]
     if expected is not None:
-        text = "%d of %d GPUs" % (len(gpus), expected)
+        text = "%d of %d GPU%s" % (len(gpus), expected, "" if expected == 1 else "s")
         rows.append({"gpu": None, "check": "count", "ok": len(gpus) >= expected, "text": text})
     problem = error or (
         None if gpus else "no GPU is visible" + "".join("; " + text for text in sampler.limited)

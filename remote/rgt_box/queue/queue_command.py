@@ -231,7 +231,8 @@ def check(job: queue_file.Job, found: dict[str, Any]) -> int:
         rows = ["mended: %s" % path for path in fixed] + checked.problems
         rows += ["note: %s" % note for note in checked.notes]
         if not checked.problems:
-            rows.append("%d cells, nothing wrong" % len(checked.lines))
+            count = len(checked.lines)
+            rows.append("%d cell%s, nothing wrong" % (count, "" if count == 1 else "s"))
         print(printable(rows))
     return USAGE if checked.problems else 0
 

@@ -56,13 +56,14 @@ class Past:
         """
         known = max(logged or 0, self.step)
         lost = max(0, known - now)
+        words = "1 step" if lost == 1 else f"{lost} steps"
         if self.told or self.log_every == 1 or not self.attempts:
-            return lost, f"{lost} steps"
+            return lost, words
         if not self.log_every:
-            return lost, f"at least {lost} steps (what came after step {known} was not noted)"
+            return lost, f"at least {words} (what came after step {known} was not noted)"
         most = max(0, (known // self.log_every + 1) * self.log_every - 1 - now)
         range_ = f"{lost} to {most} steps (one in {self.log_every} was noted)"
-        return lost, range_ if most > lost else f"{lost} steps"
+        return lost, range_ if most > lost else words
 
     def expect(self, prior: AssumedMtbf, nodes: int = 1) -> Failures:
         """Return how often a job on `nodes` machines is expected to fail, from what was seen and the prior."""

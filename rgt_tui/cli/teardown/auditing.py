@@ -26,6 +26,7 @@ from rgt_tui.gate import (
 )
 from rgt_tui.gate.audit import default_path
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 
 
 def run_audit(arguments: argparse.Namespace) -> int:
@@ -112,7 +113,7 @@ def _sentence(chain: Chain) -> str:
         return f"BROKEN at line {chain.broken}: {chain.reason}"
     if not chain.lines:
         return "no line yet"
-    said = f"whole, {chain.lines} line{'s' if chain.lines > 1 else ''}"
+    said = f"whole, {how_many(chain.lines, 'line')}"
     if chain.begins is None:
         said = f"{said}, none of which carries a hash: an older rgt wrote them"
     elif chain.begins > 1:

@@ -20,7 +20,7 @@ from rgt_tui.cli.printing import complain, json_line
 from rgt_tui.fleet.pulling import PullFailed, PullReport, PullRequest, pull
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.plain import clean
-from rgt_tui.profiles.readings import age, size
+from rgt_tui.profiles.readings import age, how_many, size
 from rgt_tui.transfer.copying import Listing, Plan, PullProgress, Refused
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Display:
         """Say what will be done, before the first byte."""
         if self._json:
             return
-        said = f"{self._name}: {len(listing.files):,} files, {size(listing.bytes)}"
+        said = f"{self._name}: {how_many(len(listing.files), 'file')}, {size(listing.bytes)}"
         said += f"; here already: {len(plan.same):,}; to fetch: {len(plan.steps):,}, {size(plan.bytes)}"
         if plan.present:
             said += f" (of that at most {size(plan.present)} from an earlier pull)"
@@ -146,10 +146,10 @@ def in_words(progress: PullProgress) -> str:
     parts = [
         f"{100 * progress.share:3.0f} %",
         f"{size(progress.bytes_done)} of {size(progress.bytes)}",
-        f"{progress.files_done:,} of {progress.files:,} files",
+        f"{progress.files_done:,} of {how_many(progress.files, 'file')}",
         f"{size(progress.rate)}/s" if progress.rate is not None else "",
         f"{age(progress.eta)} to go" if progress.eta is not None else "",
-        f"{progress.problems:,} problems" if progress.problems else "",
+        how_many(progress.problems, "problem") if progress.problems else "",
     ]
     return "  ".join(part for part in parts if part)
 
@@ -177,7 +177,7 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     verb = "would be fetched" if report.dry_run else "verified now"
     here = "" if report.dry_run else f", in {clean(report.destination)}"
     sys.stdout.write(
-        f"{name}: {report.landed:,} files {verb} ({size(report.landed_bytes)}), {report.same:,} stood here "
+        f"{name}: {how_many(report.landed, 'file')} {verb} ({size(report.landed_bytes)}), {report.same:,} stood here "
         f"already{here}\n"
     )
     _list(name, "not pulled", ((row.path, row.reason) for row in report.refused), len(report.refused))
@@ -185,15 +185,15 @@ def tell(report: PullReport, *, as_json: bool) -> None:
     links = ((path, f"is a link to {target}: not followed") for path, target in report.links)
     _list(name, "link", links, len(report.links))
     for folder in report.folders:
-        missing = (
-            f"not whole: {folder.missing[0][1]}" if folder.missing else f"whole here, {folder.files:,} files"
-        )
+        whole = f"whole here, {how_many(folder.files, 'file')}"
+        missing = f"not whole: {folder.missing[0][1]}" if folder.missing else whole
         sys.stdout.write(f"{name}: {clean(folder.path)}: {clean(utf8(missing))}\n")
     if report.nobodys:
         total = sum(group.bytes for group in report.nobodys)
         rest = [clean(group.path) for group in sorted(report.nobodys, key=lambda group: -group.bytes)[:3]]
+        directories = how_many(len(report.nobodys), "directory", "directories")
         sys.stdout.write(
-            f"{name}: {size(total)} more that nobody owns, in {len(report.nobodys):,} directories ({', '.join(rest)}"
+            f"{name}: {size(total)} more that nobody owns, in {directories} ({', '.join(rest)}"
             f"{' …' if len(report.nobodys) > len(rest) else ''}): rgt pull {name} PATH\n"
         )
     if report.uncounted:

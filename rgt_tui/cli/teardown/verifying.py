@@ -14,6 +14,7 @@ from rgt_tui.cli.commands import FAILED, INTERRUPTED, OK, USAGE
 from rgt_tui.cli.printing import columns, complain, json_line
 from rgt_tui.files import state_directory
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import FileRow, FolderRow, Ledger, LedgerError, NotVerifiable, Verification, verify
 
 STYLES = {"whole": "green", "unproven": "yellow", "error": "bold red"}
@@ -109,9 +110,7 @@ def as_text(found: Verification) -> str:
         (len(found.checkpoints), "whole checkpoint"),
         (len(found.errors), "error"),
     )
-    shown.append(
-        f"{word}: " + ", ".join(f"{n:,} {what}{'' if n == 1 else 's'}" for n, what in counted) + "\n"
-    )
+    shown.append(f"{word}: " + ", ".join(how_many(n, what) for n, what in counted) + "\n")
     return "".join(shown)
 
 

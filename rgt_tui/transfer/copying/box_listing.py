@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from rgt_tui.model.plain import clean
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer.ledger import Stamp
 
 MOST_FILES = 1_000_000
@@ -119,7 +120,7 @@ class ListingReader:
         if row.end:
             if row.files != self._rows:
                 raise ListingError(
-                    f"the box says that it listed {row.files:,} files, but {self._rows:,} came"
+                    f"the box says that it listed {how_many(row.files, 'file')}, but {self._rows:,} came"
                 )
             self.ended = True
         elif (root := _name(row.root, row.root_b64)) is not None:

@@ -15,6 +15,7 @@ from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.protocol import Cell
 from rgt_tui.model.run import RunState
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.commands import BOX_TARGET, Command, bindings
 from rgt_tui.ui.notation import clean, glyphs, thousands
 from rgt_tui.ui.plot.view import Settings, metrics_of
@@ -70,7 +71,7 @@ def curve_parts(settings: Settings, board: Board, frame: Frame | None) -> Parts:
         (6, _pair("x ", "step")),
         (2, _pair("y ", y)),
         (3, _pair("smooth ", smooth)),
-        (5, _pair("", f"{len(board.shown)} of {total} " + ("run" if total == 1 else "runs"))),
+        (5, _pair("", f"{len(board.shown)} of {how_many(total, 'run')}")),
     ]
     if frame is not None:
         parts.append((4, _pair("", density(frame.steps_per_dot))))
@@ -108,7 +109,7 @@ def nothing_to_draw(box: BoxState | None, name: str, settings: Settings) -> tupl
     if not box.runs:
         waiting = sum(cell.state == "waiting" for queue in box.queues for cell in queue.cells)
         queue = (
-            f"{waiting} cell{'' if waiting == 1 else 's'} waiting in the queue."
+            f"{how_many(waiting, 'cell')} waiting in the queue."
             if waiting
             else "Start a queue on the box, or name its job directory in the fleet file."
         )

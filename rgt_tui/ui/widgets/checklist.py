@@ -10,6 +10,7 @@ from textual.message import Message
 
 from rgt_tui.health import PHASES
 from rgt_tui.model.evidence import CheckResult, CheckStatus
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import clean, compact_time, glyphs
 from rgt_tui.ui.widgets.fixed_lines import Parts
 from rgt_tui.ui.widgets.lines import LineWidget
@@ -125,7 +126,7 @@ def summary_parts(phases: Sequence[Phase]) -> Parts:
         parts.append((1, line(Span(f"{glyphs().trouble} {count[CheckStatus.FAILED]} failed", Tone.TROUBLE))))
     if count[CheckStatus.WARN]:
         many = count[CheckStatus.WARN]
-        parts.append((4, line(Span(f"{glyphs().warn} {many} warning{'' if many == 1 else 's'}", Tone.WARN))))
+        parts.append((4, line(Span(f"{glyphs().warn} {how_many(many, 'warning')}", Tone.WARN))))
     if count[CheckStatus.PERSON]:
         many = count[CheckStatus.PERSON]
         parts.append((5, line(Span(f"{many} need{'s' if many == 1 else ''} you"))))

@@ -11,6 +11,7 @@ from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import clean, clock, glyphs, known, money, size
 from rgt_tui.ui.widgets.confirm_state import Confirm, Stage, level_of, mismatch
 from rgt_tui.ui.widgets.evidence_list import in_order
@@ -122,7 +123,7 @@ def asked(state: Confirm, width: int) -> Line:
     elif given:
         sizes = [one.bytes for one in given if one.bytes is not None]
         some = "at least " if len(sizes) < len(given) else ""
-        count = "1 thing" if len(given) == 1 else f"{len(given)} things"
+        count = how_many(len(given), "thing")
         means = f"gives up {count}" + (f": {some}{size(sum(sizes))}" if sizes else "")
     else:
         means = "the box's name"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, chop_cells
 
 from rgt_tui.model.box import LogView
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.notation import clean, compact_time, thousands
 from rgt_tui.ui.widgets.lines import LineWidget
 from rgt_tui.ui.widgets.panes import framed
@@ -225,7 +226,7 @@ class LogPane(LineWidget):
         if not cursor.lines:
             return EMPTY
         if not cursor.following:
-            new = f"+{thousands(cursor.arrived)} lines  " if cursor.arrived else ""
+            new = f"+{how_many(cursor.arrived, 'line')}  " if cursor.arrived else ""
             return line(Span(f"{new}F follows", Tone.ACCENT))
         if self._age is not None:
             return line(dim(f"last line {compact_time(self._age)} ago"))
@@ -236,12 +237,12 @@ class LogPane(LineWidget):
         parts = []
         if cursor.searched:
             count = cursor.matches()
-            parts.append(f"{clean(cursor.searched)}: {count} {'line' if count == 1 else 'lines'}")
+            parts.append(f"{clean(cursor.searched)}: {how_many(count, 'line')}")
         if not cursor.following:
             first = cursor.first(self.rows)
             parts.append(f"{thousands(first + 1)} of {thousands(len(cursor.lines))}")
         if cursor.dropped:
-            parts.append(f"{thousands(cursor.dropped)} earlier lines are on the box")
+            parts.append(f"{how_many(cursor.dropped, 'earlier line')} on the box")
         return line(dim("   ".join(parts))) if parts else EMPTY
 
     def _body(self, width: int, height: int) -> list[Line]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rgt_tui.profiles.readings import how_many
 from rgt_tui.ui.box_pulls import Pull
 from rgt_tui.ui.notation import clean, clock, compact_time, glyphs, percent, size
 from rgt_tui.ui.widgets.bars import bar
@@ -29,7 +30,7 @@ def pull_line(pull: Pull, width: int) -> Line:
         (2, line(Span(f"{size(look.bytes_done)} of {size(look.bytes)}"))),
         (3, line(Span(f"{size(look.rate)}/s" if look.rate is not None else ""))),
         (1, line(Span(f"{compact_time(look.eta)} to go" if look.eta is not None else ""))),
-        (4, line(Span(f"{look.problems:,} problems" if look.problems else "", Tone.WARN))),
+        (4, line(Span(how_many(look.problems, "problem") if look.problems else "", Tone.WARN))),
         (5, line(dim(clean(pull.plan)))),
     ]
     head = line(bar(100 * look.share, BAR), "  ")

@@ -10,7 +10,7 @@ from rgt_tui.health.facts import DISK_ERROR_PCT, DISK_WARN_PCT, MEMORY_ERROR_PCT
 from rgt_tui.model.box import BoxState, Past
 from rgt_tui.model.profile import Profile
 from rgt_tui.model.protocol import Disk, Gpu, Proc
-from rgt_tui.profiles.readings import byte_pct, inode_pct, memory_pct
+from rgt_tui.profiles.readings import byte_pct, how_many, inode_pct, memory_pct
 from rgt_tui.profiles.survival import survival
 from rgt_tui.ui.notation import NONE, clean, clock, compact_time, gib, glyphs, percent, ratio, size, thousands
 from rgt_tui.ui.widgets.bars import bar, spark
@@ -96,10 +96,10 @@ def fault_lines(gpu: Gpu) -> list[Line]:
     if gpu.xid is not None:
         out.append(line(Span(f"{g.trouble} Xid {gpu.xid} in the kernel log", Tone.TROUBLE)))
     if gpu.ecc_uncorrected:
-        text = f"{g.trouble} {thousands(gpu.ecc_uncorrected)} uncorrected memory errors"
+        text = f"{g.trouble} {how_many(gpu.ecc_uncorrected, 'uncorrected memory error')}"
         out.append(line(Span(text, Tone.TROUBLE)))
     if gpu.ecc_corrected:
-        out.append(line(dim(f"{thousands(gpu.ecc_corrected)} corrected memory errors")))
+        out.append(line(dim(how_many(gpu.ecc_corrected, "corrected memory error"))))
     if gpu.orphans:
         held = ", ".join(f"{holder.pid} {clean(holder.cmd)[:20]}" for holder in gpu.orphans[:2])
         out.append(line(Span(f"{g.warn} held by processes unknown to the driver: {held}", Tone.WARN)))
@@ -350,7 +350,13 @@ def link_lines(box: BoxState, now: float) -> list[Line]:
     sure = counters.gaps == 0 and counters.duplicates == 0
     since = f" {compact_time(now - box.since)}" if box.since else ""
     out = [line(f"{box.link.value}{since}", dim(f"  {clean(box.reason)}"))]
-    stream = f"{thousands(counters.samples)} samples, {counters.gaps} gaps, {counters.duplicates} duplicates"
+    stream = ", ".join(
+        (
+            how_many(counters.samples, "sample"),
+            how_many(counters.gaps, "gap"),
+            how_many(counters.duplicates, "duplicate"),
+        )
+    )
     out.append(line(dim(stream) if sure else Span(stream, Tone.WARN)))
     if box.interval is not None and box.interval != box.spec.interval:
         out.append(line(dim(f"sampled every {box.interval:g} s")))

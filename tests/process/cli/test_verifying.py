@@ -86,10 +86,7 @@ def test_too_few_checkpoints_and_an_empty_directory_are_errors(tmp_path: Path) -
     folder.mkdir()
     assert errors(verify(folder)) == {".": "there is no file in it"}
     shutil.copy(TODAY, folder)
-    assert (
-        errors(verify(folder, "--expect", "2", "--renew"))["."]
-        == "it has 1 whole checkpoints, 2 are expected"
-    )
+    assert errors(verify(folder, "--expect", "2", "--renew"))["."] == "it has 1 whole checkpoint, expected: 2"
     (folder / "last.pt").write_bytes(TODAY.read_bytes()[:-1])
     assert "it has 1 whole" in errors(verify(folder, "--expect", "2", "--renew"))["."]
 
@@ -191,7 +188,7 @@ def test_a_missing_part_of_a_checkpoint_is_named(results: Path) -> None:
     assert "it is missing" in errors(found)["sharded/__0_0.distcp"]
     assert "it is missing" in errors(found)["hf/checkpoint-5/model-00002-of-00002.safetensors"]
     assert "it is missing" in errors(found)[f"ours/checkpoints/{ours.name}/manifest.json"]
-    assert errors(found)["."] == "it has 3 whole checkpoints, 6 are expected"
+    assert errors(found)["."] == "it has 3 whole checkpoints, expected: 6"
 
 
 LITTLE = """

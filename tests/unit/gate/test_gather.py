@@ -36,9 +36,21 @@ UNLISTED = Told(problem="the box is unreachable", at=TICKS)
 def test_waiting_cells_let_a_park_pass_and_hold_a_destroy() -> None:
     state = box(cell(), cell("gpt-b", state="waiting", durable=None))
     assert held(evidence(state, Verb.PARK), "queue")
-    assert text(evidence(state, Verb.PARK), "queue") == "1 of 2 cells go on after a start: gpt-b (waiting)"
+    assert (
+        text(evidence(state, Verb.PARK), "queue") == "1 of 2 cells will go on after a start: gpt-b (waiting)"
+    )
     assert text(evidence(state), "queue") == "1 of 2 cells never ran: gpt-b"
     assert not held(evidence(state), "queue")
+
+
+def test_one_cell_is_not_called_cells() -> None:
+    assert text(evidence(box(cell())), "queue") == "1 cell, all done"
+    assert text(evidence(box(cell(), cell("b"))), "queue") == "2 cells, all done"
+    alone = box(cell(state="waiting", durable=None))
+    assert text(evidence(alone), "queue") == "1 of 1 cell never ran: gpt-a"
+    assert (
+        text(evidence(alone, Verb.PARK), "queue") == "1 of 1 cell will go on after a start: gpt-a (waiting)"
+    )
 
 
 def test_each_cell_that_is_not_done_is_an_item_of_its_own() -> None:
@@ -137,7 +149,7 @@ def test_without_a_list_a_park_keeps_what_lies_on_a_tier_that_survives_a_stop() 
     assert not held(unsaid, "durable")
     assert against(evidence(box(replace(on_root, state="waiting")), Verb.PARK, told=UNLISTED)) == ["results"]
     lost = evidence(box(left_out=LeftOut(checkpoints=3)), Verb.PARK, told=UNLISTED)
-    assert "3 lists of checkpoints of this box were not kept" in text(lost, "durable")
+    assert "not kept of this box: 3 lists of checkpoints; " in text(lost, "durable")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_a_live_runner_refuses() -> None:
     cells = (cell(), cell("b", state="waiting"))
     queue = QueueState(path="/j", at=NOW, cells=cells, runner_pid=7, runner_alive=True)
     found = evidence(box(queues=(queue,)), Verb.PARK)
-    assert text(found, "quiet") == "the queue runner is alive (pid 7), 1 cells waiting"
+    assert text(found, "quiet") == "the queue runner is alive (pid 7), 1 cell waiting"
     assert items(found, "quiet")[0].key == "quiet:runner /j"
     unknown = evidence(box(queues=(replace(queue, runner_pid=None),)), Verb.PARK)
     assert "pid unknown" in text(unknown, "quiet")
