@@ -159,12 +159,12 @@ class Embedded:
 
     async def _pod_changed(self, change: Change) -> None:
         """Do to the sandbox what the provider does to the pod."""
-        if change.action in ("stop", "terminate") and change.pod not in self.stopped:
-            self.stopped.add(change.pod)
-            await self.cut(change.pod)
-        elif change.action == "start" and change.pod in self.stopped:
-            self.stopped.discard(change.pod)
-            await self.restore(change.pod)
+        if change.action in ("stop", "terminate") and change.machine not in self.stopped:
+            self.stopped.add(change.machine)
+            await self.cut(change.machine)
+        elif change.action == "start" and change.machine in self.stopped:
+            self.stopped.discard(change.machine)
+            await self.restore(change.machine)
 
     def _write_ssh_config(self, folder: Path) -> None:
         if shutil.which("ssh") is None:

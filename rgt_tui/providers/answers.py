@@ -33,9 +33,23 @@ _RUNPOD: dict[int | str, Proof] = {
 }
 """Errors of REST v2, all as problem+json: https://docs.runpod.io/api-reference-v2/overview (verified 2026-11)."""
 
+_VAST: dict[int | str, Proof] = {
+    "no_such_instance": Proof.ASK,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    404: Proof.ASK,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{success: false, error, msg}``: https://docs.vast.ai/api-reference/introduction (verified 2026-08).
+
+An error word at status 200 that is not here proves nothing.
+"""
+
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("runpod", Verb.PARK): _RUNPOD,
     ("runpod", Verb.DESTROY): _RUNPOD,
+    ("vastai", Verb.PARK): _VAST,
+    ("vastai", Verb.DESTROY): _VAST,
 }
 """``kind`` of the provider and verb → HTTP status, or the error's own code in the body → what it proves."""
 
@@ -51,6 +65,17 @@ https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-
 
 CREATIONS: dict[str, dict[int | str, Proof]] = {
     "runpod": _RUNPOD_CREATION,
+    # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
+    # contract has made one, and is no error (`rgt_tui.providers.rented_market`).
+    "vastai": {
+        "invalid_args": Proof.NOTHING,
+        "invalid_price": Proof.NOTHING,
+        "no_ssh_key_for_vm": Proof.NOTHING,
+        "no_such_ask": Proof.NOTHING,
+        401: Proof.NOTHING,
+        403: Proof.NOTHING,
+        429: Proof.NOTHING,
+    },
 }
 """``kind`` of the provider → status or code of the answer to a creation → what it proves. `Proof.ASK`: look for it."""
 

@@ -39,6 +39,8 @@ class ProviderError(Exception):
         """False only where it is certain that the request never left: then nothing can have been done."""
         self.code = code
         """The platform's own word for the error, where its body has one: some say it with a status of 200."""
+        self.made = ""
+        """Id of the machine that was made although the platform answered an error."""
 
 
 class AuthError(ProviderError):

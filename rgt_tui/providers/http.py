@@ -42,6 +42,8 @@ class Wrong(msgspec.Struct, frozen=True):
     text: str = ""
     means: int | None = None
     """The status that other platforms would have answered with; None = the answer's own."""
+    made: str = ""
+    """Id of what was made all the same; it goes into ``ProviderError.made``."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -91,6 +93,8 @@ class AccountHttp:
         self._http = httpx.AsyncClient(
             timeout=httpx.Timeout(timeout_s, connect=timeout_s / 2),
             follow_redirects=False,
+            # Plain http, to the loopback alone, has no certificates to load.
+            verify=not base_url.startswith("http://"),
             trust_env=not is_loopback(base_url),
         )
 
@@ -169,7 +173,8 @@ class AccountHttp:
             more = 'rel="next"' in response.headers.get("link", "")
             return Answer(status=status, data=data, more=more)
         error = self._error(response, data, what, wrong or Wrong(""))
-        error.code = wrong.code if wrong is not None else ""
+        if wrong is not None:
+            error.code, error.made = wrong.code, wrong.made
         raise error
 
     def _error(self, response: httpx.Response, data: object, what: str, wrong: Wrong) -> ProviderError:

@@ -30,6 +30,7 @@ def adapter(module: str) -> Open:
 
 KINDS: dict[str, Open] = {
     "runpod": adapter("rgt_tui.providers.runpod"),
+    "vastai": adapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""
 GONE_AGE_S = 300.0

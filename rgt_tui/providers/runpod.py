@@ -6,7 +6,6 @@ Stopping and terminating are sent once and never repeated by themselves; what cr
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import tomllib
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from rgt_tui.model.renting import Leftover
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.keeps_billing import until_clock
 from rgt_tui.profiles.prices import HOURS
+from rgt_tui.providers.answer_fields import Parts, known_sum, number, signed
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Context,
@@ -34,7 +34,7 @@ from rgt_tui.providers.control_plane import (
 )
 from rgt_tui.providers.http import AccountHttp, open_http
 from rgt_tui.providers.runpod_market import RunPodMarket
-from rgt_tui.providers.runpod_pod import Parts, Pod, known_sum, network_per_hour, number, parse_pod, price_of
+from rgt_tui.providers.runpod_pod import Pod, network_per_hour, parse_pod, price_of
 
 VENDOR = "https://api.runpod.io"
 CONSOLE = "https://console.runpod.io/pods"
@@ -618,14 +618,7 @@ async def read_balance(http: AccountHttp) -> Balance:
     data = (await http.send("POST", BALANCE_PATH, {"query": BALANCE_QUERY})).data
     found = data.get("data") if isinstance(data, dict) else None
     myself = found.get("myself") if isinstance(found, dict) else None
-    amount = _money(myself.get("clientBalance")) if isinstance(myself, dict) else None
-    if amount is None or not isinstance(myself, dict):
+    left = signed(myself.get("clientBalance")) if isinstance(myself, dict) else None
+    if left is None or not isinstance(myself, dict):
         raise BadAnswer("RunPod does not say what the account has left", console=http.console)
-    return Balance(amount=amount, per_hour=_money(myself.get("currentSpendPerHr")))
-
-
-def _money(value: object) -> float | None:
-    """Return an amount, which may be below zero; None for what is no finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if math.isfinite(value) else None
+    return Balance(amount=left, per_hour=signed(myself.get("currentSpendPerHr")))

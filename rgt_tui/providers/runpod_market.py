@@ -16,6 +16,7 @@ import msgspec
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import RentPermit, steady
 from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers.answer_fields import number
 from rgt_tui.providers.control_plane import (
     BadAnswer,
     Instance,
@@ -25,7 +26,7 @@ from rgt_tui.providers.control_plane import (
     use_rent_permit,
 )
 from rgt_tui.providers.http import AccountHttp
-from rgt_tui.providers.runpod_pod import number, price_of
+from rgt_tui.providers.runpod_pod import price_of
 from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu, unknown_gpu
 
 IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"

@@ -6,14 +6,12 @@ Prices are those of the profile, each with its source and its month.
 
 from __future__ import annotations
 
-import math
-from datetime import UTC, datetime
-
 import msgspec
 
 from rgt_tui.model.money import Lifecycle
 from rgt_tui.profiles import load_profile
 from rgt_tui.profiles.prices import storage_per_hour
+from rgt_tui.providers.answer_fields import Parts, array, number, table, when
 from rgt_tui.providers.control_plane import BadAnswer, printable
 
 LIFECYCLES = {
@@ -24,10 +22,6 @@ LIFECYCLES = {
     "ERROR": Lifecycle.ERROR,
     "TERMINATED": Lifecycle.GONE,
 }
-
-
-Parts = tuple[tuple[str, float | None], ...]
-"""What is billed: its name, and $ per hour; None = at a price that nobody said."""
 
 
 class NetworkMount(msgspec.Struct, frozen=True):
@@ -88,15 +82,15 @@ def parse_pod(raw: object, console: str = "") -> Pod:
     if not isinstance(raw, dict) or not isinstance(raw.get("id"), str) or not raw["id"]:
         raise BadAnswer("a pod without an id in RunPod's answer; look at the console", console=console)
     volume_gb, volume_path, networks = _mounts(raw.get("mounts"))
-    direct = _object(_object(raw.get("ssh")).get("direct"))
+    direct = table(table(raw.get("ssh")).get("direct"))
     port = direct.get("port")
-    gpu = _object(raw.get("gpu"))
+    gpu = table(raw.get("gpu"))
     count = gpu.get("count")
     return Pod(
         id=raw["id"],
         name=printable(raw.get("name") or "", 120),
         status=printable(raw.get("status") or "not said", 40),
-        actions=tuple(printable(a, 40) for a in _array(raw.get("actions")) if isinstance(a, str)),
+        actions=tuple(printable(a, 40) for a in array(raw.get("actions")) if isinstance(a, str)),
         cost=number(raw.get("cost")),
         container_gb=number(raw.get("disk")),
         volume_gb=volume_gb,
@@ -122,13 +116,13 @@ def _mounts(raw: object) -> tuple[float | None, str, tuple[NetworkMount, ...] | 
     size: float | None = 0.0
     path = "/workspace"
     if volume is not None:
-        size = number(_object(volume).get("size"))
-        path = printable(_object(volume).get("path") or path, 200)
+        size = number(table(volume).get("size"))
+        path = printable(table(volume).get("path") or path, 200)
     networks = tuple(
         NetworkMount(
             volume=printable(item["volumeId"], 80), path=printable(item.get("path") or "/workspace", 200)
         )
-        for item in _array(raw.get("network"))
+        for item in array(raw.get("network"))
         if isinstance(item, dict) and isinstance(item.get("volumeId"), str)
     )
     return size, path, networks
@@ -144,42 +138,3 @@ def network_per_hour(size_gb: float, kind: str) -> float | None:
     """Return what a network volume costs an hour; it bills until it is deleted, with or without a pod."""
     grade = None if kind == "STANDARD" else kind
     return price_of("network-volume", size_gb, running=True, kind=grade)
-
-
-def known_sum(parts: Parts) -> tuple[float | None, tuple[str, ...]]:
-    """Return what the parts cost as far as it is known, and those of unknown price; None: not one is known."""
-    rates = [rate for _, rate in parts if rate is not None]
-    unpriced = tuple(name for name, rate in parts if rate is None)
-    return (None if unpriced and not sum(rates) else sum(rates)), unpriced
-
-
-def number(value: object) -> float | None:
-    """Return a price or size that comes as number or string; None for what is not finite and >= 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return None
-    try:
-        result = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return result if math.isfinite(result) and result >= 0 else None
-
-
-def when(value: object) -> float | None:
-    """Return the epoch seconds of an ISO 8601 time (UTC where it names no zone); None for anything else."""
-    if not isinstance(value, str):
-        return None
-    try:
-        moment = datetime.fromisoformat(value)
-        result = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    # Years in which no pod was made are nonsense, and some cannot be turned back into a date.
-    return result if 0 < result < 2**33 else None
-
-
-def _object(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}
-
-
-def _array(value: object) -> list[object]:
-    return value if isinstance(value, list) else []

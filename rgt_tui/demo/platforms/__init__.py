@@ -1,15 +1,19 @@
 """Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
 
-from rgt_tui.demo.platforms.local_runpod import Change, LocalGpu, LocalPod, LocalRunPod
-from rgt_tui.demo.platforms.local_server import Fault, LocalServer, Request, Response, problem
+from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod
+from rgt_tui.demo.platforms.local_server import Change, Fault, LocalServer, Request, Response, problem
+from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
 
 __all__ = [
+    "Ask",
     "Change",
     "Fault",
     "LocalGpu",
+    "LocalInstance",
     "LocalPod",
     "LocalRunPod",
     "LocalServer",
+    "LocalVast",
     "Request",
     "Response",
     "problem",

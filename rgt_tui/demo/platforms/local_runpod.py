@@ -6,18 +6,15 @@ the rules of a creation: https://docs.runpod.io/api-reference-v2/pods/create-a-p
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import json
 import re
 import secrets
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rgt_tui.demo.platforms.local_server import LocalServer, Request, Response, problem
+from rgt_tui.demo.platforms.local_server import Change, LocalServer, Request, Response, problem
 
 ACTIONS = {
     "PROVISIONING": ("stop", "terminate"),
@@ -222,16 +219,6 @@ _POD = re.compile(r"/v2/pods/([^/]+)(/action)?")
 
 
 @dataclass(frozen=True)
-class Change:
-    """An action takes effect on a pod."""
-
-    pod: str
-    name: str
-    action: str
-    """create, stop, start, restart or terminate."""
-
-
-@dataclass(frozen=True)
 class NetworkVolume:
     """A network volume; `size` in GB."""
 
@@ -243,22 +230,11 @@ class NetworkVolume:
 class LocalRunPod(LocalServer):
     """A control plane on the loopback that answers like RunPod's REST v2; the arguments are those of `LocalServer`.
 
-    Args:
-        on_change: Called when an action takes effect, *before* the new status shows: whatever really runs
-            behind the pod is stopped or started here. If it raises, the pod goes to ``ERROR``.
+    A pod whose change failed goes to ``ERROR``.
     """
 
-    def __init__(
-        self,
-        *,
-        key: str | None = None,
-        settle_s: float = 2.0,
-        per_minute: int = 600,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
-    ) -> None:
-        super().__init__(key=key, settle_s=settle_s, per_minute=per_minute, clock=clock, sleep=sleep)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
         self.pods: dict[str, LocalPod] = {}
         """The pods by their id, the terminated ones included."""
         self.volumes: dict[str, NetworkVolume] = {}
@@ -266,7 +242,6 @@ class LocalRunPod(LocalServer):
         """The catalogue, by id."""
         self.balance: float | None = None
         """What the account has left; None = there is no API that tells it."""
-        self._on_change = on_change
 
     def add_pod(self, pod_id: str, name: str, *, created: float | None = None, **fields: Any) -> LocalPod:
         """Add a pod; `fields` are those of `LocalPod`. Without `created` it begins now.
@@ -437,12 +412,7 @@ class LocalRunPod(LocalServer):
         if pod.changing != action or pod.status == "TERMINATED":
             return  # A terminate came after it.
         status = {"stop": "EXITED", "terminate": "TERMINATED"}.get(action, "RUNNING")
-        try:
-            if self._on_change is not None:
-                result = self._on_change(Change(pod=pod.id, name=pod.name, action=action))
-                if inspect.isawaitable(result):
-                    await result
-        except Exception:  # Whatever the owner's code raised, the pod must not claim a state it has not.
+        if not await self.told(Change(pod.id, pod.name, action)):
             status = "ERROR"
         now = self.clock()
         pod.book(now)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import inspect
 import json
 import os
 import secrets
@@ -71,6 +72,17 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
     """Return an error as RFC 9457 problem details."""
     data = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, "errors": []}
     return Response(status=status, data=data, headers=headers or {})
+
+
+@dataclass(frozen=True)
+class Change:
+    """An action takes effect on a machine."""
+
+    machine: str
+    """Its id."""
+    name: str
+    action: str
+    """create, stop, start, restart or terminate, on every platform."""
 
 
 @dataclass
@@ -141,6 +153,8 @@ class LocalServer:
         per_minute: Requests allowed in a minute; beyond it there is a 429.
         clock: Epoch seconds.
         sleep: Waits that many seconds (the settling).
+        on_change: Called when an action takes effect, *before* the new state shows: whatever really runs behind the
+            machine is stopped or started here. If it raises, the machine goes to an error state.
     """
 
     scheme = "Bearer "
@@ -154,6 +168,7 @@ class LocalServer:
         per_minute: int = 600,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        on_change: Callable[[Change], Awaitable[None] | None] | None = None,
     ) -> None:
         self.key = key or secrets.token_urlsafe(24)
         self.requests: list[str] = []
@@ -163,6 +178,7 @@ class LocalServer:
         self.settle_s = settle_s
         self.clock = clock
         self.sleep = sleep
+        self._on_change = on_change
         self._changes: set[asyncio.Task[None]] = set()
         self._per_minute = per_minute
         self._window: tuple[float, int] = (clock(), 0)
@@ -189,6 +205,18 @@ class LocalServer:
         task = asyncio.ensure_future(wait())
         self._changes.add(task)
         task.add_done_callback(self._changes.discard)
+
+    async def told(self, change: Change) -> bool:
+        """Tell the owner that an action takes effect; False = that failed, and the machine must not claim it."""
+        if self._on_change is None:
+            return True
+        try:
+            result = self._on_change(change)
+            if inspect.isawaitable(result):
+                await result
+        except Exception:  # Whatever the owner's code raised.
+            return False
+        return True
 
     @property
     def base_url(self) -> str:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rgt_tui.providers import BadAnswer
-from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, number, parse_pod, when
+from rgt_tui.providers.answer_fields import number, when
+from rgt_tui.providers.runpod_pod import LIFECYCLES, network_per_hour, parse_pod
 
 json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),

@@ -1,0 +1,536 @@
+"""What adapters of HTTP platforms share: a machine as its platform told it, its meter, the account and box around both.
+
+An adapter reads machines (`RentedAccount.fetch`, `fetch_all`) and names its calls (`RentedAccount.call`). The rest is
+the same everywhere: nothing is gone without a complete list that lacks it, nothing unknown is free, nothing is sent
+twice.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import ClassVar
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.profiles.prices import HOURS, SYMBOLS, figure
+from rgt_tui.providers.answer_fields import Parts, known_sum
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Instance,
+    Market,
+    NotFound,
+    PermitRefused,
+    ProviderError,
+    printable,
+    use_permit,
+)
+from rgt_tui.providers.http import AccountHttp, is_loopback
+
+START = "start"
+"""Beside the two `Verb`s, what a platform may have a call for."""
+BALANCE_AGE = 300.0
+"""Seconds for which a balance is good."""
+SPEND_AGE = 300.0
+"""Seconds for which the books are good: they lag by minutes."""
+RETRY_AGE = 900.0
+"""Seconds before either is asked for again after a failure: it must not eat the rate limit of what matters."""
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """One machine as its platform described it. None = not said. Times in epoch seconds, money per hour."""
+
+    id: str
+    name: str = ""
+    status: str
+    """The platform's own word."""
+    lifecycle: Lifecycle
+    bills: MeterKind
+    """What the platform charges for in this state by its documentation; ``unknown`` where that does not say."""
+    compute: float | None = None
+    """The price of compute while it is charged; it is remembered, and not counted, in a state that charges none."""
+    storage: Parts = ()
+    """What of its storage is charged for in this state."""
+    at_rest: Parts | None = None
+    """What would be charged for after a park; None = not known."""
+    outlives: Parts | None = ()
+    """What is charged for after a destroy; None = not known."""
+    actions: tuple[str, ...] = ()
+    """What the platform would accept now, in its own words."""
+    host: str | None = None
+    port: int | None = None
+    user: str | None = None
+    gpu: str | None = None
+    gpu_count: int | None = None
+    region: str | None = None
+    created: float | None = None
+    started: float | None = None
+    spot: bool | None = None
+    ends_at: float | None = None
+    doubt: str | None = None
+    """What the platform leaves open about its prices."""
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One request that acts on a machine."""
+
+    method: str
+    path: str
+    body: object = None
+
+
+class Purse(msgspec.Struct, frozen=True):
+    """An account's money."""
+
+    amount: float
+    """What is left; can be negative."""
+    per_hour: float | None = None
+    """What all machines of the account cost an hour; None = the platform does not say, and they are added up."""
+
+
+class Booked(msgspec.Struct, frozen=True):
+    """What a platform's books say of a machine."""
+
+    amount: float
+    at: float
+
+
+class Pace:
+    """Keeps requests of one kind apart, as a platform's documentation asks."""
+
+    def __init__(
+        self,
+        gaps: Mapping[str, float],
+        *,
+        ticks: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Begin.
+
+        Args:
+            gaps: Kind of request → seconds between two of it; a kind without a row need not wait.
+            ticks: Seconds of a clock that nobody sets.
+            sleep: Waits that many seconds.
+        """
+        self._gaps, self._ticks, self._sleep = gaps, ticks, sleep
+        self._free: dict[str, float] = {}
+
+    async def turn(self, kind: str) -> None:
+        """Wait until a request of that kind may be sent, and take the turn."""
+        gap = self._gaps.get(kind, 0.0)
+        if gap <= 0:
+            return
+        now = self._ticks()
+        at = max(now, self._free.get(kind, now))
+        self._free[kind] = at + gap
+        if at > now:
+            await self._sleep(at - now)
+
+
+class RentedAccount(abc.ABC):
+    """One account at a platform; it remembers the last good sight of every machine: *gone* is not *never there*."""
+
+    platform: ClassVar[str]
+    """Its name for a person."""
+    api: ClassVar[str] = "API"
+    """Which of its APIs is spoken to, as a meter's source names it."""
+    labels: ClassVar[Mapping[Verb, str]]
+    """The words on the console's buttons."""
+    words: ClassVar[Mapping[Verb, str]]
+    """The words among ``Machine.actions``; a verb that the platform has not has none."""
+    lacks: ClassVar[Mapping[str, str]] = {}
+    """What it has no call for → why, for a person."""
+    currency: ClassVar[str] = "USD"
+    ids: ClassVar[re.Pattern[str]] = re.compile(r"[A-Za-z0-9_-]{1,80}")
+    """What an id looks like: one from a file must not be able to name another resource."""
+    gaps: ClassVar[Mapping[str, float]] = {}
+    """For `Pace`; only the vendor's own servers are waited for."""
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        """Wrap an account.
+
+        Args:
+            ref: Any machine of it.
+            http: Its connections and key.
+            clock: Epoch seconds.
+        """
+        self.ref, self.http, self.clock = ref, http, clock
+        self.pace = Pace({} if is_loopback(http.base_url) else self.gaps)
+        self._seen: dict[str, Machine] = {}
+        self._purse: Purse | None = None
+        self._purse_due = 0.0
+        self._books: dict[str, Booked] = {}
+        self._books_due = 0.0
+
+    @abc.abstractmethod
+    async def fetch(self, instance: str) -> Machine:
+        """Ask for one machine.
+
+        Raises:
+            ProviderError: `NotFound` where the platform does not know it, which alone proves nothing.
+        """
+
+    @abc.abstractmethod
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all machines.
+
+        Raises:
+            ProviderError: among others when the answers are not provably the whole list.
+        """
+
+    @abc.abstractmethod
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call for `START` or a `Verb`; None = the platform has none (see `lacks`)."""
+
+    def judge(self, what: str, data: object) -> str:
+        """Return what a 2xx answer says in words.
+
+        Raises:
+            ProviderError: it does not say that the call was taken.
+        """
+        return ""
+
+    async def read_purse(self) -> Purse | None:
+        """Ask for the balance; None = the platform has no call for it."""
+        return None
+
+    async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
+        """Ask what each machine has cost since it was made, as far as the books say."""
+        return {}
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List what is billed beside machines; see `Account.leftovers`."""
+        raise ProviderError(
+            f"{self.platform} has no call that lists what is billed beside machines; look at its console",
+            console=self.http.console,
+            sent=False,
+        )
+
+    def market(self) -> Market | None:
+        """Return what rents machines; None = only a person does that, on the console."""
+        return None
+
+    def tiers(self, machine: Machine) -> dict[str, str]:
+        """Return mount point → name of the profile's storage tier, as far as the platform says."""
+        return {}
+
+    def box(self, instance: str) -> RentedBox:
+        """Return the control plane of one machine."""
+        return RentedBox(self, instance)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.close()
+
+    @property
+    def source(self) -> str:
+        """Who says what a meter says."""
+        return f"{self.platform} {self.api} at {self.http.host}"
+
+    def seen(self, instance: str) -> Machine | None:
+        """Return the last good sight of a machine."""
+        return self._seen.get(instance)
+
+    async def machine(self, instance: str) -> Machine:
+        """Ask for one machine, and remember it; see `fetch`."""
+        self.check_id(instance)
+        found = await self.fetch(instance)
+        if found.id != instance:
+            raise BadAnswer(
+                f"{self.platform} answered with another machine than the one asked for",
+                console=self.http.console,
+            )
+        self._seen[instance] = found
+        return found
+
+    async def machines(self) -> tuple[Machine, ...]:
+        """Ask for all machines, and remember them; see `fetch_all`."""
+        found = await self.fetch_all()
+        ids = [one.id for one in found]
+        if len(set(ids)) != len(ids):
+            raise BadAnswer(
+                f"{self.platform}'s list names a machine twice: it changed while it was read; ask again",
+                console=self.http.console,
+            )
+        self._seen.update({one.id: one for one in found})
+        return found
+
+    async def learn(self, machines: tuple[Machine, ...]) -> None:
+        """Learn the balance and the books, seldom; a failure leaves them unknown and harms nothing else."""
+        now = self.clock()
+        if now >= self._purse_due:
+            self._purse, self._purse_due = None, now + RETRY_AGE
+            with contextlib.suppress(ProviderError):
+                purse = await self.read_purse()
+                self._purse_due = now + BALANCE_AGE
+                if purse is not None and purse.per_hour is None:
+                    purse = msgspec.structs.replace(purse, per_hour=self._burn(machines))
+                self._purse = purse
+        if machines and now >= self._books_due:
+            self._books_due = now + RETRY_AGE
+            with contextlib.suppress(ProviderError):
+                found = await self.read_books(machines)
+                self._books_due = now + SPEND_AGE
+                self._books.update({instance: Booked(amount, now) for instance, amount in found.items()})
+
+    def _burn(self, machines: tuple[Machine, ...]) -> float | None:
+        """Return what an hour of all machines costs; None where it is not known of one."""
+        rates = [meter.per_hour for meter in map(self.meter, machines) if not meter.at_least]
+        known = [rate for rate in rates if rate is not None]
+        return sum(known) if len(known) == len(machines) else None
+
+    def check_id(self, instance: str) -> None:
+        """Refuse what cannot be an id of this platform.
+
+        Raises:
+            BadAnswer: nothing was sent.
+        """
+        if not self.ids.fullmatch(instance):
+            raise BadAnswer(
+                f"{printable(instance, 80)!r} is not an id of {self.platform}; correct the instance in the fleet file",
+                console=self.http.console,
+                sent=False,
+            )
+
+    def trouble(self, why: str) -> Meter:
+        """Return the meter of a machine whose state could not be read."""
+        return Meter(at=self.clock(), source=self.source, currency=self.currency, error=why)
+
+    def meter(self, machine: Machine) -> Meter:
+        """Return the meter of a machine as just read."""
+        if machine.lifecycle is Lifecycle.GONE:
+            return self.gone(machine)
+        now, bills = self.clock(), machine.bills
+        storage, unpriced = known_sum(machine.storage)
+        runs = bills in (MeterKind.COMPUTE_AND_STORAGE, MeterKind.UNKNOWN)
+        # A price of 0 for what is charged is a price that nobody said.
+        compute = (machine.compute or None) if runs else 0.0
+        per_hour = storage if not runs else None if compute is None else compute + (storage or 0.0)
+        doubt = machine.doubt
+        if bills is MeterKind.UNKNOWN and per_hour is not None:
+            state = f"the state {machine.status}"
+            doubt = f"what {self.platform} charges in {state} is not documented: counted as if it ran"
+        source, since, spent = self.source, machine.created, None
+        booked = self._books.get(machine.id)
+        on = bills is MeterKind.COMPUTE_AND_STORAGE and per_hour is not None
+        if booked is not None:
+            # The books are read seldom; between two readings the meter runs on.
+            spent = booked.amount + (max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0)
+        elif on and machine.started is not None:
+            spent, since = max(0.0, now - machine.started) / 3600.0 * (per_hour or 0.0), machine.started
+            source = f"{source}; spent is an estimate: price × uptime"
+        answers = machine.lifecycle in (Lifecycle.STARTING, Lifecycle.RUNNING)
+        return Meter(
+            kind=bills,
+            lifecycle=machine.lifecycle,
+            per_hour=per_hour,
+            compute_per_hour=compute,
+            storage_per_hour=storage,
+            spent=spent,
+            spent_since=since if spent is not None else None,
+            currency=self.currency,
+            at=now,
+            source=source,
+            native_status=machine.status,
+            actions=machine.actions,
+            ssh_host=machine.host if answers else None,
+            ssh_port=machine.port if answers else None,
+            created=machine.created,
+            started=machine.started,
+            balance=self._purse.amount if self._purse is not None else None,
+            burn_per_hour=self._purse.per_hour if self._purse is not None else None,
+            at_least=per_hour is not None and bool(unpriced),
+            unpriced=unpriced,
+            spent_at_least=spent is not None and on and bool(unpriced),
+            doubt=doubt,
+            booked=booked.amount if booked is not None else None,
+            booked_at=booked.at if booked is not None else None,
+            spot=machine.spot,
+            ends_at=machine.ends_at,
+        )
+
+    def gone(self, machine: Machine) -> Meter:
+        """Return the meter of a machine that was there and is no more; what outlives it bills on."""
+        storage, unpriced = known_sum(machine.outlives or ())
+        kind, source = MeterKind.NONE, self.source
+        if machine.outlives is None:
+            kind, storage = MeterKind.UNKNOWN, None
+            source = f"{source}; whether something of it was kept was never said"
+        elif machine.outlives:
+            kind = MeterKind.STORAGE_ONLY
+            source = f"{source}; {', '.join(name for name, _ in machine.outlives)} bills until it is deleted"
+        booked = self._books.get(machine.id)
+        return Meter(
+            kind=kind,
+            lifecycle=Lifecycle.GONE,
+            per_hour=storage,
+            compute_per_hour=0.0,
+            storage_per_hour=storage,
+            spent=booked.amount if booked is not None else None,
+            spent_since=machine.created if booked is not None else None,
+            currency=self.currency,
+            at=self.clock(),
+            source=source,
+            native_status=machine.status if machine.lifecycle is Lifecycle.GONE else "not in the list",
+            at_least=storage is not None and bool(unpriced),
+            unpriced=unpriced,
+            spot=machine.spot,
+        )
+
+    def priced(self, parts: Parts) -> tuple[str, ...]:
+        """Return a line for each part: what it costs an hour and a month."""
+        symbol = SYMBOLS.get(self.currency)
+        return tuple(
+            f"{name}, at a price that is not known"
+            if rate is None
+            else f"{name}: {symbol or ''}{rate:.4f}{'' if symbol else f' {self.currency}'}/h "
+            f"({figure(rate * HOURS['GB-month'], self.currency)} a month) until it is deleted"
+            for name, rate in parts
+        )
+
+    def listed(self, machine: Machine) -> Instance:
+        """Return a machine as a list shows it."""
+        return Instance(
+            id=machine.id,
+            name=machine.name,
+            meter=self.meter(machine),
+            host=machine.host,
+            port=machine.port,
+            user=machine.user,
+            gpu=machine.gpu,
+            gpu_count=machine.gpu_count,
+            region=machine.region,
+        )
+
+
+class RentedBox:
+    """One machine's control plane; see `Provider`."""
+
+    def __init__(self, account: RentedAccount, instance: str) -> None:
+        self._account = account
+        self._instance = instance
+
+    @property
+    def ref(self) -> ProviderRef:
+        """The machine that this object may stop or destroy, and its account."""
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
+
+    @property
+    def instance(self) -> str:
+        """The machine that this object may stop or destroy."""
+        return self._instance
+
+    @property
+    def console_url(self) -> str:
+        """The platform's console, or the server itself where it is not the vendor's."""
+        return self._account.http.console
+
+    async def read(self, instance: str) -> Meter:
+        """Read one machine; see `Provider.read`."""
+        account = self._account
+        try:
+            return account.meter(await account.machine(instance))
+        except NotFound:
+            return await self._absent(instance)
+        except ProviderError as error:
+            return account.trouble(str(error))
+
+    async def _absent(self, instance: str) -> Meter:
+        """Return the meter of a machine that is not known: gone only if the whole list lacks it as well."""
+        account = self._account
+        before = account.seen(instance)
+        try:
+            machines = await account.machines()
+        except ProviderError as error:
+            return account.trouble(f"not there, but the list could not confirm it: {error}")
+        if any(one.id == instance and one.lifecycle is not Lifecycle.GONE for one in machines):
+            return account.trouble(f"not there, but {account.platform}'s list still shows it; ask again")
+        seen = account.seen(instance) or before
+        if seen is not None:
+            return account.gone(seen)
+        # A wrong id or another account's key looks just like this: so the meter is unknown, not off.
+        return Meter(
+            lifecycle=Lifecycle.GONE,
+            at=account.clock(),
+            currency=account.currency,
+            source=f"{account.source}: not in this account, never seen there",
+        )
+
+    async def list(self) -> tuple[Instance, ...]:
+        """List the account's machines with their meters."""
+        machines = await self._account.machines()
+        await self._account.learn(machines)
+        return tuple(map(self._account.listed, machines))
+
+    async def start(self) -> str:
+        """Start the machine; see `Provider.start`."""
+        return await self._send(START)
+
+    async def stop(self, permit: Permit) -> str:
+        """Park the machine; see `Provider.stop`."""
+        use_permit(permit, Verb.PARK, self.ref, steady())
+        return await self._send(Verb.PARK)
+
+    async def destroy(self, permit: Permit) -> str:
+        """Destroy the machine; see `Provider.destroy`."""
+        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        return await self._send(Verb.DESTROY)
+
+    async def _send(self, what: str) -> str:
+        account = self._account
+        try:
+            account.check_id(self._instance)
+        except BadAnswer as error:
+            raise PermitRefused(str(error)) from None
+        call = account.call(what, self._instance)
+        if call is None:
+            raise ProviderError(
+                f"{self._why_not(what)}; nothing was sent", console=self.console_url, sent=False
+            )
+        await account.pace.turn(what)
+        answer = await account.http.send(call.method, call.path, call.body)
+        said = account.judge(what, answer.data)
+        return f"{account.http.host} answered {answer.status}{f', {said}' if said else ''}"
+
+    def _why_not(self, what: str) -> str:
+        return self._account.lacks.get(what) or f"{self._account.platform} has no call for {what}"
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Return the exact call."""
+        call = self._account.call(verb, instance)
+        if call is None:
+            return f"nothing: {self._why_not(verb)}"
+        text = f"{call.method} {self._account.http.base_url}{printable(call.path)}"
+        return text if call.body is None else f"{text} {printable(msgspec.json.encode(call.body).decode())}"
+
+    def native_label(self, verb: Verb) -> str:
+        """Return the label of the console's button."""
+        return self._account.labels.get(verb, "")
+
+    def action(self, verb: Verb) -> str:
+        """Return the word used in ``Machine.actions``; where the platform has no such verb, one that is never there."""
+        return self._account.words.get(verb, verb.value)
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        """Say what bills after the verb, by the last good sight of the machine."""
+        account = self._account
+        machine = account.seen(instance)
+        if machine is None:
+            return (f"unknown: the machine has not been read; check {self.console_url}",)
+        parts = machine.at_rest if verb is Verb.PARK else machine.outlives
+        if parts is None:
+            return (f"unknown: {account.platform} does not say what it keeps",)
+        return account.priced(parts)
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        """Return which kind of storage stands at which mount point."""
+        machine = self._account.seen(instance)
+        return {} if machine is None else self._account.tiers(machine)

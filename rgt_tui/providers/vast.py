@@ -1,0 +1,346 @@
+"""vast.ai through its REST API (https://docs.vast.ai/api-reference/introduction, verified 2026-11).
+
+Everything may be wrong at status 200 (``success: false``), and one machine that is no more is a ``null``. Storage is
+charged in every state but ``offline``, compute from ``running`` on, ``frozen`` included.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import quote
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.profiles.prices import HOURS
+from rgt_tui.providers.answer_fields import (
+    Parts,
+    array,
+    moment_of,
+    number,
+    port,
+    said,
+    signed,
+    table,
+    text,
+    whole,
+)
+from rgt_tui.providers.control_plane import BadAnswer, Context, Market, NotFound, printable
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+from rgt_tui.providers.vast_market import VastMarket
+
+VENDOR = "https://console.vast.ai"
+CONSOLE = "https://cloud.vast.ai/instances/"
+KEY_ENV = "VAST_API_KEY"
+KEY_FILES = (".config/vastai/vast_api_key", ".vast_api_key")
+"""What the vendor's own tool writes, the newer place first: https://docs.vast.ai/api-reference/introduction."""
+PAGE = 25
+"""Instances of a page at most."""
+PAGES = 80
+"""More of them than this are no list but a mistake."""
+MEANS = {"no_such_instance": 404, "no_such_ask": 404}
+"""Error words → the status that others would have answered with."""
+STATES = {
+    None: (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+    "created": (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+    "loading": (Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+    "rebooting": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+    "running": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "frozen": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "stopped": (Lifecycle.STOPPED, MeterKind.STORAGE_ONLY),
+    "exited": (Lifecycle.STOPPED, MeterKind.STORAGE_ONLY),
+    "unknown": (Lifecycle.ERROR, MeterKind.UNKNOWN),
+    "offline": (Lifecycle.ERROR, MeterKind.UNKNOWN),
+    "destroyed": (Lifecycle.GONE, MeterKind.NONE),
+}
+"""``actual_status`` → what it is and what is charged: https://docs.vast.ai/api-reference/instances/show-instances."""
+DEARER = "vast.ai may charge more for the disk of a stopped instance than its API says"
+"""https://docs.vast.ai (billing reference, 2026-08)."""
+
+
+def open_account(ref: ProviderRef, context: Context) -> VastAccount:
+    """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(
+        ref,
+        context,
+        vendor=VENDOR,
+        console=CONSOLE,
+        key_env=KEY_ENV,
+        vendor_files=tuple((path, key_in) for path in KEY_FILES),
+        wrong=wrong,
+    )
+    return VastAccount(ref, http, context.clock)
+
+
+def key_in(path: Path) -> str:
+    """Read the key that the vendor's own tool keeps, alone in its file; empty where there is none."""
+    try:
+        return path.read_text(encoding="utf-8")[:4096].strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell what a body says that went wrong; a creation may have made an instance all the same (``new_contract``)."""
+    if not isinstance(data, dict) or (data.get("success") is not False and not data.get("error")):
+        return None
+    code = text(data.get("error"), 80) or ""
+    made = whole(data.get("new_contract"))
+    words = text(data.get("msg"), 200) or code or "success: false"
+    return Wrong(code, words, MEANS.get(code), "" if made is None else str(made))
+
+
+class VastAccount(RentedAccount):
+    """One account at vast.ai."""
+
+    platform: ClassVar[str] = "vast.ai"
+    labels: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "Stop", Verb.DESTROY: "Destroy"}
+    words: ClassVar[Mapping[Verb, str]] = {Verb.PARK: "stop", Verb.DESTROY: "destroy"}
+    ids: ClassVar[re.Pattern[str]] = re.compile(r"[0-9]{1,18}")
+    gaps: ClassVar[Mapping[str, float]] = {
+        "list": 1.0,
+        "get": 2.0,
+        START: 1.0,
+        Verb.PARK: 1.0,
+        Verb.DESTROY: 3.0,
+        "charges": 1.0,
+        "volumes": 5.5,
+        "offers": 6.0,
+        "create": 4.5,
+    }
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        super().__init__(ref, http, clock)
+        self._market = VastMarket(self, self.pages)
+
+    async def fetch(self, instance: str) -> Machine:
+        """Ask for one instance."""
+        await self.pace.turn("get")
+        data = (await self.http.get(f"/api/v0/instances/{instance}/?owner=me")).data
+        if not isinstance(data, dict) or "instances" not in data:
+            raise self._odd("an answer without 'instances'")
+        if data["instances"] is None:
+            raise NotFound(f"vast.ai shows nothing under {instance}", console=self.http.console, status=200)
+        return self.parse(data["instances"])
+
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all instances, page by page; a missing page is no absence."""
+        return await self.pages({})
+
+    async def pages(self, filters: Mapping[str, object]) -> tuple[Machine, ...]:
+        """Ask for the instances that fit the filters of the list, all pages of it."""
+        found: list[Machine] = []
+        token: str | None = None
+        seen: set[str] = set()
+        for _ in range(PAGES):
+            query = f"limit={PAGE}"
+            if token is not None:
+                query += f"&after_token={quote(token, safe='')}"
+            if filters:
+                query += f"&select_filters={quote(json.dumps(filters), safe='')}"
+            await self.pace.turn("list")
+            data = (await self.http.get(f"/api/v1/instances/?{query}")).data
+            if not isinstance(data, dict) or not isinstance(data.get("instances"), list):
+                raise self._odd("a list without 'instances'")
+            found += map(self.parse, data["instances"])
+            following = data.get("next_token")
+            if following is None or following == "":
+                total = number(data.get("total_instances"))
+                if not filters and total is not None and total > len(found):
+                    raise self._odd(f"a list of {len(found)} instances where there are {total:.0f}")
+                return tuple(found)
+            token = str(following)
+            if token in seen:
+                raise self._odd("a list that begins again")
+            seen.add(token)
+        raise self._odd(f"a list of more than {PAGES} pages")
+
+    def _odd(self, what: str) -> BadAnswer:
+        return BadAnswer(f"vast.ai gave {what}; nothing follows from it", console=self.http.console)
+
+    def parse(self, raw: object) -> Machine:
+        """Read one instance.
+
+        Raises:
+            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+        """
+        box = table(raw)
+        identifier = whole(box.get("id"))
+        if identifier is None:
+            raise self._odd("an instance without an id")
+        lifecycle, bills = _state(box)
+        disk = _disk_per_hour(box)
+        rest: Parts = (("container disk", disk),)
+        volumes = _volumes(box.get("volume_info"))
+        kept: Parts = volumes or ()
+        unsure: Parts = (("a volume, if one is attached", None),) if volumes is None else ()
+        total, base = number(box.get("dph_total")), number(box.get("dph_base"))
+        if base is None and total is not None and bills is MeterKind.COMPUTE_AND_STORAGE:
+            base = max(0.0, total - (disk or 0.0))
+        host, ssh_port = _ssh(box)
+        stopped = lifecycle is Lifecycle.STOPPED
+        return Machine(
+            id=str(identifier),
+            name=text(box.get("label")) or "",
+            status=_words(box),
+            lifecycle=lifecycle,
+            bills=bills,
+            compute=base,
+            storage=(*rest, *kept, *unsure),
+            at_rest=(*rest, *kept, *unsure),
+            outlives=volumes,
+            actions=("start", "destroy") if stopped else ("stop", "destroy"),
+            host=host,
+            port=ssh_port,
+            user="root",
+            gpu=text(box.get("gpu_name"), 60),
+            gpu_count=whole(box.get("num_gpus")),
+            region=text(box.get("geolocation"), 60),
+            created=moment_of(box.get("start_date")),
+            spot=said(box.get("is_bid")),
+            ends_at=moment_of(box.get("end_date")),
+            doubt=DEARER if stopped else None,
+        )
+
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call for a verb."""
+        path = f"/api/v0/instances/{instance}/"
+        if what == Verb.DESTROY:
+            return Call("DELETE", path, {})
+        return Call("PUT", path, {"state": "stopped" if what == Verb.PARK else "running"})
+
+    def judge(self, what: str, data: object) -> str:
+        """Insist on ``success: true``."""
+        if table(data).get("success") is not True:
+            raise BadAnswer(
+                f"vast.ai did not say that it took the call ({what}); read the state",
+                console=self.http.console,
+                status=200,
+            )
+        return "success"
+
+    async def read_purse(self) -> Purse | None:
+        """Ask for the balance: ``credit`` is what is paid in, a ``balance`` below zero what is owed.
+
+        The documentation shows the one, the OpenAPI file the other:
+        https://docs.vast.ai/api-reference/accounts/show-user (2026-08).
+        """
+        user = table((await self.http.get("/api/v0/users/current/")).data)
+        credit, balance = signed(user.get("credit")), signed(user.get("balance"))
+        if credit is None:
+            return None if balance is None else Purse(balance)
+        return Purse(credit + min(0.0, balance or 0.0))
+
+    async def read_books(self, machines: tuple[Machine, ...]) -> Mapping[str, float]:
+        """Add up the charges of each instance since the oldest was made."""
+        begun = [one.created for one in machines if one.created is not None]
+        days = {"gte": int(min(begun, default=self.clock())), "lte": int(self.clock())}
+        filters = {"day": days, "type": {"in": ["instance"]}}
+        await self.pace.turn("charges")
+        path = f"/api/v0/charges/?select_filters={quote(json.dumps(filters), safe='')}"
+        data = table((await self.http.get(path)).data)
+        if not isinstance(data.get("results"), list) or data.get("next_token"):
+            raise self._odd("charges that are not all")
+        sums: dict[str, float] = {}
+        known = {one.id for one in machines}
+        for charge in map(table, array(data["results"])):
+            instance = str(charge.get("source")).removeprefix("instance-")
+            cost = signed(charge.get("amount"))
+            if instance in known:
+                if cost is None:
+                    raise self._odd("a charge without an amount")
+                sums[instance] = sums.get(instance, 0.0) + cost
+        return sums
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List the volumes: each is charged until it is deleted, with or without an instance.
+
+        https://docs.vast.ai/api-reference/volumes/list-volumes
+        """
+        await self.pace.turn("volumes")
+        data = table((await self.http.get("/api/v0/volumes/")).data)
+        if not isinstance(data.get("volumes"), list) or data.get("next_token"):
+            raise self._odd("a list of volumes that is not whole")
+        return tuple(map(self._leftover, array(data["volumes"])))
+
+    def _leftover(self, raw: object) -> Leftover:
+        item = table(raw)
+        identifier = whole(item.get("id"))
+        if identifier is None:
+            raise self._odd("a volume without an id")
+        used = (whole(table(one).get("id")) or whole(one) for one in array(item.get("instances")))
+        return Leftover(
+            what="volume",
+            id=str(identifier),
+            name=text(item.get("label"), 80) or "",
+            per_hour=number(item.get("storage_total_cost")),
+            size_gb=number(item.get("disk_space")),
+            region=text(item.get("geolocation"), 60),
+            used_by=tuple(str(one) for one in used if one is not None),
+            how=f"vastai delete volume {identifier}",
+        )
+
+    def market(self) -> Market | None:
+        """Return what rents instances."""
+        return self._market
+
+
+def _state(box: Mapping[str, object]) -> tuple[Lifecycle, MeterKind]:
+    """Return what an instance is and what is charged for it.
+
+    A container that has ended by itself while the contract runs is not stopped: what is charged then is not said.
+    """
+    actual = box.get("actual_status")
+    lifecycle, bills = STATES.get(
+        actual if isinstance(actual, str) else None, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+    )
+    if actual is not None and not isinstance(actual, str):
+        return Lifecycle.UNKNOWN, MeterKind.UNKNOWN
+    resting = box.get("intended_status") == "stopped" or box.get("cur_state") in ("stopped", "unloaded")
+    if lifecycle is Lifecycle.STOPPED and not resting:
+        return Lifecycle.ERROR, MeterKind.UNKNOWN
+    return lifecycle, bills
+
+
+def _words(box: Mapping[str, object]) -> str:
+    """Return the status, and where it is going."""
+    actual = box.get("actual_status")
+    said = "created" if actual is None else printable(actual, 40)
+    intended = text(box.get("intended_status"), 40)
+    return said if intended is None or intended == said else f"{said} (intended: {intended})"
+
+
+def _disk_per_hour(box: Mapping[str, object]) -> float | None:
+    """Return what the container's disk costs an hour; ``storage_cost`` is by the GB and month."""
+    told = number(box.get("storage_total_cost"))
+    if told is not None:
+        return told
+    size, price = number(box.get("disk_space")), number(box.get("storage_cost"))
+    return None if size is None or price is None else size * price / HOURS["GB-month"]
+
+
+def _volumes(raw: object) -> Parts | None:
+    """Return the attached volumes, whose prices stand in their own list; None = not said."""
+    if not isinstance(raw, list):
+        return None
+    ids = [whole(table(one).get("id")) for one in raw]
+    return tuple((f"volume {one}" if one is not None else "a volume", None) for one in ids)
+
+
+def _ssh(box: Mapping[str, object]) -> tuple[str | None, int | None]:
+    """Return where SSH answers: the machine itself, else the proxy, one port further beside a Jupyter server."""
+    mapped = array(table(box.get("ports")).get("22/tcp"))
+    direct = port(table(mapped[0]).get("HostPort")) if mapped else None
+    address = text(box.get("public_ipaddr"), 200)
+    if direct is not None and address is not None:
+        return address, direct
+    host, proxy = text(box.get("ssh_host"), 200), port(box.get("ssh_port"))
+    if host is None or proxy is None:
+        return None, None
+    return host, proxy + 1 if "jupyter" in str(box.get("image_runtype")) else proxy

@@ -1,0 +1,165 @@
+"""Where vast.ai's machines are found and rented: offers of single hosts, on demand or by a bid.
+
+https://docs.vast.ai/api-reference/search/search-offers and https://docs.vast.ai/api-reference/instances/create-instance
+(verified 2026-08). A bid is a creation with a ``price``; without one it is on demand, whatever was searched for.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Awaitable, Callable, Mapping
+
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers.answer_fields import number, table, text, whole
+from rgt_tui.providers.control_plane import BadAnswer, Instance
+from rgt_tui.providers.rented import Call, Machine, RentedAccount
+from rgt_tui.providers.rented_market import RentedMarket
+from rgt_tui.providers.wish_matching import check_wish, in_order, same_gpu
+
+Pages = Callable[[Mapping[str, object]], Awaitable[tuple[Machine, ...]]]
+IMAGE = "pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime"
+"""Any image will do: with an ``ssh`` runtype vast.ai starts its own sshd in it."""
+LIMIT = 64
+LEAST_DISK_GB = 8
+FORMS = ("", " SXM", " SXM2", " SXM4", " SXM5", " PCIE", " NVL")
+"""How vast.ai's names of GPUs may go on after the model, as in ``A100 SXM4``."""
+BIDS = (0.001, 128.0)
+"""The least and the most that a bid may be, USD an hour of the machine."""
+
+
+class VastMarket(RentedMarket):
+    """Rents instances; see `Market`."""
+
+    def __init__(self, account: RentedAccount, pages: Pages) -> None:
+        """Wrap an account.
+
+        Args:
+            account: That pays.
+            pages: Lists its instances that fit the filters of the list.
+        """
+        super().__init__(account)
+        self._pages = pages
+
+    async def offers(self, wish: Wish) -> tuple[Offer, ...]:
+        """Ask for the offers of verified hosts that can be rented now."""
+        check_wish("vast.ai", wish, currency="USD")
+        await self.account.pace.turn("offers")
+        data = (await self.account.http.send("POST", "/api/v0/bundles/", search(wish))).data
+        items = table(data).get("offers")
+        if not isinstance(items, list):
+            raise BadAnswer("vast.ai's answer to a search has no 'offers'", console=self.account.http.console)
+        found = (self._offer(table(item), wish) for item in items)
+        return in_order((offer for offer in found if offer is not None and _fits(offer, wish)), wish)
+
+    def _offer(self, item: Mapping[str, object], wish: Wish) -> Offer | None:
+        """Read one offer; None = nothing that could be rented."""
+        ask, count = whole(item.get("id")), whole(item.get("num_gpus"))
+        gpu = text(item.get("gpu_name"), 60)
+        if ask is None or count is None or gpu is None:
+            return None
+        base, total = number(item.get("dph_base")), number(item.get("dph_total"))
+        storage = total - base if base is not None and total is not None and total >= base else None
+        # 0 is no price of compute, neither on demand nor as the least bid.
+        compute = (number(item.get("min_bid")) if wish.spot else base) or None
+        left, memory = number(item.get("duration")), number(item.get("gpu_ram"))
+        return Offer(
+            kind=self.account.ref.kind,
+            id=str(ask),
+            gpu=gpu,
+            gpu_count=count,
+            gpu_memory_gb=None if memory is None else memory / 1024,
+            compute_per_hour=compute,
+            storage_per_hour=storage,
+            in_per_gb=number(item.get("inet_down_cost")),
+            out_per_gb=number(item.get("inet_up_cost")),
+            spot=wish.spot,
+            disk_gb=_disk(wish),
+            region=text(item.get("geolocation"), 60),
+            reliability=number(item.get("reliability")),
+            ends_at=None if left is None else self.account.clock() + left,
+            notes=NOTES[wish.spot],
+        )
+
+    def creation(self, offer: Offer, wish: Wish, token: str) -> Call:
+        """Return the call that takes an ask."""
+        return Call("PUT", f"/api/v0/asks/{offer.id}/", taking(offer, wish, token))
+
+    def made(self, data: object) -> str | None:
+        """Return the id of the contract."""
+        contract = whole(table(data).get("new_contract"))
+        return str(contract) if contract is not None and table(data).get("success") is True else None
+
+    async def find(self, token: str) -> tuple[Instance, ...]:
+        """Look for the label."""
+        machines = await self._pages({"label": {"eq": token}})
+        return tuple(self.account.listed(one) for one in machines if token in one.name)
+
+
+NOTES = {
+    False: (
+        "The host may be at work for others on its other GPUs; traffic is charged by the GB, in both directions.",
+    ),
+    True: (
+        "Whoever bids more takes it at once and without a signal; it then rests, and its disk is charged.",
+        "The price is the least bid now: a little more keeps it longer.",
+        "Traffic is charged by the GB, in both directions.",
+    ),
+}
+"""Spot or not → what a person should know (https://docs.vast.ai, rental types and billing, 2026-08)."""
+
+
+def _fits(offer: Offer, wish: Wish) -> bool:
+    return (
+        same_gpu(wish.gpu, offer.gpu, offer.gpu_memory_gb)
+        and offer.gpu_count == wish.gpu_count
+        and (wish.region is None or wish.region.casefold() in (offer.region or "").casefold())
+    )
+
+
+def search(wish: Wish) -> dict[str, object]:
+    """Return the body of a search: every filter is said, for the vendor's defaults may change."""
+    model = wish.gpu.replace("_", " ").strip()
+    models = dict.fromkeys((model, model.upper(), f"RTX {model}".upper()))
+    return {
+        "verified": {"eq": True},
+        "rentable": {"eq": True},
+        "gpu_name": {"in": [f"{one}{form}" for one in models for form in FORMS]},
+        "num_gpus": {"eq": wish.gpu_count},
+        "disk_space": {"gte": _disk(wish)},
+        "direct_port_count": {"gte": 1},
+        "type": "bid" if wish.spot else "on-demand",
+        "allocated_storage": _disk(wish),
+        "order": [["dph_total", "asc"]],
+        "limit": LIMIT,
+    }
+
+
+def taking(offer: Offer, wish: Wish, token: str) -> dict[str, object]:
+    """Return the body of the creation call."""
+    body: dict[str, object] = {
+        "client_id": "me",
+        "image": wish.image or IMAGE,
+        "disk": _disk(wish),
+        "label": token,
+        "runtype": "ssh_direct",
+        "target_state": "running",
+        # Without it an offer that has just gone leaves a stopped instance behind, whose disk is charged.
+        "cancel_unavail": True,
+    }
+    if wish.public_key:
+        body["onstart"] = (
+            f"mkdir -p ~/.ssh && printf '%s\\n' {shlex.quote(wish.public_key)} >> ~/.ssh/authorized_keys"
+            " && chmod 700 ~/.ssh && chmod 600 ~/.ssh/authorized_keys"
+        )
+    if offer.spot:
+        # A bid is a bid by its price alone: without one this would be on demand, at the full price.
+        least, most = BIDS
+        bid = offer.compute_per_hour
+        if bid is None or not least <= bid <= most:
+            raise BadAnswer(f"a bid of {bid} cannot be made; nothing was sent", sent=False)
+        body["price"] = bid
+    return body
+
+
+def _disk(wish: Wish) -> int:
+    return max(LEAST_DISK_GB, wish.disk_gb)
