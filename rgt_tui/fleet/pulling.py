@@ -338,7 +338,8 @@ def traffic_words(profile: Profile, count: int) -> str:
     traffic = profile.network.traffic
     if traffic is None:
         return f"whether {profile.name} charges for traffic is not known; {size(count)} will leave the box"
-    source = f"({traffic.url}, {traffic.verified})"
+    said = (traffic.url or traffic.cited_as or "no source", traffic.verified or "not dated")
+    source = f"({', '.join(said)})"
     if not traffic.metered:
         return f"{traffic.note} {source}"
     return f"it costs money: {size(count)} will leave the box. {traffic.note} What this one takes is not known {source}"

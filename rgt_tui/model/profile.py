@@ -32,7 +32,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     currency: str
     """Three letters, such as CNY."""
     per: str
-    """``GB-month`` or ``GB-day``; a GB is 10^9 bytes unless the platform says otherwise."""
+    """``GB-month``, ``GB-day`` or ``GB-hour``; a GB is 10^9 bytes unless the platform says otherwise."""
     verified: str
     """Month of the last check, ``YYYY-MM``."""
     url: str
@@ -250,9 +250,10 @@ class Traffic(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     metered: bool
     note: str
     """What is charged, by whom, in words."""
-    url: str
-    verified: str
-    """Month of the last check, ``YYYY-MM``."""
+    url: str | None = None
+    cited_as: str | None = None
+    verified: str | None = None
+    """Month of the last check, ``YYYY-MM``; None = never dated by the source."""
 
 
 class TensorBoard(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -13,9 +13,9 @@ from rgt_tui.model.money import Amount, Meter, MeterKind
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Price, Profile, Tier
 
-HOURS = {"GB-month": 730.0, "GB-day": 24.0}
+HOURS = {"GB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
 """Hours in what a price is said for; a month is taken as 365 days / 12."""
-UNITS = {"GB-month": "GB and month", "GB-day": "GB and day"}
+UNITS = {"GB-month": "GB and month", "GB-day": "GB and day", "GB-hour": "GB and hour"}
 STATES = ("running", "stopped", "always")
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 LEAST = "≥ "

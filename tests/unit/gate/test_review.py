@@ -79,8 +79,11 @@ def test_what_the_platform_does_by_itself_is_said_before_the_call() -> None:
     assert [text.split(" (")[0] for text in destroyed.dangers] == [
         "Volume outlives the instance",
         "bandwidth is metered",
+        "waiting without an end",
     ]
-    assert made(profile=real["autodl"]).dangers == ()
+    (tidal,) = made(profile=real["autodl"]).dangers
+    assert "tidal" in tidal
+    assert made(profile=load_profile("generic-ssh")).dangers == ()
     assert made(profile=None).dangers == ()
 
 

@@ -118,7 +118,7 @@ def test_every_clock_has_a_mode_and_what_its_mode_needs(clock: DangerClock) -> N
 
 def test_there_are_as_many_clocks_as_the_platforms_have() -> None:
     modes = Counter(clock.mode.value for p in all_profiles().values() for clock in p.clocks)
-    assert modes == {"countdown": 7, "charge": 3, "tripwire": 10, "notice": 3}
+    assert modes == {"countdown": 7, "charge": 3, "tripwire": 10, "notice": 6}
 
 
 def test_vast_does_not_say_what_becomes_of_an_ended_rental_and_the_worse_counts() -> None:
