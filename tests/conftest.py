@@ -1,18 +1,45 @@
-"""What holds for every test: nothing is skipped in CI, and Ctrl-C means what it means in a terminal."""
+"""For every test: nothing is skipped in CI, Ctrl-C means what it means in a terminal, one thread computes."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Generator
+from functools import cache
+from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Before anything imports torch: several threads in each of several processes only wait for each other."""
 
 
 def pytest_configure() -> None:
     """Children inherit an ignored SIGINT (a shell's background job has it): then no test of Ctrl-C could pass."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only serial tests are wanted, leave the files alone that name none: importing them all takes longest."""
+    if config.getoption("markexpr") != "serial" or collection_path.suffix != ".py":
+        return None
+    return not _names_serial(collection_path) or None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a serial test that the serial pass would not find."""
+    lost = {item.path for item in items if item.get_closest_marker("serial") and not _names_serial(item.path)}
+    if lost:
+        raise pytest.Collector.CollectError(
+            f"serial tests, but no mark.serial in the file: {', '.join(map(str, lost))}"
+        )
+
+
+@cache
+def _names_serial(file: Path) -> bool:
+    return b"mark.serial" in file.read_bytes()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -401,9 +401,10 @@ def test_a_failing_apt_get_does_not_fail_setup(clone: Clone) -> None:
 
 
 def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
-    """Runs the test runner on a small tree of its own."""
+    """Runs the test runner on a small tree of its own, where PYTHONDONTWRITEBYTECODE is set."""
     (folder / "scripts").mkdir()
     shutil.copy(ROOT / "scripts/run_tests.py", folder / "scripts")
+    shutil.copy(ROOT / "tests/conftest.py", folder)
     (folder / "pytest.ini").write_text(
         "[pytest]\nmarkers = serial: alone\naddopts = -p no:cacheprovider -p xdist\n"
     )
@@ -413,7 +414,7 @@ def run_passes(folder: Path, **tests: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "scripts/run_tests.py"],
         cwd=folder,
-        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env=environment | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -429,6 +430,26 @@ def test_both_passes_add_up_to_one_closing_line(tmp_path: Path) -> None:
     done = run_passes(tmp_path, one=PASSES, two=SERIAL)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped"
+
+
+def test_what_is_started_often_is_compiled_once(tmp_path: Path) -> None:
+    looks = "import os, sys\ndef test_it(): assert not sys.flags.dont_write_bytecode, os.environ\n"
+    done = run_passes(tmp_path, looks=looks, serial=SERIAL)
+    assert done.stdout.splitlines()[-1] == "total: 2 passed, 0 failed, 0 skipped", done.stdout
+    assert list((tmp_path / "__pycache__").glob("test_looks*.pyc"))
+
+
+def test_the_serial_pass_opens_only_files_that_name_serial_tests(tmp_path: Path) -> None:
+    counts = "import sys\ndef test_d(): pass\nopen('opened', 'a').write('+' * ('serial' in sys.argv))\n"
+    assert run_passes(tmp_path, one=counts, two=SERIAL).returncode == 0
+    assert (tmp_path / "opened").read_text() == ""
+
+
+def test_a_serial_test_that_its_file_does_not_name_is_an_error(tmp_path: Path) -> None:
+    hidden = "import pytest\n@getattr(pytest.mark, 'ser' + 'ial')\ndef test_c(): pass\n"
+    done = run_passes(tmp_path, one=PASSES, two=hidden)
+    assert done.returncode != 0
+    assert "no mark.serial in the file" in done.stdout + done.stderr
 
 
 def test_a_pass_without_tests_is_no_failure(tmp_path: Path) -> None:
