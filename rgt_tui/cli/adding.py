@@ -142,7 +142,9 @@ def _port(text: str) -> int:
     return int(text)
 
 
-ORDER = ("host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs")
+ORDER = (
+    "host", "port", "user", "identity", "ssh_config", "profile", "logs", "jobs", "runs", "provider", "asked",
+)  # fmt: skip
 
 
 def guess_profile(host: str) -> str | None:
@@ -289,8 +291,8 @@ GIT_HOSTS = ("github.com", "gitlab.com", "bitbucket.org", "ssh.dev.azure.com", "
 """Hosts that people have in ssh_config and that are no boxes; a pattern that names one takes it all the same."""
 
 
-def run_import(arguments: argparse.Namespace) -> int:
-    """List or add; return the exit code."""
+def import_hosts(arguments: argparse.Namespace) -> int:
+    """List or add hosts of ssh_config; return the exit code."""
     try:
         taken = _taken(arguments)
         tables = _tables(arguments, taken)
@@ -304,6 +306,11 @@ def run_import(arguments: argparse.Namespace) -> int:
         where = arguments.config or "ssh_config"
         complain(f"nothing to import: no host in {where} matches, or all that match are in the fleet file")
         return FAILED
+    return show_or_write(arguments, tables)
+
+
+def show_or_write(arguments: argparse.Namespace, tables: Mapping[str, Mapping[str, Any]]) -> int:
+    """Write boxes with ``--write``, else only show them; return the exit code."""
     if arguments.write:
         return write(arguments.fleet, tables, as_json=arguments.json)
     if arguments.json:

@@ -128,6 +128,25 @@ def count(text: str) -> int:
     return int(text)
 
 
+def words_list(text: str) -> tuple[str, ...]:
+    """Parse words with commas between them.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none.
+    """
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
+    if not words:
+        raise argparse.ArgumentTypeError(f"{text!r} names none")
+    return words
+
+
+def provider_kinds() -> list[str]:
+    """Return the kinds of providers that a shell may complete."""
+    from rgt_tui.providers import KINDS
+
+    return list(KINDS)
+
+
 def port(text: str, lowest: int = 1024, highest: int = 65000) -> int:
     """Parse a port.
 

@@ -83,11 +83,12 @@ COMMANDS: dict[str, Command] = {
         ),
     ),
     "import": Command(
-        "adding", "Set up", "add hosts from ssh_config to the fleet file",
+        "renting.account_import", "Set up", "add hosts from ssh_config, or machines of a provider, to the fleet file",
         (
             (OK, "listed, or written"),
             (FAILED, "nothing to import, or the fleet file cannot be written"),
             _CONFIG,
+            (UNREACHABLE, "with --from: an account could not be listed; nothing was written"),
         ),
     ),
     "trust": Command(

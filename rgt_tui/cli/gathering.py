@@ -37,6 +37,7 @@ def make_fleet(
     tap: Tap | None = None,
     alerts: AlertSettings | None = None,
     readonly: bool = False,
+    whole: bool = False,
 ) -> Fleet:
     """Return a fleet for a command that looks: nobody answers questions, nothing is kept, no sink is told.
 
@@ -50,6 +51,7 @@ def make_fleet(
         tap: Given every raw line of every box.
         alerts: What the fleet file says of alerts; its sinks do not count here.
         readonly: Refuse every billing action.
+        whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -64,6 +66,7 @@ def make_fleet(
         tap=tap,
         policy=_policy(accept_new_host_keys),
         readonly=readonly,
+        whole=whole,
         alerting=Alerting(kinds, path=_alerts_file(specs), clock=clock),
     )
 
@@ -79,6 +82,7 @@ def make_kept_fleet(
     accept_new_host_keys: bool = False,
     clock: Callable[[], float] = time.time,
     observers: Sequence[Observer] = (),
+    whole: bool = True,
 ) -> Fleet:
     """Return a fleet for a command that stays: with the history on disk, and alerts that reach their sinks.
 
@@ -92,6 +96,7 @@ def make_kept_fleet(
         accept_new_host_keys: Write the keys of unknown hosts to known_hosts.
         clock: Epoch seconds.
         observers: Told of every state and event.
+        whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
 
     Raises:
         ProfileError: a box names a profile that does not exist.
@@ -109,6 +114,7 @@ def make_kept_fleet(
         observers=(*observers, *(() if memory is None else (memory,))),
         asks=asks,
         readonly=readonly,
+        whole=whole,
         policy=_policy(accept_new_host_keys),
         alerting=Alerting(alerts, path=_alerts_file(specs), clock=clock, greets=True),
     )
@@ -253,10 +259,12 @@ async def settle(fleet: Fleet, seconds: float) -> FleetState:
             while not all(settling.settled(box) for box in fleet.state.boxes):  # noqa: ASYNC110
                 await asyncio.sleep(LOOK_SECONDS)
             await fleet.open_actions_asked()
+            await fleet.accounts_asked()
     except TimeoutError:
         pass
     finally:
         unsubscribe()
+    fleet.publish()
     return fleet.state
 
 
@@ -266,9 +274,13 @@ async def gather(
     *,
     accept_new_host_keys: bool = False,
     alerts: AlertSettings | None = None,
+    whole: bool = False,
 ) -> FleetState:
-    """Connect to boxes once and return what they told within `seconds`; every box is in it, reached or not."""
-    fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
+    """Connect to boxes once and return what they told within `seconds`; every box is in it, reached or not.
+
+    `whole` as in `make_fleet`.
+    """
+    fleet = make_fleet(specs, accept_new_host_keys=accept_new_host_keys, alerts=alerts, whole=whole)
     await fleet.start()
     try:
         with waiting(f"connecting to {how_many(len(specs), 'box', 'boxes')} …"):

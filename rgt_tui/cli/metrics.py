@@ -27,13 +27,13 @@ from rgt_tui.cli.commands import FAILED, OK, USAGE
 from rgt_tui.cli.gathering import gather, make_fleet, stop
 from rgt_tui.cli.opening import chosen, open_fleet
 from rgt_tui.cli.printing import complain
-from rgt_tui.fleet.config import FleetFileError
+from rgt_tui.fleet.config import FleetConfig, FleetFileError
 from rgt_tui.health import Assessment, assess
-from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec, BoxState, Health, Link
 from rgt_tui.model.fleet import FleetState
 from rgt_tui.model.plain import clean
 from rgt_tui.model.protocol import Gpu, Sample
+from rgt_tui.model.renting import AccountBill, Unlisted
 from rgt_tui.profiles.run_costs import run_cost
 
 MIB = 1 << 20
@@ -229,6 +229,54 @@ FAMILIES: tuple[Family, ...] = (
 """In the order in which they are written. A row without a value is left out: absent, never 0."""
 
 
+class AccountFamily(NamedTuple):
+    """One metric of an account of the fleet."""
+
+    name: str
+    help: str
+    rows: Callable[[AccountBill, float], Rows]
+
+
+def _unlisted(read: Callable[[Unlisted], Value]) -> Callable[[AccountBill, float], Rows]:
+    def rows(bill: AccountBill, now: float) -> Rows:
+        for thing in bill.things:
+            named = {"what": thing.what, "id": thing.id, "name": thing.name, "currency": thing.currency}
+            yield named, read(thing)
+
+    return rows
+
+
+def _listed_age(
+    what: str, read: Callable[[AccountBill], float | None]
+) -> Callable[[AccountBill, float], Rows]:
+    def rows(bill: AccountBill, now: float) -> Rows:
+        at = read(bill)
+        yield {"what": what}, None if at is None else max(0.0, now - at)
+
+    return rows
+
+
+ACCOUNT_FAMILIES: tuple[AccountFamily, ...] = (
+    AccountFamily(
+        "rgt_unlisted", "1 for each thing of an account that no box names, 0 where it is known to cost nothing now.",
+        _unlisted(lambda thing: int(thing.bills)),
+    ),
+    AccountFamily(
+        "rgt_unlisted_per_hour", "What an hour of it costs; absent where nobody says.",
+        _unlisted(lambda thing: thing.per_hour),
+    ),
+    AccountFamily(
+        "rgt_account_machines_age_seconds", "Since the account's machines were last listed whole.",
+        _listed_age("machines", lambda bill: bill.machines_at),
+    ),
+    AccountFamily(
+        "rgt_account_leftovers_age_seconds", "The same for volumes, addresses, snapshots and the like.",
+        _listed_age("leftovers", lambda bill: bill.leftovers_at),
+    ),
+)  # fmt: skip
+"""What the accounts are billed for that no box names, in the order in which it is written."""
+
+
 class Exposition(Collector):
     """The figures of a fleet, for `prometheus_client`.
 
@@ -268,6 +316,16 @@ def series(state: FleetState, now: float) -> Iterator[tuple[Family, list[tuple[d
                     rows.setdefault(tuple(named.values()), (named, value))
         if rows:
             yield family, list(rows.values())
+    for each in ACCOUNT_FAMILIES:
+        rows = {}
+        for bill in state.accounts:
+            for labels, value in each.rows(bill, now):
+                whole = {"provider": bill.kind, "account": bill.account, **labels}
+                named = {key: clean(text) for key, text in whole.items()}
+                if value is not None:
+                    rows.setdefault(tuple(named.values()), (named, value))
+        if rows:
+            yield Family(each.name, "gauge", each.help, lambda seen: iter(())), list(rows.values())
 
 
 PATH = "/metrics"
@@ -375,14 +433,16 @@ def run_metrics(arguments: argparse.Namespace) -> int:
         complain(error)
         return USAGE
 
-    return running.run(
-        (_once if arguments.once else _serve)(specs, config.alerts, arguments), boxes=len(specs)
-    )
+    return running.run((_once if arguments.once else _serve)(specs, config, arguments), boxes=len(specs))
 
 
-async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+async def _once(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
     state = await gather(
-        specs, arguments.timeout, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts
+        specs,
+        arguments.timeout,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        alerts=config.alerts,
+        whole=len(specs) == len(config.boxes),
     )
     now = time.time()
     if not arguments.json:
@@ -395,10 +455,15 @@ async def _once(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argp
     return OK
 
 
-async def _serve(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+async def _serve(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
     over = asyncio.Event()
     running.until_signalled(over)
-    fleet = make_fleet(specs, accept_new_host_keys=arguments.accept_new_host_key, alerts=alerts)
+    fleet = make_fleet(
+        specs,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        alerts=config.alerts,
+        whole=len(specs) == len(config.boxes),
+    )
     host, port = arguments.listen
     try:
         server = MetricsServer(host, port, lambda: exposition(fleet.state, fleet.now()))

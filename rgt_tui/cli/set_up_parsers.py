@@ -13,7 +13,9 @@ from rgt_tui.cli.arguments import (
     json_option,
     port,
     positive_seconds,
+    provider_kinds,
     timeout_option,
+    words_list,
 )
 from rgt_tui.cli.commands import Subparsers, epilog
 
@@ -127,12 +129,29 @@ def add_import(subparsers: Subparsers) -> None:
         "import",
         about="List the hosts that ssh_config names (Include is followed, wildcards are not hosts) as boxes; with\n"
         "--write, add them to the fleet file. A box names its alias only: port, user, keys and jump hosts stay in\n"
-        "ssh_config.",
-        examples=("rgt import", "rgt import 'gpu-*' lab --write", "rgt import --config work.conf --write"),
+        "ssh_config. With --from: the machines of these providers' accounts that no box names yet, with what they\n"
+        "cost; accounts that the fleet file names, else the one of your usual key.",
+        examples=(
+            "rgt import",
+            "rgt import 'gpu-*' lab --write",
+            "rgt import --config work.conf --write",
+            "rgt import --from runpod --write",
+        ),
     )
     parser.add_argument(
-        "patterns", metavar="PATTERN", nargs="*", help="only these hosts; globs (default: all)"
+        "patterns",
+        metavar="PATTERN",
+        nargs="*",
+        help="only these hosts, or names or ids of machines; globs (default: all)",
     )
+    sources = parser.add_argument(
+        "--from",
+        dest="sources",
+        type=words_list,
+        metavar="PROVIDER[,…]",
+        help="machines of these providers, not hosts of ssh_config",
+    )
+    sources.completer = lambda **_: provider_kinds()  # type: ignore[attr-defined]
     parser.add_argument(
         "--config", metavar="FILE", help="that ssh_config file, not ~/.ssh/config and the system's"
     )

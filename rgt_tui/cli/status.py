@@ -16,8 +16,10 @@ from rgt_tui.cli import running
 from rgt_tui.cli.commands import OK, TROUBLE, UNKNOWN, UNREACHABLE, USAGE
 from rgt_tui.cli.gathering import gather
 from rgt_tui.cli.opening import open_boxes
-from rgt_tui.cli.printing import complain, drop_output, is_lost_output
+from rgt_tui.cli.printing import complain, drop_output, is_lost_output, json_line
+from rgt_tui.cli.renting.account_lines import account_line, account_text
 from rgt_tui.cli.status_line import StatusLine, Verdict, encode, status_line, text_line
+from rgt_tui.fleet.config import FleetConfig
 from rgt_tui.health import (
     Stored,
     Told,
@@ -29,7 +31,6 @@ from rgt_tui.health import (
     load_alerts,
     update_alerts,
 )
-from rgt_tui.model.alert import AlertSettings
 from rgt_tui.model.box import BoxSpec
 from rgt_tui.model.fleet import FleetState
 
@@ -41,22 +42,27 @@ def run_status(arguments: argparse.Namespace) -> int:
         return USAGE
     config, specs = opened
 
-    return running.run(_print(specs, config.alerts, arguments), boxes=len(specs))
+    return running.run(_print(specs, config, arguments), boxes=len(specs))
 
 
-async def _print(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
-    lines = await look(specs, alerts, arguments.timeout, arguments.accept_new_host_key)
+async def _print(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
+    state = await gather(
+        specs,
+        arguments.timeout,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        alerts=config.alerts,
+        whole=len(specs) == len(config.boxes),
+    )
+    now = time.time()
+    lines = lines_of(state, now)
     for line in lines:
         sys.stdout.write(encode(line).decode() if arguments.json else text_line(line) + "\n")
+    for bill in state.accounts:
+        if arguments.json:
+            sys.stdout.write(json_line(account_line(bill, now)).decode())
+        elif text := account_text(bill):
+            sys.stdout.write(text + "\n")
     return exit_code(line.verdict for line in lines)
-
-
-async def look(
-    specs: Sequence[BoxSpec], alerts: AlertSettings, seconds: float, accept_new_host_keys: bool
-) -> list[StatusLine]:
-    """Connect to these boxes once and return a line for each."""
-    state = await gather(specs, seconds, accept_new_host_keys=accept_new_host_keys, alerts=alerts)
-    return lines_of(state, time.time())
 
 
 def lines_of(state: FleetState, now: float) -> list[StatusLine]:
@@ -98,13 +104,18 @@ def _look(arguments: argparse.Namespace) -> int:
         return UNKNOWN
     config, specs = opened
 
-    return running.run(_tick(specs, config.alerts, arguments), boxes=len(specs))
+    return running.run(_tick(specs, config, arguments), boxes=len(specs))
 
 
-async def _tick(specs: Sequence[BoxSpec], alerts: AlertSettings, arguments: argparse.Namespace) -> int:
+async def _tick(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argparse.Namespace) -> int:
     known = _known()
-    accept: bool = arguments.accept_new_host_key
-    state = await gather(specs, arguments.timeout, accept_new_host_keys=accept, alerts=alerts)
+    state = await gather(
+        specs,
+        arguments.timeout,
+        accept_new_host_keys=arguments.accept_new_host_key,
+        alerts=config.alerts,
+        whole=len(specs) == len(config.boxes),
+    )
     now = time.time()
     lines: list[StatusLine] = []
     calls: dict[str, Told] = {}

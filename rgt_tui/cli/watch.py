@@ -142,6 +142,7 @@ async def _watch(specs: Sequence[BoxSpec], config: FleetConfig, arguments: argpa
         history=not getattr(arguments, "no_history", False),
         accept_new_host_keys=arguments.accept_new_host_key,
         observers=[watcher],
+        whole=len(specs) == len(config.boxes),
     )
     await fleet.start()
     try:

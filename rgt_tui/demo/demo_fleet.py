@@ -139,6 +139,7 @@ class DemoFleet:
                 env={**self.embedded.env, "XDG_STATE_HOME": str(folder)},
                 meter_seconds=METER_SECONDS,
                 observers=(memory,),
+                whole=True,
             )
             self._fleet.subscribe(self._pass_on)
             await self._fleet.start()

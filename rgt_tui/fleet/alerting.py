@@ -579,6 +579,8 @@ def _same(old: BoxState, new: BoxState) -> bool:
         old.link is new.link
         and old.queues is new.queues
         and old.meter is new.meter
+        and old.account is new.account
+        and old.open_action == new.open_action
         and old.events is new.events
         and old.findings == new.findings
         and old.alerts == new.alerts

@@ -45,6 +45,7 @@ from rgt_tui.model.protocol import (
     Scalars,
     WatchConfig,
 )
+from rgt_tui.model.renting import AccountBill
 from rgt_tui.profiles.readings import stale_after
 from rgt_tui.ssh import (
     NO_FILES,
@@ -303,6 +304,11 @@ class BoxSession:
         """Store which billing call of this box has no known end; empty = none."""
         if words != self.state.open_action:
             self._set(replace(self.state, open_action=words))
+
+    def set_account(self, bill: AccountBill) -> None:
+        """Store what the box's account is billed for that no box names."""
+        if bill != self.state.account:
+            self._set(replace(self.state, account=bill))
 
     def moved(self, host: str, port: int) -> None:
         """Take note of where the provider says that the box is; it counts once the described address fails."""

@@ -24,6 +24,7 @@ from rgt_tui.fleet.fleet_source import Given, Observer, Pulled, Remember, Tap
 from rgt_tui.fleet.meters import Meters
 from rgt_tui.fleet.open_actions import OpenActions
 from rgt_tui.fleet.publisher import Publisher, Questions
+from rgt_tui.fleet.unlisted import AccountWatch
 from rgt_tui.gate import JOURNAL, AuditLog, Journal
 from rgt_tui.health import evaluate
 from rgt_tui.model.box import BoxSpec
@@ -156,6 +157,7 @@ class Fleet(BaseFleet):
         alerting: Alerting | None = None,
         readonly: bool = False,
         copies: Path | None = None,
+        whole: bool = False,
     ) -> None:
         """Describe the fleet; nothing connects before `start`.
 
@@ -173,6 +175,7 @@ class Fleet(BaseFleet):
             alerting: Keeps the alerts, and tells the sinks; None = as built in, kept in memory, nobody is told.
             readonly: Refuse every billing action.
             copies: Where results are pulled to, a directory for each box; None = ``pulled`` in the working directory.
+            whole: These are all boxes of the fleet file: what else their accounts are billed for is looked for, too.
 
         Raises:
             ProfileError: a box names a profile that does not exist.
@@ -226,6 +229,13 @@ class Fleet(BaseFleet):
             say=self._publisher.say,
             parked=self._alerting.parked,
         )
+        self._accounts = AccountWatch(
+            self._sessions if whole else {},
+            self._meters.providers,
+            clock=clock,
+            told=self._publisher.show_accounts,
+        )
+        self._meters.polled = self._accounts.listed
         self._publisher.fill(self._sessions)
         self._copies = copies
         self._focus: str | None = None
@@ -321,6 +331,10 @@ class Fleet(BaseFleet):
         """Wait until what an earlier rgt left open was asked for at its provider once, and written down."""
         await self._open.asked.wait()
 
+    async def accounts_asked(self) -> None:
+        """Wait until every account was asked once for what it is billed for beside the boxes."""
+        await self._accounts.asked.wait()
+
     async def start(self) -> None:
         """Show what an earlier rgt knew, and begin to connect."""
         await self._recall()
@@ -330,6 +344,7 @@ class Fleet(BaseFleet):
         works |= {
             "looking after what is open": self._open.run,
             "reading the meters": self._meters.run,
+            "looking for what bills unseen": self._accounts.run,
             "publishing": self._publisher.run,
             "looking at the clock": self._clocks,
         }

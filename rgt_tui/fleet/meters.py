@@ -107,13 +107,15 @@ class Meters:
         self._fault = Faults(say).tell
         self.told: Callable[[BoxSession, Meter], None] = lambda box, meter: None
         """Told of every reading of a provider."""
-        self._providers = Providers(clock=clock, env=env)
+        self.polled: Callable[[], None] = lambda: None
+        """Called when all accounts have been listed, or could not be."""
+        self.providers = Providers(clock=clock, env=env)
         self._books: dict[str, BookCheck | None] = {}
 
     def provider(self, box: BoxSession) -> Provider | None:
         """Return the control plane of a box, or None where it has none."""
         ref = box.state.spec.provider
-        return None if ref is None else self._providers.open(ref)
+        return None if ref is None else self.providers.open(ref)
 
     def put(self, box: BoxSession, fresh: Meter) -> Meter:
         """Store a reading in the box's state; return what is shown."""
@@ -175,7 +177,7 @@ class Meters:
             return
         refs = [session.state.spec.provider for session in self._sessions]
         try:
-            meters = await self._providers.poll(ref for ref in refs if ref is not None)
+            meters = await self.providers.poll(ref for ref in refs if ref is not None)
         except ValueError as error:
             for session in self._sessions:
                 self.put(session, Meter(at=self._clock(), error=str(error)))
@@ -184,7 +186,8 @@ class Meters:
             ref = session.state.spec.provider
             if ref is not None and ref in meters:
                 self.put(session, meters[ref])
+        self.polled()
 
     async def close(self) -> None:
         """Close the connections to the providers."""
-        await self._providers.close()
+        await self.providers.close()

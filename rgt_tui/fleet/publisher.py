@@ -19,6 +19,7 @@ from rgt_tui.fleet.reducers import replace
 from rgt_tui.health import diagnose
 from rgt_tui.model.box import BoxState
 from rgt_tui.model.fleet import FleetEvent, FleetState, Question
+from rgt_tui.model.renting import AccountBill
 
 
 class Pace:
@@ -58,7 +59,13 @@ class Pace:
 
 def urgent(old: BoxState, new: BoxState) -> bool:
     """Say whether something has changed that must not wait."""
-    return old.link is not new.link or old.queues is not new.queues or old.meter is not new.meter
+    return (
+        old.link is not new.link
+        or old.queues is not new.queues
+        or old.meter is not new.meter
+        or old.account is not new.account
+        or old.open_action != new.open_action
+    )
 
 
 class Questions:
@@ -153,6 +160,7 @@ class Publisher:
         self.state = FleetState(at=clock())
         self.sessions: Mapping[str, Session] = {}
         self.faults: list[str] = []
+        self._accounts: tuple[AccountBill, ...] = ()
         self._clock = clock
         self._questions = questions
         self._alerting = alerting
@@ -219,6 +227,11 @@ class Publisher:
         )
         self._dirty.set()
 
+    def show_accounts(self, accounts: tuple[AccountBill, ...]) -> None:
+        """Publish what the accounts are billed for that no box names."""
+        self._accounts = accounts
+        self._dirty.set()
+
     def fail(self, doing: str, error: Exception) -> None:
         """Say a fault of rgt."""
         self._fault(doing, error)
@@ -274,6 +287,7 @@ class Publisher:
             at=now,
             questions=self._questions.open,
             alerts=self._alerting.alerts,
+            accounts=self._accounts,
             spend=next((keeper.spend for keeper in self._keepers), None),
         )
         for observer in self._observers:

@@ -261,6 +261,25 @@ _ROWS: tuple[Condition, ...] = (
         advice="Look at the provider's console: the meter may still run. rgt asks on; it sends nothing again.",
     ),
     Condition(
+        "unlisted", "A machine bills that no box names", "unseen", money.read_unlisted, money.say_unlisted, YES,
+        live=False, escalates=True, over="no box names a machine that bills",
+        advice="Take it in (rgt import --from PROVIDER), end it on the console, or mute it by its id.",
+        see="platform",
+    ),
+    Condition(
+        "leftover", "A volume, address or snapshot bills that no box uses", "unseen",
+        money.read_leftovers, money.say_unlisted, YES, live=False,
+        over="something bills that no box uses",
+        advice="Delete it on the console if nobody needs it any more; what is kept on purpose can be muted by its id.",
+        see="platform",
+    ),
+    Condition(
+        "agreed", "It is billed otherwise than was asked for", "price!", money.read_agreed, money.say_agreed, YES,
+        live=False, escalates=True,
+        advice="Compare with the console: end it while that is cheap, or correct `asked` in the fleet file.",
+        see="platform",
+    ),
+    Condition(
         "clock-skew", "The box's clock is off", "skew", link.read_skew, link.say_skew,
         (Rung("warn", SKEW_WARN_S, SKEW_CLEAR_S),), unit="s", hold_s=60.0,
         advice="Ages are corrected for it; tokens and signatures with an expiry on the box are not.",

@@ -16,8 +16,9 @@ from rgt_tui.health.facts import (
     Facts,
 )
 from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import MACHINE, Unlisted
 from rgt_tui.profiles import ProfileError
-from rgt_tui.profiles.prices import caveats, money
+from rgt_tui.profiles.prices import caveats, money, thing_price, thing_words
 from rgt_tui.profiles.readings import age
 from rgt_tui.profiles.survival import survival
 
@@ -32,6 +33,8 @@ BALANCE = (
 
 BETWEEN_S = 120.0
 """So long nothing may train on a box without a queue: a script starts its next training."""
+CENTS = 0.005
+"""A price may differ by so much from what was agreed: platforms round what an hour costs."""
 SHORT_S = 60.0
 """Below this, no sum is worth the words."""
 
@@ -99,6 +102,63 @@ def read_open_action(view: Facts) -> Sequence[Reading]:
 def say_open_action(view: Facts, reading: Reading, since: float) -> str:
     """Say which, and since when."""
     return view.box.open_action
+
+
+def read_unlisted(view: Facts) -> Sequence[Reading] | None:
+    """Machines of the account that no box names, and that are charged, or may be."""
+    bill = view.box.account
+    if bill is None or bill.machines_at is None:
+        return None
+    return tuple(
+        Reading(thing.id, 1.0, thing) for thing in bill.things if thing.what == MACHINE and thing.bills
+    )
+
+
+def read_leftovers(view: Facts) -> Sequence[Reading] | None:
+    """Volumes, addresses and the like of the account that hang on no box."""
+    bill = view.box.account
+    if bill is None or bill.leftovers_at is None:
+        return None
+    return tuple(
+        Reading(f"{thing.what}:{thing.id}", 1.0, thing)
+        for thing in bill.things
+        if thing.what != MACHINE and thing.bills
+    )
+
+
+def say_unlisted(view: Facts, reading: Reading, since: float) -> str:
+    """Say what it is, and what it costs."""
+    thing: Unlisted = reading.about
+    return f"no box names {thing_words(thing)} of {thing.kind}: {thing_price(thing)}"
+
+
+def read_agreed(view: Facts) -> Sequence[Reading] | None:
+    """What is billed against what was asked for when the box was rented; what the provider does not tell stays open."""
+    asked, meter = view.box.spec.asked, view.box.meter
+    if asked is None:
+        return NOTHING
+    if meter.lifecycle not in (Lifecycle.RUNNING, Lifecycle.STARTING):
+        return None if meter.lifecycle is Lifecycle.UNKNOWN else NOTHING
+    found = []
+    if asked.spot is not None:
+        kind = None if meter.spot is None else float(meter.spot is not asked.spot)
+        if kind != 0.0:
+            found.append(Reading("spot", kind, "spot" if meter.spot else "on-demand"))
+    if asked.max_per_hour is not None and meter.currency == asked.currency:
+        over = None if meter.per_hour is None else meter.per_hour > asked.max_per_hour * (1.0 + CENTS)
+        if over is not False:
+            found.append(Reading("price", None if over is None else 1.0))
+    return tuple(found)
+
+
+def say_agreed(view: Facts, reading: Reading, since: float) -> str:
+    """Say what was asked for, and what is billed."""
+    asked, meter = view.box.spec.asked, view.box.meter
+    now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+    if reading.key == "spot" or asked is None:
+        wanted = "spot" if asked is not None and asked.spot else "on-demand"
+        return f"asked for {wanted}, billed as {reading.about}: {now} ({meter.source})"
+    return f"asked for {money(asked.max_per_hour, asked.currency)}/h at most, billed {now} ({meter.source})"
 
 
 def read_clock(view: Facts) -> Sequence[Reading] | None:

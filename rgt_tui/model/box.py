@@ -10,6 +10,7 @@ from rgt_tui.model.alert import Alert
 from rgt_tui.model.evidence import Finding
 from rgt_tui.model.money import Meter
 from rgt_tui.model.protocol import Checkpoints, Event, FoundRun, Hello, QueueState, Sample
+from rgt_tui.model.renting import AccountBill
 from rgt_tui.model.run import RunState
 
 
@@ -63,6 +64,20 @@ class ProviderRef(msgspec.Struct, frozen=True):
         return f"{self.key_env or 'default'}@{server}"
 
 
+class Agreed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for when a box was rented; what is billed otherwise is an alert."""
+
+    spot: bool | None = None
+    """May be taken away for a lower price, or may not; None = nobody said."""
+    max_per_hour: float | None = None
+    """The most that compute and disk together were to cost an hour."""
+    currency: str = "USD"
+    """Of `max_per_hour`."""
+    gpu: str | None = None
+    """A model as people say it, e.g. ``A100``."""
+    gpu_count: int | None = None
+
+
 class BoxSpec(msgspec.Struct, frozen=True):
     """A box as the fleet file (or the demo) describes it."""
 
@@ -107,6 +122,8 @@ class BoxSpec(msgspec.Struct, frozen=True):
     """Absolute paths or globs on the box of directories that are no result, as long as no cell or run owns them."""
     protected: bool = False
     """No billing action without a separate act that lifts this."""
+    asked: Agreed | None = None
+    """What it was rented as; written by ``rgt up``."""
     untrusted: bool = False
     """Nobody has trusted the fleet file that names it: it is reached as a host of the person's own ssh_config, or not.
     No key of the file."""
@@ -250,6 +267,8 @@ class BoxState(msgspec.Struct, frozen=True):
     """What the fleet's alert machines say holds now, worst first; muted ones included."""
     open_action: str = ""
     """A billing call that went out, and of which nobody knows how it ended, in words; empty = there is none."""
+    account: AccountBill | None = None
+    """What its account is billed for that no box names, on the first box of each account; None = nobody has looked."""
     alerts_kept: bool = False
     """True when such machines watch this box; otherwise nobody does, and `alerts` says nothing."""
     limited: tuple[str, ...] = ()

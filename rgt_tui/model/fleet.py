@@ -9,6 +9,7 @@ import msgspec
 
 from rgt_tui.model.alert import Alert
 from rgt_tui.model.box import BoxState
+from rgt_tui.model.renting import AccountBill
 
 
 class QuestionKind(enum.StrEnum):
@@ -80,6 +81,8 @@ class FleetState(msgspec.Struct, frozen=True):
     """None = nobody keeps count."""
     alerts: tuple[Alert, ...] = ()
     """What concerns no single box, such as a sink that cannot be reached."""
+    accounts: tuple[AccountBill, ...] = ()
+    """What the accounts of the fleet file are billed for that no box names; empty = nobody has looked."""
 
     def box(self, name: str) -> BoxState | None:
         """Return the state of the box called `name`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from rgt_tui.model.money import Amount
+
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """What a person asks for, in words that every platform can be asked with."""
@@ -82,3 +84,80 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """Ids of the machines that it hangs on now; empty = none that the platform names."""
     how: str = ""
     """How a person gets rid of it: the call, or what to click."""
+
+
+MACHINE = "machine"
+"""What an `Unlisted` is that could be a box."""
+
+
+class Unlisted(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that an account is billed for, or may be, and that no box of the fleet file names."""
+
+    kind: str
+    """Of the provider, as in the fleet file."""
+    what: str
+    """``machine``, or as `Leftover.what`."""
+    id: str
+    name: str = ""
+    per_hour: float | None = None
+    """None = the platform does not tell, which is not free."""
+    at_least: bool = False
+    """`per_hour` is a lower bound."""
+    currency: str = "USD"
+    status: str = ""
+    """Of a machine, the platform's own word."""
+    bills: bool = True
+    """False only where the platform says that nothing is charged for it now."""
+    spot: bool | None = None
+    gpu: str | None = None
+    """The platform's own word."""
+    gpu_count: int | None = None
+    size_gb: float | None = None
+    region: str | None = None
+    used_by: tuple[str, ...] = ()
+    """Ids of the machines that it hangs on; their price holds it already."""
+    how: str = ""
+    """How a person gets rid of it."""
+    host: str | None = None
+    """Where SSH answers, if the platform says so."""
+    port: int | None = None
+    user: str | None = None
+
+
+class AccountBill(msgspec.Struct, frozen=True, kw_only=True):
+    """What one account is billed for that no box of the fleet file names. Times are client clock."""
+
+    kind: str
+    account: str
+    """`rgt_tui.model.box.ProviderRef.account`."""
+    base_url: str | None = None
+    key_env: str | None = None
+    things: tuple[Unlisted, ...] = ()
+    """Machines first."""
+    machines_at: float | None = None
+    """When the machines were last listed whole; None = never: then nobody knows."""
+    machines_error: str | None = None
+    """Why the last attempt failed; `things` then holds the machines of `machines_at`."""
+    leftovers_at: float | None = None
+    """The same for volumes, addresses, snapshots and the like."""
+    leftovers_error: str | None = None
+
+    @property
+    def per_hour(self) -> tuple[Amount, ...]:
+        """What all of it costs an hour, a sum a currency; a lower bound where a price or a list is not known.
+
+        Empty = no price of it is known; what hangs on a machine counts in that machine's price.
+        """
+        counted = [thing for thing in self.things if thing.bills and not thing.used_by]
+        unknown = (
+            self.machines_at is None
+            or self.leftovers_at is None
+            or any(thing.per_hour is None for thing in counted)
+        )
+        sums: dict[str, Amount] = {}
+        for thing in counted:
+            if thing.per_hour is not None:
+                before = sums.get(thing.currency, Amount(0.0, thing.currency, unknown))
+                at_least = before.at_least or thing.at_least
+                sums[thing.currency] = Amount(before.value + thing.per_hour, thing.currency, at_least)
+        return tuple(sums.values())

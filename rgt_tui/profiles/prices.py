@@ -12,6 +12,7 @@ from datetime import datetime
 from rgt_tui.model.money import Amount, Meter, MeterKind
 from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Price, Profile, Tier
+from rgt_tui.model.renting import MACHINE, Unlisted
 
 HOURS = {"GB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
 """Hours in what a price is said for; a month is taken as 365 days / 12."""
@@ -50,6 +51,31 @@ def total(amounts: Iterable[Amount | None]) -> tuple[Amount, ...]:
             at_least = before.at_least or each.at_least or unknown
             sums[each.currency] = Amount(before.value + each.value, each.currency, at_least)
     return tuple(sums.values())
+
+
+def thing_price(thing: Unlisted) -> str:
+    """Say what something costs that no box names: an hour of a machine, a month of what stays for long."""
+    if thing.per_hour is None or not math.isfinite(thing.per_hour):
+        return "price unknown"
+    hour = f"{money(thing.per_hour, thing.currency, thing.at_least)}/h"
+    if thing.what == MACHINE:
+        return hour
+    month = money(thing.per_hour * HOURS["GB-month"], thing.currency, thing.at_least)
+    return f"{hour}, {month} a month"
+
+
+def thing_words(thing: Unlisted) -> str:
+    """Say in a few words what it is that no box names: its kind, name, id, size, state."""
+    cards = f"{thing.gpu_count} × " if thing.gpu_count and thing.gpu_count > 1 else ""
+    details = (
+        f"{cards}{thing.gpu}" if thing.gpu else "",
+        f"{thing.size_gb:g} GB" if thing.size_gb is not None else "",
+        thing.region or "",
+        thing.status,
+        f"on {', '.join(thing.used_by)}" if thing.used_by else "",
+    )
+    name = f"{thing.name} ({thing.id})" if thing.name and thing.name != thing.id else thing.id
+    return clean(", ".join(part for part in (f"{thing.what} {name}", *details) if part))
 
 
 def fleet_rate(meters: Iterable[Meter]) -> tuple[Amount, ...]:

@@ -22,7 +22,7 @@ from rgt_tui.providers.control_plane import (
     use_permit,
     use_rent_permit,
 )
-from rgt_tui.providers.registry import KINDS, Providers, UnknownProvider, adapter
+from rgt_tui.providers.registry import KINDS, Listed, Providers, UnknownProvider, adapter
 from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "Conflict",
     "Context",
     "Instance",
+    "Listed",
     "Market",
     "NotFound",
     "Open",

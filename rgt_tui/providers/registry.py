@@ -8,14 +8,14 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.money import Lifecycle, Meter
-from rgt_tui.providers.control_plane import Account, Context, Open, Provider, ProviderError
+from rgt_tui.providers.control_plane import Account, Context, Instance, Open, Provider, ProviderError
 
 
 def adapter(module: str) -> Open:
@@ -41,6 +41,18 @@ class UnknownProvider(ValueError):
     """The fleet file names a control plane that there is no adapter for."""
 
 
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """One account's machines, as they were listed last."""
+
+    ref: ProviderRef
+    """Any machine of the account."""
+    machines: tuple[Instance, ...] = ()
+    at: float | None = None
+    """Client clock of the last whole list; None = there was none."""
+    error: str | None = None
+    """Why the last attempt failed; `machines` are then those of `at`."""
+
+
 class Providers:
     """All control planes of a fleet. Boxes of one account share its connections and its rate limit."""
 
@@ -55,6 +67,8 @@ class Providers:
         self._context = Context(clock, os.environ if env is None else env, home or Path.home(), timeout_s)
         self._gone: dict[ProviderRef, Meter] = {}
         self._accounts: dict[tuple[str, str], Account] = {}
+        self.listed: dict[tuple[str, str], Listed] = {}
+        """Kind and account → its machines, those that no box names included, as `poll` has seen them."""
 
     def open(self, ref: ProviderRef) -> Provider:
         """Return the control plane for one box. Nothing is sent; a missing key shows in the first reading.
@@ -95,13 +109,25 @@ class Providers:
         parts = await asyncio.gather(*(self._poll_account(group) for group in groups.values()))
         return {ref: meter for part in parts for ref, meter in part.items()}
 
-    async def _poll_account(self, refs: list[ProviderRef]) -> dict[ProviderRef, Meter]:
+    async def list(self, ref: ProviderRef) -> Listed:
+        """List the machines of the account that `ref` belongs to; a failure keeps what was known, with the reason."""
+        key = (ref.kind, ref.account)
         try:
-            provider = self.open(refs[0])
-            listed = {item.id: item.meter for item in await provider.list()}
+            machines = await self.open(ref).list()
         except (ProviderError, UnknownProvider) as error:
-            trouble = Meter(at=self._context.clock(), source=refs[0].kind, error=str(error))
+            before = self.listed.get(key, Listed(ref=ref))
+            self.listed[key] = msgspec.structs.replace(before, error=str(error))
+        else:
+            self.listed[key] = Listed(ref=ref, machines=machines, at=self._context.clock())
+        return self.listed[key]
+
+    async def _poll_account(self, refs: Sequence[ProviderRef]) -> dict[ProviderRef, Meter]:
+        account = await self.list(refs[0])
+        if account.error is not None:
+            trouble = Meter(at=self._context.clock(), source=refs[0].kind, error=account.error)
             return dict.fromkeys(refs, trouble)
+        provider = self.open(refs[0])
+        listed = {item.id: item.meter for item in account.machines}
         meters = {}
         for ref in refs:
             meter = listed.get(ref.instance)

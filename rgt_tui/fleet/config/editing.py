@@ -37,8 +37,9 @@ def dump_fleet(specs: Sequence[BoxSpec]) -> str:
         for spec in specs
     }
     for table in tables.values():
-        if "provider" in table:
-            table["provider"] = {key: value for key, value in table["provider"].items() if value is not None}
+        for inner in ("provider", "asked"):
+            if inner in table:
+                table[inner] = {key: value for key, value in table[inner].items() if value is not None}
     return _toml({"boxes": tables})
 
 

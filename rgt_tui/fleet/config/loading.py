@@ -16,7 +16,7 @@ import msgspec
 
 from rgt_tui import files
 from rgt_tui.model.alert import AlertSettings
-from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.box import Agreed, BoxSpec, ProviderRef
 from rgt_tui.profiles import ProfileError, load_profile
 from rgt_tui.ssh import check_host, check_user, percent
 
@@ -411,6 +411,7 @@ BOX: dict[str, Check] = {
 SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
 """What a sink says of its secrets; `rgt_tui.health.alert_settings` checks the rest."""
 PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}
+AGREED: dict[str, Check] = {"max_per_hour": _price, "currency": _currency}
 
 
 T = TypeVar("T")
@@ -593,6 +594,8 @@ class _Reader:
         provider = table.get("provider")
         if isinstance(provider, dict):
             self._table((*where, "provider"), provider, ProviderRef, PROVIDER)
+        if isinstance(table.get("asked"), dict):
+            self._table((*where, "asked"), table["asked"], Agreed, AGREED)
         if "host" not in table:
             self._fail(
                 where, 'lacks `host`: a host name or an alias of ssh_config, such as host = "lab-a100"'

@@ -27,11 +27,12 @@ from rgt_tui.health.conditions_gpu import SLOWED
 from rgt_tui.health.conditions_runs import spike
 from rgt_tui.health.remembered import news_of, xid_level
 from rgt_tui.model.alert import Alert
-from rgt_tui.model.box import BoxState, Counters, Life, Link
+from rgt_tui.model.box import Agreed, BoxState, Counters, Life, Link
 from rgt_tui.model.evidence import Finding, Severity
 from rgt_tui.model.money import Lifecycle, Meter, MeterKind
 from rgt_tui.model.protocol import Cpu, Event, FoundRun, Gpu, Proc
 from rgt_tui.model.protocol import Memory as BoxMemory
+from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
 from rgt_tui.model.run import Resume
 from tests.unit.triage.builders import DATA, NOW, box, cell, queue, run, sample
 
@@ -67,6 +68,28 @@ GONE_RUN = FoundRun(
 )
 FLAGGED = cell("lstm-a", state="done", flag="ended after 3 s, usual are 60 min")
 RAN = Memory(past=Life(existed=True, ran=True))
+SPOT = replace(box().spec, asked=Agreed(spot=True, max_per_hour=0.42))
+BILL = AccountBill(
+    kind="runpod",
+    account="default@vendor",
+    machines_at=NOW,
+    leftovers_at=NOW,
+    things=(
+        Unlisted(
+            kind="runpod",
+            what=MACHINE,
+            id="pod9",
+            name="old",
+            status="EXITED",
+            gpu="RTX 4090",
+            gpu_count=2,
+            per_hour=0.02,
+            at_least=True,
+        ),
+        Unlisted(kind="runpod", what="volume", id="vol1", size_gb=100.0, per_hour=0.0096),
+        Unlisted(kind="runpod", what="address", id="ip1", bills=False),
+    ),
+)
 PACE = 19_400_000_000 / 7300.0
 GROWN = array("d", [x for i in range(-28, 1) for x in (60.0 * i, 600_000_000 - PACE * 60.0 * (1 - i))])
 GROWS = Memory(trends={"bytes:/workspace": Trend(GROWN, PACE)})
@@ -218,6 +241,21 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"open_action": "park of lab (pod1) is open since 14:20"},
         "park of lab (pod1) is open since 14:20",
         {},
+    ),
+    "unlisted": (
+        {"account": BILL},
+        "no box names machine old (pod9), 2 × RTX 4090, EXITED of runpod: ≥ $0.02/h",
+        {"account": replace(BILL, things=())},
+    ),
+    "leftover": (
+        {"account": BILL},
+        "no box names volume vol1, 100 GB of runpod: $0.01/h, $7.01 a month",
+        {"account": replace(BILL, things=())},
+    ),
+    "agreed": (
+        {"spec": SPOT, "meter": replace(RUNNING, spot=False)},
+        "asked for spot, billed as on-demand: $0.42/h (Vast.ai)",
+        {"spec": SPOT, "meter": replace(RUNNING, spot=True)},
     ),
     "clock-skew": ({"clock_skew": -3600.0}, "the box's clock is 1h00 behind this machine's", {}),
     "stream": (
@@ -435,3 +473,27 @@ def test_a_view_without_anything() -> None:
     found: Facts = facts_of(bare, NOW)
     for kind in ALERTS:
         assert not kind.read(found) or kind.id == "stream", kind.id
+
+
+def test_a_price_above_the_agreed_one_is_an_alert_and_an_unknown_one_settles_nothing() -> None:
+    (kind,) = [one for one in ALERTS if one.id == "agreed"]
+
+    def read(**over: Any) -> list[tuple[str, float | None]]:
+        seen = facts_of(box(spec=SPOT, meter=replace(RUNNING, spot=True, **over)), NOW)
+        return [(reading.key, reading.value) for reading in kind.read(seen) or ()]
+
+    assert read() == []
+    assert read(per_hour=0.43) == [("price", 1.0)]
+    assert read(per_hour=None) == [("price", None)]
+    assert read(per_hour=9.0, currency="CNY") == []
+    assert judge(kind, {"spec": SPOT, "meter": replace(RUNNING, spot=None, per_hour=0.43)}) == [
+        ("warn", "asked for $0.42/h at most, billed $0.43/h (Vast.ai)")
+    ]
+
+
+def test_an_account_that_was_never_listed_says_nothing_about_what_bills_unseen() -> None:
+    for id_, unread in (("unlisted", "machines_at"), ("leftover", "leftovers_at")):
+        (kind,) = [one for one in ALERTS if one.id == id_]
+        unseen = replace(BILL, things=(), **{unread: None})
+        assert kind.read(facts_of(box(account=unseen), NOW)) is None
+        assert kind.read(facts_of(box(), NOW)) is None

@@ -41,6 +41,8 @@ REFUSED = [
     (BOX + "port = 0", 3, ["boxes.lab.port", "0 is no port"]),
     (BOX + "interval = 0.001", 3, ["boxes.lab.interval", "0.05"]),
     (BOX + "per_hour = -1", 3, ["boxes.lab.per_hour"]),
+    (BOX + "asked = { max_per_hour = -1 }", 3, ["boxes.lab.asked.max_per_hour"]),
+    (BOX + "asked = { spott = true }", 3, ["'spott'", "'spot'"]),
     (BOX + "per_hour = nan", 3, ["boxes.lab.per_hour"]),
     (BOX + 'currency = "yuan"', 3, ["boxes.lab.currency", "CNY"]),
     (BOX + 'pattern = "("', 3, ["boxes.lab.pattern", "regular expression"]),

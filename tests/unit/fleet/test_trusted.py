@@ -42,6 +42,7 @@ currency = "CNY"
 results = ["/r"]
 ignore = ["/i"]
 protected = true
+asked = { spot = true }
 [boxes.lab.provider]
 kind = "runpod"
 instance = "pod"

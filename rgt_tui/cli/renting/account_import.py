@@ -1,0 +1,174 @@
+"""``rgt import --from``: machines of a provider's account that no box names, into the fleet file."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import sys
+from collections.abc import Container, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rgt_tui.cli.adding import import_hosts, show_or_write, target
+from rgt_tui.cli.commands import FAILED, UNREACHABLE, USAGE
+from rgt_tui.cli.printing import complain
+from rgt_tui.fleet.config import FleetFileError, Place, load_fleet, loading, open_place
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.plain import clean
+from rgt_tui.model.renting import MACHINE, AccountBill, Unlisted
+from rgt_tui.profiles import all_profiles
+from rgt_tui.profiles.prices import thing_price, thing_words
+from rgt_tui.providers import KINDS
+
+NOWHERE = "invalid"
+"""A top-level domain that never leads anywhere (https://www.rfc-editor.org/rfc/rfc2606): rgt then asks the provider."""
+
+
+def run_import(arguments: argparse.Namespace) -> int:
+    """List or add, from ssh_config or from accounts; return the exit status."""
+    return import_hosts(arguments) if arguments.sources is None else import_machines(arguments)
+
+
+def import_machines(arguments: argparse.Namespace) -> int:
+    """List or add; return the exit status."""
+    if arguments.config is not None:
+        complain(
+            "--config is about hosts of ssh_config, --from about machines of a provider: give one of them"
+        )
+        return USAGE
+    try:
+        check_kinds(arguments.sources)
+        place = target(arguments.fleet)
+        every, trusted = known_boxes(place)
+    except FleetFileError as error:
+        complain(error)
+        return USAGE
+    except OSError as error:
+        complain(f"cannot read the fleet file: {error}")
+        return FAILED
+    # Only here: it brings the SSH library along, which a list of ssh_config's hosts does not need.
+    from rgt_tui.fleet.unlisted import ask_accounts
+
+    named = [spec.provider for spec in every if spec.provider is not None]
+    refs = accounts_of(arguments.sources, [spec.provider for spec in trusted if spec.provider is not None])
+    bills = asyncio.run(ask_accounts(refs, named))
+    for bill in bills:
+        if bill.machines_error is not None:
+            complain(f"{bill.kind}: {bill.machines_error}")
+    if any(bill.machines_at is None for bill in bills):
+        return UNREACHABLE
+    tables = tables_of(bills, arguments.patterns, {spec.name for spec in every})
+    if not arguments.json:
+        _say_costs(bills)
+    if not tables:
+        complain(
+            f"nothing to import: every machine of {', '.join(arguments.sources)} that matches is a box already"
+        )
+        return FAILED
+    return show_or_write(arguments, {name: values for name, (_, values) in tables.items()})
+
+
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse a provider that rgt does not know.
+
+    Raises:
+        FleetFileError: with those that it knows.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise FleetFileError(f"there is no provider {clean(kind)!r}; there are: {', '.join(KINDS)}")
+
+
+def known_boxes(place: Place) -> tuple[tuple[BoxSpec, ...], tuple[BoxSpec, ...]]:
+    """Return all boxes of a fleet file, and those of them as far as they are trusted; none where there is no file yet.
+
+    Raises:
+        FleetFileError: it cannot be used.
+        OSError: it cannot be read.
+    """
+    # One that names no box yet, as `rgt init` writes it, has nothing to read; what is wrong with it is said by reading.
+    if not place.path.exists() or not re.search(rb"^\s*\[?boxes", place.path.read_bytes(), re.MULTILINE):
+        return (), ()
+    return load_fleet(place.path), open_place(place, os.environ).boxes
+
+
+def accounts_of(kinds: Sequence[str], refs: Sequence[ProviderRef]) -> list[ProviderRef]:
+    """Return a machine of each account of these kinds; of a kind that no box has, the account of the usual key."""
+    found: dict[tuple[str, str], ProviderRef] = {}
+    for kind in kinds:
+        own = [ref for ref in refs if ref.kind == kind] or [ProviderRef(kind=kind, instance="")]
+        for ref in own:
+            found.setdefault((ref.kind, ref.account), ref)
+    return list(found.values())
+
+
+def tables_of(
+    bills: Sequence[AccountBill], patterns: Sequence[str], taken: Container[str]
+) -> dict[str, tuple[Unlisted, dict[str, Any]]]:
+    """Return for each machine that is wanted the name that its box would have, itself, and the keys of that box. Pure.
+
+    Args:
+        bills: What the accounts have.
+        patterns: Globs for names and ids; none = all.
+        taken: Names of boxes that there are.
+    """
+    profiles = all_profiles()
+    found: dict[str, tuple[Unlisted, dict[str, Any]]] = {}
+    for bill in bills:
+        for thing in bill.things:
+            wanted = not patterns or any(
+                fnmatchcase(text, glob) for glob in patterns for text in (thing.name, thing.id)
+            )
+            if thing.what != MACHINE or not wanted:
+                continue
+            if bill.kind not in profiles:
+                complain(
+                    f"{thing.id} was left out: there is no profile {bill.kind!r} yet; rgt profiles lists them"
+                )
+                continue
+            name = _name(thing, found, taken)
+            found[name] = thing, box_values(bill, thing)
+    return found
+
+
+def _name(thing: Unlisted, found: Mapping[str, object], taken: Container[str]) -> str:
+    """Return a name for a box that nothing has yet: the machine's own, as far as it can be one."""
+    plain = [re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-._")[:48] for text in (thing.name, thing.id)]
+    first = next((text for text in plain if loading.NAME.fullmatch(text)), thing.kind)
+    number, name = 1, first
+    while name in found or name in taken:
+        number += 1
+        name = f"{first}-{number}"
+    return name
+
+
+def box_values(bill: AccountBill, thing: Unlisted) -> dict[str, Any]:
+    """Return the keys of a box for a machine; without an address rgt takes the one that the provider tells."""
+    nowhere = f"{re.sub(r'[^A-Za-z0-9-]+', '-', thing.id).strip('-')[:60] or 'machine'}.{NOWHERE}"
+    host = thing.host if thing.host and loading.BOX["host"](thing.host) is None else None
+    provider = {"kind": bill.kind, "instance": thing.id, "base_url": bill.base_url, "key_env": bill.key_env}
+    values = {
+        "host": host or nowhere,
+        "port": thing.port if host else None,
+        "user": thing.user if thing.user and loading.BOX["user"](thing.user) is None else None,
+        "profile": bill.kind,
+        "provider": {key: value for key, value in provider.items() if value is not None},
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _say_costs(bills: Sequence[AccountBill]) -> None:
+    """Print what each thing costs, as comments above the tables: what cannot become a box included."""
+    for bill in bills:
+        for thing in bill.things:
+            sys.stdout.write(f"# {bill.kind}: {thing_words(thing)}: {thing_price(thing)}\n")
+            if thing.what != MACHINE and thing.how:
+                sys.stdout.write(f"#   no box; to get rid of it: {clean(thing.how)}\n")
+        if bill.leftovers_error is not None:
+            sys.stdout.write(
+                f"# {bill.kind}: volumes, addresses and snapshots: not known ({clean(bill.leftovers_error)})\n"
+            )
+    if any(bill.things for bill in bills):
+        sys.stdout.write("\n")

@@ -1,0 +1,235 @@
+"""Nothing bills unseen: machines, volumes, addresses and snapshots of the fleet's accounts that no box names."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import MACHINE, AccountBill, Leftover, Unlisted
+from rgt_tui.providers import Instance, Listed, ProviderError, Providers, UnknownProvider
+
+LEFTOVERS_SECONDS = 600.0
+"""Between two looks at what an account has beside machines: it changes seldom, and every call counts."""
+RETRY_SECONDS = 120.0
+"""The same while the last look at one of them has failed."""
+
+replace = msgspec.structs.replace
+
+
+class Rest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an account has beside machines, as it was listed last."""
+
+    things: tuple[Leftover, ...] = ()
+    at: float | None = None
+    """Client clock of the last whole list; None = there was none."""
+    error: str | None = None
+
+
+def place_of(ref: ProviderRef) -> tuple[str, str]:
+    """Return whose ids these are: two keys of one vendor may lead to one account, or to two with ids of their own."""
+    return ref.kind, ref.base_url.rstrip("/") if ref.base_url else "vendor"
+
+
+def bills(
+    listed: Iterable[Listed], rest: Mapping[tuple[str, str], Rest], named: Iterable[ProviderRef]
+) -> tuple[AccountBill, ...]:
+    """Return what no box names, an entry an account. Pure.
+
+    Args:
+        listed: Each account's machines, in the order of the fleet file.
+        rest: Kind and account → what it has beside machines.
+        named: The machines of the fleet file.
+    """
+    known = {(*place_of(ref), ref.instance) for ref in named}
+    told: set[tuple[str, str, str, str]] = set()
+    found = []
+    for account in listed:
+        ref, place = account.ref, place_of(account.ref)
+        beside = rest.get((ref.kind, ref.account), Rest())
+        things = [
+            *(
+                _machine(ref.kind, one)
+                for one in account.machines
+                if (*place, one.id) not in known and one.meter.lifecycle is not Lifecycle.GONE
+            ),
+            *(
+                _leftover(ref.kind, one)
+                for one in beside.things
+                # What hangs on a box is told by that box: what it costs, and what is left of it afterwards.
+                if not any((*place, user) in known for user in one.used_by)
+            ),
+        ]
+        # One account that is reached by two keys has everything once.
+        fresh = [thing for thing in things if (*place, thing.what, thing.id) not in told]
+        told.update((*place, thing.what, thing.id) for thing in fresh)
+        found.append(
+            AccountBill(
+                kind=ref.kind,
+                account=ref.account,
+                base_url=ref.base_url,
+                key_env=ref.key_env,
+                things=tuple(fresh),
+                machines_at=account.at,
+                machines_error=account.error,
+                leftovers_at=beside.at,
+                leftovers_error=beside.error,
+            )
+        )
+    return tuple(found)
+
+
+def _machine(kind: str, one: Instance) -> Unlisted:
+    meter = one.meter
+    return Unlisted(
+        kind=kind,
+        what=MACHINE,
+        id=one.id,
+        name=one.name,
+        per_hour=meter.per_hour,
+        at_least=meter.at_least,
+        currency=meter.currency,
+        status=meter.native_status or meter.lifecycle.value,
+        bills=meter.kind is not MeterKind.NONE,
+        spot=meter.spot,
+        gpu=one.gpu,
+        gpu_count=one.gpu_count,
+        region=one.region,
+        host=one.host,
+        port=one.port,
+        user=one.user,
+    )
+
+
+def _leftover(kind: str, one: Leftover) -> Unlisted:
+    return Unlisted(
+        kind=kind,
+        what=one.what,
+        id=one.id,
+        name=one.name,
+        per_hour=one.per_hour,
+        currency=one.currency,
+        size_gb=one.size_gb,
+        region=one.region,
+        used_by=one.used_by,
+        how=one.how,
+    )
+
+
+async def leftovers_of(providers: Providers, ref: ProviderRef, before: Rest, now: float) -> Rest:
+    """Ask an account for what it has beside machines; a failure keeps what was known, with the reason."""
+    try:
+        things = await providers.account(ref).leftovers()
+    except (ProviderError, UnknownProvider) as error:
+        return replace(before, error=str(error))
+    return Rest(things=things, at=now)
+
+
+async def ask_accounts(
+    refs: Sequence[ProviderRef],
+    named: Sequence[ProviderRef],
+    *,
+    env: Mapping[str, str] | None = None,
+    clock: Callable[[], float] = time.time,
+) -> tuple[AccountBill, ...]:
+    """Ask accounts once for what they are billed for that no box names.
+
+    Args:
+        refs: Any machine of each account; of one that the fleet file has none of, without an instance.
+        named: The machines of the fleet file.
+        env: Where keys are looked for; None = the process's environment.
+        clock: Epoch seconds.
+    """
+    providers = Providers(clock=clock, env=env)
+
+    async def one(ref: ProviderRef) -> tuple[Listed, Rest]:
+        listed = await providers.list(ref)
+        return listed, await leftovers_of(providers, ref, Rest(), clock())
+
+    try:
+        both = await asyncio.gather(*(one(ref) for ref in refs))
+    finally:
+        await providers.close()
+    rest = {(listed.ref.kind, listed.ref.account): beside for listed, beside in both}
+    return bills([listed for listed, _ in both], rest, named)
+
+
+class AccountWatch:
+    """Looks after what the accounts of a fleet are billed for, beside its boxes.
+
+    Args:
+        sessions: All boxes of the fleet file; the first one of each account carries what it is billed for.
+        providers: Lists the machines; whoever polls it calls `listed`.
+        clock: Epoch seconds.
+        told: Given all accounts whenever something has been listed.
+    """
+
+    def __init__(
+        self,
+        sessions: Mapping[str, BoxSession],
+        providers: Providers,
+        *,
+        clock: Callable[[], float],
+        told: Callable[[tuple[AccountBill, ...]], None],
+    ) -> None:
+        self._providers = providers
+        self._clock = clock
+        self._told = told
+        self._boxes: dict[tuple[str, str], list[BoxSession]] = {}
+        self._named: list[ProviderRef] = []
+        for session in sessions.values():
+            ref = session.state.spec.provider
+            if ref is not None:
+                self._named.append(ref)
+                self._boxes.setdefault((ref.kind, ref.account), []).append(session)
+        self._rest: dict[tuple[str, str], Rest] = {}
+        self._polled = asyncio.Event()
+        self.asked = asyncio.Event()
+        """Every account has been asked once for what it has beside machines."""
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        if self._boxes:
+            # Only then some accounts know what hangs on which machine.
+            await self._polled.wait()
+        while self._boxes:
+            await self.look()
+            self.asked.set()
+            failed = any(rest.error is not None for rest in self._rest.values())
+            await asyncio.sleep(RETRY_SECONDS if failed else LEFTOVERS_SECONDS)
+        self.asked.set()
+
+    async def look(self) -> None:
+        """Ask every account once for what it has beside machines, side by side."""
+
+        async def one(key: tuple[str, str], ref: ProviderRef) -> None:
+            before = self._rest.get(key, Rest())
+            self._rest[key] = await leftovers_of(self._providers, ref, before, self._clock())
+            self.listed()
+
+        refs = {(ref.kind, ref.account): ref for ref in reversed(self._named)}
+        await asyncio.gather(*(one(key, ref) for key, ref in refs.items()))
+
+    def listed(self) -> None:
+        """Take in what has been listed."""
+        self._polled.set()
+        known = self._providers.listed
+        accounts = [known.get(key) or Listed(ref=_ref(boxes[0])) for key, boxes in self._boxes.items()]
+        found = bills(accounts, self._rest, self._named)
+        for bill in found:
+            first, *others = self._boxes[bill.kind, bill.account]
+            first.set_account(bill)
+            for session in others:
+                session.set_account(replace(bill, things=()))
+        self._told(found)
+
+
+def _ref(session: BoxSession) -> ProviderRef:
+    ref = session.state.spec.provider
+    assert ref is not None
+    return ref
