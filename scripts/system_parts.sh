@@ -22,6 +22,7 @@ test rsync rsync transfers with rsync
 test sbatch slurm-wlm queues handed to Slurm
 test slurmctld slurm-wlm the tests against a real Slurm controller
 test slurmd slurm-wlm the tests against a real Slurm node
+test kubectl kubernetes-client the tests of Kubernetes with a local API server
 test munged munge the tests against a real Slurm
 test cc gcc the tests with a pretended GPU driver and with clocks that jump
 test stdlib.h libc6-dev the same: a bare gcc comes without the headers

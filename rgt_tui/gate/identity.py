@@ -52,7 +52,7 @@ def identity(
         return item(False, "no provider instance is named in the fleet file", "none")
     live = state.link is Link.LIVE
     said = _said(state.hello.identity, kind) if live and state.hello is not None else {}
-    wrong = {name: value for name, value in said.items() if value != instance}
+    wrong = {name: value for name, value in said.items() if value not in (instance, *meter.names)}
     if wrong:
         name, value = next(iter(wrong.items()))
         text = (

@@ -56,11 +56,16 @@ class ProviderRef(msgspec.Struct, frozen=True):
     """Only for a server that is not the vendor's own (the demo's local provider)."""
     key_env: str | None = None
     """Environment variable that holds the key; the key itself is never stored."""
+    via: str | None = None
+    """Where the platform's own commands run or lead to: the SSH host of a Slurm login node, a context of kubeconfig.
+
+    None = this very machine, the current context.
+    """
 
     @property
     def account(self) -> str:
         """Which account it is: the key and the server. Two accounts may have machines of the same id."""
-        server = self.base_url.rstrip("/") if self.base_url else "vendor"
+        server = self.base_url.rstrip("/") if self.base_url else self.via or "vendor"
         return f"{self.key_env or 'default'}@{server}"
 
 

@@ -83,6 +83,8 @@ class Meter(msgspec.Struct, frozen=True):
     """The books less rgt's own count (price × time) since `books_differ_since`; None = they agree, or none was made."""
     books_differ_since: float | None = None
     """Client clock from which on the two were compared."""
+    names: tuple[str, ...] = ()
+    """What else the machine may call itself, by the provider: a pod's UID, the number of an array's task."""
     spot: bool | None = None
     """Whether the machine may be taken away for its lower price; None = the platform does not say."""
     ends_at: float | None = None

@@ -44,8 +44,22 @@ _VAST: dict[int | str, Proof] = {
 
 An error word at status 200 that is not here proves nothing.
 """
+_KUBECTL: dict[int | str, Proof] = {
+    "Forbidden": Proof.NOTHING,
+    "Unauthorized": Proof.NOTHING,
+    "NotFound": Proof.ASK,
+    "Conflict": Proof.ASK,
+    "Invalid": Proof.NOTHING,
+    "BadRequest": Proof.NOTHING,
+    "MethodNotAllowed": Proof.NOTHING,
+}
+"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/ (kubectl prints them in brackets)."""
 
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
+    ("kubernetes", Verb.PARK): _KUBECTL,
+    ("kubernetes", Verb.DESTROY): _KUBECTL,
+    ("slurm", Verb.PARK): {},
+    ("slurm", Verb.DESTROY): {"denied": Proof.NOTHING},
     ("runpod", Verb.PARK): _RUNPOD,
     ("runpod", Verb.DESTROY): _RUNPOD,
     ("vastai", Verb.PARK): _VAST,

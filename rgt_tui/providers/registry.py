@@ -29,7 +29,9 @@ def adapter(module: str) -> Open:
 
 
 KINDS: dict[str, Open] = {
+    "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "runpod": adapter("rgt_tui.providers.runpod"),
+    "slurm": adapter("rgt_tui.providers.slurm"),
     "vastai": adapter("rgt_tui.providers.vast"),
 }
 """``kind`` in the fleet file → what opens an account there; CONTRIBUTING.md says how to add one."""

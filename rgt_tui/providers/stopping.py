@@ -118,7 +118,9 @@ def what_is_off(provider: Provider, verb: Verb, instance: str, meter: Meter) -> 
     if meter.kind is MeterKind.NONE:
         return "compute off, nothing found that keeps billing"
     rest = "; ".join(provider.keeps_billing(verb, instance)) or "storage"
-    return f"compute off; keeps billing: {rest}"
+    # Where what bills is not the machine (a node under a pod), its end saves nothing by itself.
+    head = "compute off" if meter.compute_per_hour == 0 or not meter.unpriced else "off"
+    return f"{head}; keeps billing: {rest}"
 
 
 def _unconfirmed(provider: Provider, meter: Meter, shown: Meter, confirmed: bool, timeout_s: float) -> str:

@@ -410,7 +410,15 @@ BOX: dict[str, Check] = {
 
 SINK: dict[str, Check] = {"url_env": _variable, "url_file": _file, "token_env": _variable}
 """What a sink says of its secrets; `rgt_tui.health.alert_settings` checks the rest."""
-PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address}
+
+
+def _via(value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._:/@+-]{0,252}", value):
+        return None
+    return "must be a host of ssh_config (Slurm) or a context of kubeconfig (Kubernetes)"
+
+
+PROVIDER: dict[str, Check] = {"key_env": _variable, "base_url": _address, "via": _via}
 AGREED: dict[str, Check] = {"max_per_hour": _price, "currency": _currency}
 
 

@@ -1,0 +1,118 @@
+"""A platform's own command as a control plane: run without a shell, bounded in time and in what it may print.
+
+Where a platform is asked through its own tool (Slurm's, kubectl), that tool brings its logins and plugins along. A
+command that was not found was not sent; whatever came after its start is unknown until a reading tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from rgt_tui.providers.control_plane import BadAnswer, Unreachable, printable
+
+MOST = 16 << 20
+"""Bytes of output: a large cluster's list of one person's jobs or pods is some MiB."""
+SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=8", "-o", "ForwardAgent=no")
+"""How another machine is reached: with the login that needs no question, as ssh_config says for everything else."""
+LOST = 255
+"""What ssh itself ends with when it could not connect, or lost the line."""
+
+
+class Said(msgspec.Struct, frozen=True):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+    """The last line of what it said of an error, printable: tools warn first, and say what it is at the end."""
+
+
+class CommandLine:
+    """Runs a platform's commands, here or on another machine.
+
+    Args:
+        via: A host of ssh_config on which they run; None = here.
+        env: The environment in which they run.
+        timeout_s: For each of them.
+    """
+
+    def __init__(self, via: str | None, env: Mapping[str, str], *, timeout_s: float) -> None:
+        self._via = via
+        self._env = dict(env)
+        self._timeout_s = timeout_s
+
+    @property
+    def where(self) -> str:
+        """Where they run, for a person."""
+        return "this machine" if self._via is None else printable(self._via, 80)
+
+    def written(self, words: Sequence[str]) -> str:
+        """Return a command as a person would type it here."""
+        return shlex.join(self._words(words))
+
+    def _words(self, words: Sequence[str]) -> tuple[str, ...]:
+        if self._via is None:
+            return tuple(words)
+        return (*SSH, "--", self._via, shlex.join(words))
+
+    async def run(self, *words: str) -> Said:
+        """Run one command to its end.
+
+        Raises:
+            Unreachable: it is not there (`sent` False), took too long, or the line to the other machine was lost.
+            BadAnswer: it printed too much.
+        """
+        full = self._words(words)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *full,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self._env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise Unreachable(f"{full[0]} cannot be started here: {why}", sent=False) from None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                out, err = await asyncio.gather(_bounded(process.stdout), _bounded(process.stderr))
+                status = await process.wait()
+        except TimeoutError:
+            raise Unreachable(
+                f"{words[0]} on {self.where} did not end within {self._timeout_s:.0f} s; what came of it is unknown"
+            ) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, 9)
+                await process.wait()
+        if out is None or err is None:
+            raise BadAnswer(f"{words[0]} on {self.where} printed more than {MOST >> 20} MiB")
+        told = [row for row in err.decode(errors="replace").splitlines() if row.strip()]
+        said = printable(told[-1]) if told else ""
+        if self._via is not None and status == LOST:
+            raise Unreachable(f"ssh {self.where}: {said or 'no connection'}; the state is unknown")
+        if self._via is not None and status == 127:
+            raise Unreachable(f"{words[0]} is not there on {self.where}: {said}", sent=False)
+        return Said(status, out.decode(errors="replace"), said)
+
+
+async def _bounded(stream: asyncio.StreamReader | None) -> bytes | None:
+    """Return all that a stream says; None where it is too much."""
+    assert stream is not None
+    parts: list[bytes] = []
+    size = 0
+    while part := await stream.read(1 << 16):
+        size += len(part)
+        if size > MOST:
+            return None
+        parts.append(part)
+    return b"".join(parts)

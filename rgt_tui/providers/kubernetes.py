@@ -1,0 +1,512 @@
+"""Kubernetes by kubectl, which brings every way to log in along: a Job or a bare pod is the machine.
+
+A Job is parked by suspending it (its pods end, the Job is kept) and destroyed by deleting it *with* its pods; a pod
+that something owns would only be made anew, so that nothing is done to it: the call goes to its owner. What bills is
+the node, whether a pod runs on it or not, and kubectl does not tell its price.
+https://kubernetes.io/docs/concepts/workloads/controllers/job/, https://kubernetes.io/docs/reference/kubectl/ (verified
+2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import datetime
+from typing import TypeVar
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.providers.command_line import CommandLine
+from rgt_tui.providers.control_plane import (
+    AuthError,
+    BadAnswer,
+    Conflict,
+    Context,
+    Instance,
+    Market,
+    NotFound,
+    PermitRefused,
+    ProviderError,
+    Unreachable,
+    printable,
+    use_permit,
+)
+
+_PART = r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?"
+_ID = re.compile(rf"({_PART})/(job|pod)/({_PART})")
+"""``namespace/job/name`` or ``namespace/pod/name``: names are those of https://kubernetes.io/docs/concepts/overview/."""
+_REASON = re.compile(r"Error from server(?: \((\w+)\))?:")
+NODE_BILLS = "the node bills on, whether a pod runs on it or not, until it is removed from the cluster"
+PHASES = {"Pending": Lifecycle.STARTING, "Running": Lifecycle.RUNNING, "Succeeded": Lifecycle.GONE,
+          "Failed": Lifecycle.GONE}  # fmt: skip
+
+
+class Controller(msgspec.Struct, frozen=True):
+    """What owns an object."""
+
+    kind: str
+    name: str
+    controller: bool = False
+
+
+class Metadata(msgspec.Struct, frozen=True, rename="camel"):
+    """What every object says of itself."""
+
+    name: str
+    namespace: str
+    uid: str
+    labels: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: tuple[Controller, ...] | None = None
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What a container may use at most."""
+
+    limits: dict[str, str | int] | None = None
+
+
+class ContainerSpec(msgspec.Struct, frozen=True):
+    """One container, as far as it is used."""
+
+    resources: Resources | None = None
+
+
+class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+    """What a pod asks for."""
+
+    node_name: str | None = None
+    containers: tuple[ContainerSpec, ...] = ()
+
+
+class PodStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """How a pod is."""
+
+    phase: str = "Unknown"
+    start_time: datetime | None = None
+
+
+class KubePod(msgspec.Struct, frozen=True):
+    """One pod."""
+
+    metadata: Metadata
+    spec: PodSpec
+    status: PodStatus
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it holds: https://kubernetes.io/docs/tasks/manage-gpus/scheduling-gpus/."""
+        limits = [
+            container.resources.limits or {} for container in self.spec.containers if container.resources
+        ]
+        held = [value for limit in limits for name, value in limit.items() if name.endswith(".com/gpu")]
+        return sum(int(value) for value in held if str(value).isdecimal())
+
+
+class JobSpec(msgspec.Struct, frozen=True):
+    """What a Job asks for."""
+
+    suspend: bool = False
+
+
+class JobCondition(msgspec.Struct, frozen=True):
+    """One thing that is so of a Job."""
+
+    type: str
+    status: str
+
+
+class JobStatus(msgspec.Struct, frozen=True):
+    """How a Job is."""
+
+    active: int = 0
+    conditions: tuple[JobCondition, ...] | None = None
+
+
+class KubeJob(msgspec.Struct, frozen=True):
+    """One Job."""
+
+    metadata: Metadata
+    spec: JobSpec
+    status: JobStatus
+
+    @property
+    def over(self) -> str | None:
+        """Complete or Failed; None while it may still run pods."""
+        held = [one.type for one in self.status.conditions or () if one.status == "True"]
+        return next((word for word in held if word in ("Complete", "Failed")), None)
+
+
+def open_account(ref: ProviderRef, context: Context) -> KubernetesAccount:
+    """Return the cluster that a Job or pod belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    return KubernetesAccount(
+        ref, CommandLine(None, context.env, timeout_s=3 * context.timeout_s), context.clock
+    )
+
+
+class Kubernetes:
+    """The control plane of one Job or pod."""
+
+    def __init__(self, account: KubernetesAccount, instance: str) -> None:
+        self._account, self._instance = account, instance
+
+    @property
+    def ref(self) -> ProviderRef:
+        """The object that this one may suspend or delete, and its cluster."""
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
+
+    @property
+    def instance(self) -> str:
+        """The object that this one may suspend or delete."""
+        return self._instance
+
+    @property
+    def console_url(self) -> str:
+        """There is no page: the command that shows it."""
+        namespace, _, name = self._instance.partition("/")
+        return self._account.written("get", name, f"--namespace={namespace}")
+
+    async def read(self, instance: str) -> Meter:
+        """Read one object; see `Provider.read`."""
+        return await self._account.read(instance)
+
+    async def list(self) -> tuple[Instance, ...]:
+        """List the Jobs that have not ended, and the bare pods, of every namespace that the account may see."""
+        return await self._account.list()
+
+    async def start(self) -> str:
+        """Let a suspended Job go on."""
+        namespace, kind, name = _parts(self._instance)
+        if kind != "job":
+            raise ProviderError("a pod is not started again; make it anew", sent=False)
+        return await self._account.act(*_suspending(namespace, name, False))
+
+    async def stop(self, permit: Permit) -> str:
+        """Suspend the Job; see `Provider.stop`. Its pods end, and what lies in them is lost."""
+        use_permit(permit, Verb.PARK, self.ref, steady())
+        namespace, kind, name = _refused_parts(self._instance)
+        if kind != "job":
+            raise PermitRefused("a bare pod cannot be suspended, only deleted. Nothing was sent.")
+        return await self._account.act(*_suspending(namespace, name, True))
+
+    async def destroy(self, permit: Permit) -> str:
+        """Delete the Job with its pods, or a pod that nothing owns; see `Provider.destroy`."""
+        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        namespace, kind, name = _refused_parts(self._instance)
+        if kind == "pod":
+            owner = await self._account.owner(namespace, name)
+            if owner is not None:
+                raise PermitRefused(
+                    f"the pod belongs to {printable(owner.kind, 40)} {printable(owner.name, 120)}, which would make it "
+                    "anew; name that Job as the instance, or scale its owner down. Nothing was sent."
+                )
+        return await self._account.act(*_deleting(namespace, kind, name))
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Return the exact command."""
+        try:
+            namespace, kind, name = _parts(instance)
+        except ProviderError as error:
+            return f"nothing: {error}"
+        if verb is Verb.PARK:
+            return self._account.written(*_suspending(namespace, name, True))
+        return self._account.written(*_deleting(namespace, kind, name))
+
+    def native_label(self, verb: Verb) -> str:
+        """Return kubectl's word."""
+        return "suspend" if verb is Verb.PARK else "delete"
+
+    def action(self, verb: Verb) -> str:
+        """Return the word used in ``Meter.actions``."""
+        return "suspend" if verb is Verb.PARK else "delete"
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        """Say what goes on costing money."""
+        return (NODE_BILLS, "volumes that were claimed (PersistentVolumeClaim), until they are deleted")
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        """Return nothing: what a claim is made of, the pod does not say."""
+        return {}
+
+
+class KubernetesAccount:
+    """One cluster as one person sees it; remembers what was there, which tells *deleted* from *never there*."""
+
+    def __init__(self, ref: ProviderRef, line: CommandLine, clock: Callable[[], float]) -> None:
+        self.ref = ref
+        self._line = line
+        self._clock = clock
+        self._seen: set[str] = set()
+
+    def box(self, instance: str) -> Kubernetes:
+        """Return the control plane of one Job or pod."""
+        return Kubernetes(self, instance)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List the claims of volumes: they outlive Jobs and pods. Kubernetes tells no price."""
+        items = await self._items("persistentvolumeclaims", "--all-namespaces")
+        found = []
+        for item in items:
+            meta = _converted(item, Metadata, "metadata")
+            status = item.get("status") if isinstance(item, dict) else None
+            capacity = status.get("capacity") if isinstance(status, dict) else None
+            size = capacity.get("storage") if isinstance(capacity, dict) else None
+            found.append(
+                Leftover(
+                    what="volume",
+                    id=f"{printable(meta.namespace, 120)}/{printable(meta.name, 120)}",
+                    name=printable(meta.name, 120),
+                    size_gb=_gigabytes(size),
+                    region=printable(meta.namespace, 120),
+                    how=self.written("delete", "pvc", meta.name, f"--namespace={meta.namespace}"),
+                )
+            )
+        return tuple(found)
+
+    def market(self) -> Market | None:
+        """Return None: Jobs are submitted, not rented."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def source(self) -> str:
+        """Who says so."""
+        return (
+            f"kubectl, context {printable(self.ref.via, 80)}" if self.ref.via else "kubectl, current context"
+        )
+
+    def _words(self, words: tuple[str, ...]) -> tuple[str, ...]:
+        return ("kubectl", *((f"--context={self.ref.via}",) if self.ref.via else ()), *words)
+
+    def written(self, *words: str) -> str:
+        """Return the command as a person would type it."""
+        return printable(self._line.written(self._words(words)), 400)
+
+    async def act(self, *words: str) -> str:
+        """Run a command that changes something, once.
+
+        Raises:
+            ProviderError: with the reason of the server's Status as its code, where kubectl prints one.
+        """
+        return printable((await self._run(*words)).strip(), 200) or "kubectl said nothing"
+
+    async def _run(self, *words: str) -> str:
+        said = await self._line.run(*self._words(words))
+        if not said.status:
+            return said.out
+        found = _REASON.search(said.err)
+        reason = (found[1] or "") if found else ""
+        told = f"{self.source}: {said.err or f'ended with {said.status}'}"
+        for kind, words_of_it in ((AuthError, ("Forbidden", "Unauthorized")), (NotFound, ("NotFound",))):
+            if reason in words_of_it:
+                raise kind(told, code=reason)
+        if reason == "Conflict":
+            error = Conflict(told, detail=said.err)
+            error.code = reason
+            raise error
+        raise (BadAnswer if reason else Unreachable)(told, code=reason)
+
+    async def _items(self, what: str, *which: str) -> tuple[object, ...]:
+        """Return a whole list, or fail: kubectl itself asks for page after page."""
+        data = _decoded(await self._run("get", what, *which, "--output=json"))
+        items = data.get("items") if isinstance(data, dict) else None
+        if not isinstance(items, list):
+            raise BadAnswer(f"{self.source}: the list of {what} has no 'items'; nothing follows from it")
+        return tuple(items)
+
+    async def _one(self, namespace: str, kind: str, name: str) -> object:
+        return _decoded(await self._run("get", kind, name, f"--namespace={namespace}", "--output=json"))
+
+    async def _pods_of(self, namespace: str, job: str) -> tuple[KubePod, ...]:
+        items = await self._items("pods", f"--namespace={namespace}", f"--selector=job-name={job}")
+        return tuple(_converted(item, KubePod) for item in items)
+
+    async def owner(self, namespace: str, name: str) -> Controller | None:
+        """Return what would make a pod anew; None = nothing does, or the pod is not there."""
+        try:
+            pod = _converted(await self._one(namespace, "pod", name), KubePod)
+        except NotFound:
+            return None
+        return next((one for one in pod.metadata.owner_references or () if one.controller), None)
+
+    async def list(self) -> tuple[Instance, ...]:
+        """Return Jobs that have not ended, and pods that nothing owns.
+
+        Raises:
+            ProviderError: one of the two lists could not be had whole.
+        """
+        jobs = [_converted(item, KubeJob) for item in await self._items("jobs", "--all-namespaces")]
+        pods = [_converted(item, KubePod) for item in await self._items("pods", "--all-namespaces")]
+        found = []
+        for job in jobs:
+            if job.over is None:
+                meta = job.metadata
+                mine = tuple(
+                    pod
+                    for pod in pods
+                    if pod.metadata.namespace == meta.namespace
+                    and any(
+                        one.controller and one.name == meta.name
+                        for one in pod.metadata.owner_references or ()
+                    )
+                )
+                found.append(
+                    self._instance(f"{meta.namespace}/job/{meta.name}", self._of_job(job, mine), mine)
+                )
+        for pod in pods:
+            meta = pod.metadata
+            owned = any(one.controller for one in meta.owner_references or ())
+            if not owned and pod.status.phase not in ("Succeeded", "Failed"):
+                found.append(self._instance(f"{meta.namespace}/pod/{meta.name}", self._of_pod(pod), (pod,)))
+        return tuple(found)
+
+    def _instance(self, ident: str, meter: Meter, pods: tuple[KubePod, ...]) -> Instance:
+        self._seen.add(ident)
+        return Instance(
+            id=ident,
+            name=printable(ident.rpartition("/")[2], 120),
+            meter=meter,
+            gpu_count=sum(pod.gpus for pod in pods) or None,
+            region=printable(ident.partition("/")[0], 120),
+        )
+
+    async def read(self, instance: str) -> Meter:
+        """Read one Job with its pods, or one pod; trouble is a meter with an error."""
+        try:
+            namespace, kind, name = _parts(instance)
+            try:
+                one = await self._one(namespace, kind, name)
+            except NotFound:
+                return self._absent(instance)
+            self._seen.add(instance)
+            if kind == "pod":
+                return self._of_pod(_converted(one, KubePod))
+            return self._of_job(_converted(one, KubeJob), await self._pods_of(namespace, name))
+        except ProviderError as error:
+            return Meter(at=self._clock(), source=self.source, error=str(error))
+
+    def _absent(self, instance: str) -> Meter:
+        if instance not in self._seen:
+            # A wrong name or another cluster looks just like this: so the meter is unknown, not off.
+            return Meter(
+                lifecycle=Lifecycle.GONE,
+                at=self._clock(),
+                source=f"{self.source}: no such object, and never seen there",
+            )
+        return self._meter(Lifecycle.GONE, "not found", ())
+
+    def _of_pod(self, pod: KubePod) -> Meter:
+        life = PHASES.get(pod.status.phase, Lifecycle.UNKNOWN)
+        words = pod.status.phase
+        if pod.metadata.deletion_timestamp is not None and life is not Lifecycle.GONE:
+            life, words = Lifecycle.RUNNING, f"{words}, being deleted"
+        return self._meter(life, words, (pod,), () if life is Lifecycle.GONE else ("delete",))
+
+    def _of_job(self, job: KubeJob, pods: tuple[KubePod, ...]) -> Meter:
+        """Return the meter of a Job: it is stopped, or over, only when no pod of it is left that runs."""
+        live = [pod for pod in pods if PHASES.get(pod.status.phase) is not Lifecycle.GONE]
+        if job.over is not None:
+            life, words = Lifecycle.GONE, job.over
+        elif job.spec.suspend:
+            life, words = Lifecycle.STOPPED, "suspended"
+        else:
+            life, words = Lifecycle.STARTING, "no pod runs"
+        if live:
+            life = max(
+                (PHASES.get(pod.status.phase, Lifecycle.UNKNOWN) for pod in live), key=list(Lifecycle).index
+            )
+            words = f"{words}, {len(live)} pods left" if words != "no pod runs" else live[0].status.phase
+            life = Lifecycle.RUNNING if any(pod.status.phase == "Running" for pod in live) else life
+        actions = ("delete",) if job.over or job.spec.suspend else ("suspend", "delete")
+        return self._meter(life, words, pods, actions)
+
+    def _meter(
+        self, life: Lifecycle, words: str, pods: tuple[KubePod, ...], actions: tuple[str, ...] = ()
+    ) -> Meter:
+        """Return a meter without a price: what bills is the node."""
+        kinds = {
+            Lifecycle.RUNNING: MeterKind.COMPUTE_AND_STORAGE,
+            Lifecycle.STARTING: MeterKind.UNKNOWN,
+            Lifecycle.STOPPED: MeterKind.STORAGE_ONLY,
+            Lifecycle.GONE: MeterKind.STORAGE_ONLY,
+        }
+        started = [pod.status.start_time for pod in pods if pod.status.start_time is not None]
+        created = [
+            pod.metadata.creation_timestamp for pod in pods if pod.metadata.creation_timestamp is not None
+        ]
+        return Meter(
+            kind=kinds.get(life, MeterKind.UNKNOWN),
+            lifecycle=life,
+            at=self._clock(),
+            source=self.source,
+            native_status=printable(words, 80),
+            actions=actions,
+            names=tuple(pod.metadata.uid for pod in pods),
+            created=min((at.timestamp() for at in created), default=None),
+            started=max((at.timestamp() for at in started), default=None),
+            doubt=NODE_BILLS,
+            unpriced=("the node",),
+        )
+
+
+def _suspending(namespace: str, name: str, on: bool) -> tuple[str, ...]:
+    patch = '{"spec":{"suspend":true}}' if on else '{"spec":{"suspend":false}}'
+    return ("patch", "job", name, f"--namespace={namespace}", "--type=merge", f"--patch={patch}")
+
+
+def _deleting(namespace: str, kind: str, name: str) -> tuple[str, ...]:
+    # A Job that is deleted without a policy may leave its pods behind, and these keep the GPU.
+    policy = ("--cascade=background",) if kind == "job" else ()
+    return ("delete", kind, name, f"--namespace={namespace}", *policy, "--wait=false")
+
+
+def _parts(instance: str) -> tuple[str, str, str]:
+    found = _ID.fullmatch(instance)
+    if found is None:
+        raise BadAnswer(
+            f"{printable(instance, 120)!r} is neither namespace/job/name nor namespace/pod/name; correct the instance "
+            "in the fleet file",
+            sent=False,
+        )
+    return found[1], found[2], found[3]
+
+
+def _refused_parts(instance: str) -> tuple[str, str, str]:
+    try:
+        return _parts(instance)
+    except BadAnswer as error:
+        raise PermitRefused(str(error)) from None
+
+
+def _decoded(text: str) -> object:
+    try:
+        data: object = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        raise BadAnswer("kubectl printed something that is not JSON") from None
+    return data
+
+
+T = TypeVar("T")
+
+
+def _converted(item: object, kind: type[T], key: str | None = None) -> T:
+    try:
+        return msgspec.convert(item.get(key) if key and isinstance(item, dict) else item, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise BadAnswer(f"kubectl shows an object that is not as documented: {printable(error)}") from None
+
+
+def _gigabytes(text: object) -> float | None:
+    """Return the size that a quantity names in GB: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/."""
+    found = re.fullmatch(r"(\d{1,12}(?:\.\d{1,6})?)([KMGTP]i?)?", text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    unit = found[2] or " "
+    return float(found[1]) * float((1024 if unit.endswith("i") else 1000) ** " KMGTP".index(unit[0])) / 1e9

@@ -1,0 +1,356 @@
+"""Slurm by its own commands, here or on a login node over ssh: a job is the machine, `scancel` ends it.
+
+Slurm keeps no prices and has no park: what an hour costs says the fleet file. `scancel` ends with 0 in silence for
+finished jobs and for numbers that no job ever had, so only a reading afterwards tells what came of it:
+https://slurm.schedmd.com/scancel.html, https://slurm.schedmd.com/squeue.html, https://slurm.schedmd.com/sacct.html
+(verified 2026-11).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.providers.command_line import CommandLine
+from rgt_tui.providers.control_plane import (
+    BadAnswer,
+    Context,
+    Instance,
+    Market,
+    NotFound,
+    PermitRefused,
+    ProviderError,
+    Unreachable,
+    printable,
+    use_permit,
+)
+
+_ID = re.compile(r"[1-9][0-9]{0,9}(?:_[0-9]{1,9})?(?:\+[0-9]{1,4})?")
+"""A job, one task of an array, one part of a heterogeneous job. An array's own number ends all its tasks."""
+FIELDS = ("%i", "%A", "%T", "%S", "%e", "%D", "%b", "%P", "%j")
+"""squeue's format: id, number of the very job, state, start, end, nodes, generic resources, partition, name."""
+EPOCH = ("env", "SLURM_TIME_FORMAT=%s")
+"""Times as seconds since 1970: a cluster's own zone may be another than ours."""
+HOLDS = {
+    "RUNNING": Lifecycle.RUNNING,
+    "SUSPENDED": Lifecycle.RUNNING,
+    "STOPPED": Lifecycle.RUNNING,
+    "SIGNALING": Lifecycle.RUNNING,
+    "RESIZING": Lifecycle.RUNNING,
+    "STAGE_OUT": Lifecycle.RUNNING,
+    "COMPLETING": Lifecycle.RUNNING,
+    "CONFIGURING": Lifecycle.STARTING,
+}
+"""States in which nodes are held. One that completes still holds them: https://slurm.schedmd.com/job_state_codes.html"""
+WAITS = frozenset(
+    ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "POWER_UP_NODE")
+)
+"""Nothing is held."""
+ENDED = frozenset(
+    (
+        "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE",
+        "OUT_OF_MEMORY", "REVOKED", "LAUNCH_FAILED", "RECONFIG_FAIL",
+    )
+)  # fmt: skip
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of squeue."""
+
+    id: str
+    number: str
+    """Of the very job: a task of an array has its own, which is what its environment says."""
+    state: str
+    start: float | None
+    end: float | None
+    gpus: int | None
+    gpu: str | None
+    partition: str
+    name: str
+
+
+def open_account(ref: ProviderRef, context: Context) -> SlurmAccount:
+    """Return the cluster that a job belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    return SlurmAccount(
+        ref, CommandLine(ref.via, context.env, timeout_s=3 * context.timeout_s), context.clock
+    )
+
+
+class Slurm:
+    """One job's control plane."""
+
+    def __init__(self, account: SlurmAccount, instance: str) -> None:
+        self._account, self._instance = account, instance
+
+    @property
+    def ref(self) -> ProviderRef:
+        """The job that this object may end, and its cluster."""
+        return msgspec.structs.replace(self._account.ref, instance=self._instance)
+
+    @property
+    def instance(self) -> str:
+        """The job that this object may end."""
+        return self._instance
+
+    @property
+    def console_url(self) -> str:
+        """There is no page: the command that shows it."""
+        return self._account.line.written(("squeue", "-j", printable(self._instance, 80)))
+
+    async def read(self, instance: str) -> Meter:
+        """Read one job; see `Provider.read`."""
+        return await self._account.read(instance)
+
+    async def list(self) -> tuple[Instance, ...]:
+        """List one's own jobs that have not ended."""
+        return tuple(
+            Instance(
+                id=job.id,
+                name=job.name,
+                meter=self._account.meter(job),
+                gpu=job.gpu,
+                gpu_count=job.gpus,
+                region=job.partition or None,
+            )
+            for job in await self._account.jobs()
+        )
+
+    async def start(self) -> str:
+        """Refuse: a job that has ended is submitted anew."""
+        raise ProviderError("Slurm starts no job again; submit it anew", sent=False)
+
+    async def stop(self, permit: Permit) -> str:
+        """Refuse: a job cannot be parked."""
+        use_permit(permit, Verb.PARK, self.ref, steady())
+        raise PermitRefused("Slurm has no verb that parks a job: scancel ends it. Nothing was sent.")
+
+    async def destroy(self, permit: Permit) -> str:
+        """End the job; see `Provider.destroy`. What lies on file systems of the cluster stays."""
+        use_permit(permit, Verb.DESTROY, self.ref, steady())
+        try:
+            _check(self._instance)
+        except BadAnswer as error:
+            raise PermitRefused(str(error)) from None
+        said = await self._account.line.run("scancel", self._instance)
+        if said.status:
+            refused = "Access/permission denied" in said.err
+            raise BadAnswer(
+                f"scancel ended with {said.status}: {said.err or 'no word'}",
+                console=self.console_url,
+                code="denied" if refused else "",
+            )
+        return "scancel said nothing, as it does of every number"
+
+    def describe(self, verb: Verb, instance: str) -> str:
+        """Return the exact command."""
+        if verb is Verb.PARK:
+            return "nothing: Slurm has no verb that parks a job"
+        return self._account.line.written(("scancel", printable(instance, 80)))
+
+    def native_label(self, verb: Verb) -> str:
+        """Return Slurm's word."""
+        return "scancel" if verb is Verb.DESTROY else "park (Slurm has none)"
+
+    def action(self, verb: Verb) -> str:
+        """Return the word used in ``Meter.actions``."""
+        return "scancel" if verb is Verb.DESTROY else "park"
+
+    def keeps_billing(self, verb: Verb, instance: str) -> tuple[str, ...]:
+        """Say what goes on: quotas of file systems are the cluster's matter, and Slurm tells nothing of them."""
+        return ()
+
+    def tiers(self, instance: str) -> dict[str, str]:
+        """Return nothing: Slurm does not say what is mounted where."""
+        return {}
+
+
+class SlurmAccount:
+    """One person's jobs on one cluster; remembers what was there, which tells *ended* from *never there*."""
+
+    def __init__(self, ref: ProviderRef, line: CommandLine, clock: Callable[[], float]) -> None:
+        self.ref, self.line = ref, line
+        self._clock = clock
+        self._seen: dict[str, Job] = {}
+
+    def box(self, instance: str) -> Slurm:
+        """Return the control plane of one job."""
+        return Slurm(self, instance)
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """Refuse: what of a file system is billed, Slurm does not know."""
+        raise ProviderError(
+            "Slurm does not tell what storage costs; ask the people of the cluster", sent=False
+        )
+
+    def market(self) -> Market | None:
+        """Return None: jobs are submitted, not rented."""
+        return None
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    @property
+    def source(self) -> str:
+        """Who says so."""
+        return f"squeue on {self.line.where}"
+
+    async def jobs(self) -> tuple[Job, ...]:
+        """Return one's own jobs that have not ended, one for each task of an array.
+
+        Raises:
+            ProviderError: among others when a line is not what was asked for.
+        """
+        return await self._squeue("--me")
+
+    async def _squeue(self, *which: str) -> tuple[Job, ...]:
+        said = await self.line.run(
+            *EPOCH, "squeue", "--noheader", "--array", *which, f"--format={chr(9).join(FIELDS)}"
+        )
+        if said.status:
+            if "Invalid job id" in said.err:
+                raise NotFound(f"squeue on {self.line.where}: {said.err}")
+            raise Unreachable(f"squeue on {self.line.where} ended with {said.status}: {said.err}")
+        jobs = tuple(parse_line(row) for row in said.out.splitlines() if row.strip())
+        self._seen.update((job.id, job) for job in jobs)
+        return jobs
+
+    async def read(self, instance: str) -> Meter:
+        """Read one job, ended ones included; trouble is a meter with an error."""
+        try:
+            _check(instance)
+            try:
+                jobs = await self._squeue(f"--jobs={instance}")
+            except NotFound:
+                jobs = ()
+            own = [
+                job
+                for job in jobs
+                if job.id == instance or job.id.startswith((f"{instance}_", f"{instance}+"))
+            ]
+            if own:
+                return self.meter(max(own, key=lambda job: job.state in HOLDS))
+            return await self._ended(instance)
+        except ProviderError as error:
+            return Meter(at=self._clock(), source=self.source, error=str(error))
+
+    async def _ended(self, instance: str) -> Meter:
+        """Return the meter of a job that squeue does not know: what the accounting says of it, where there is one."""
+        states = await self._accounted(instance)
+        words = ", ".join(sorted(set(states)))
+        if states and all(state in ENDED for state in states):
+            return self._over(instance, f"sacct: {printable(words, 80)}", f"{self.source}, sacct")
+        if states:
+            # The two disagree: nothing follows but that nobody knows.
+            why = f"squeue does not know job {instance}, and sacct says {printable(words, 80)}; ask again"
+            return Meter(at=self._clock(), source=self.source, error=why)
+        if instance in self._seen or any(name.startswith(f"{instance}_") for name in self._seen):
+            return self._over(instance, "no longer in squeue", self.source)
+        # A wrong number or another cluster looks just like this: so the meter is unknown, not off.
+        return Meter(
+            lifecycle=Lifecycle.GONE,
+            at=self._clock(),
+            source=f"{self.source}: no such job, and never seen there",
+        )
+
+    async def _accounted(self, instance: str) -> list[str]:
+        """Return the states that the accounting has of a job; none where there is no accounting."""
+        words = ("--noheader", "--parsable2", "--allocations", f"--jobs={instance}", "--format=JobID,State")
+        try:
+            said = await self.line.run("sacct", *words)
+        except Unreachable as error:
+            if error.sent:
+                raise
+            return []
+        rows = (
+            [row.split("|") for row in said.out.splitlines() if row.count("|") == 1]
+            if not said.status
+            else []
+        )
+        mine = instance.partition("_")[0].partition("+")[0]
+        # "CANCELLED by 1000" names who did it.
+        return [state.partition(" ")[0] for job, state in rows if re.split(r"[_+]", job)[0] == mine]
+
+    def _over(self, instance: str, words: str, source: str) -> Meter:
+        return Meter(
+            kind=MeterKind.NONE,
+            lifecycle=Lifecycle.GONE,
+            per_hour=0.0,
+            compute_per_hour=0.0,
+            at=self._clock(),
+            source=source,
+            native_status=words,
+        )
+
+    def meter(self, job: Job) -> Meter:
+        """Return the meter of a job as squeue shows it. Slurm tells no price."""
+        life = HOLDS.get(job.state)
+        kind = MeterKind.COMPUTE_AND_STORAGE if life is not None else MeterKind.UNKNOWN
+        if job.state in WAITS:
+            life, kind = Lifecycle.STARTING, MeterKind.NONE
+        elif job.state in ENDED:
+            life, kind = Lifecycle.GONE, MeterKind.NONE
+        return Meter(
+            kind=kind,
+            lifecycle=life or Lifecycle.UNKNOWN,
+            at=self._clock(),
+            source=self.source,
+            native_status=printable(job.state, 40),
+            actions=("scancel",) if job.state not in ENDED else (),
+            names=(job.number,),
+            created=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
+            started=job.start if kind is MeterKind.COMPUTE_AND_STORAGE else None,
+            ends_at=job.end if life is Lifecycle.RUNNING else None,
+        )
+
+
+def _check(instance: str) -> None:
+    if not _ID.fullmatch(instance):
+        raise BadAnswer(
+            f"{printable(instance, 80)!r} is not a job of Slurm, such as 4711 or 4711_3; correct the instance in the "
+            "fleet file"
+        )
+
+
+def parse_line(row: str) -> Job:
+    """Read one line of squeue as `FIELDS` asks for it.
+
+    Raises:
+        BadAnswer: it is not such a line; a list with one of them proves nothing.
+    """
+    cells = row.split("\t", len(FIELDS) - 1)
+    if len(cells) != len(FIELDS) or not _ID.fullmatch(cells[0].partition("_[")[0]):
+        raise BadAnswer(f"squeue printed a line that it does not document: {printable(row, 120)}")
+    ident, number, state, start, end, nodes, resources, partition, name = (cell.strip() for cell in cells)
+    gpu, each = _gpus(resources)
+    count = int(nodes) if nodes.isdecimal() else None
+    return Job(
+        id=ident,
+        number=number,
+        state=state.partition(" ")[0],
+        start=_moment(start),
+        end=_moment(end),
+        gpus=None if each is None or count is None else each * count,
+        gpu=gpu,
+        partition=printable(partition, 80),
+        name=printable(name, 120),
+    )
+
+
+def _gpus(resources: str) -> tuple[str | None, int | None]:
+    """Return type and number of GPUs of a node: ``gres/gpu:a100:2``, ``gpu:2``; none at all is 0."""
+    found = re.findall(r"(?:gres/|gres:)?gpu(?::([A-Za-z][\w.-]*))?(?::(\d{1,4}))?(?:\(|,|$)", resources)
+    if not found:
+        return None, 0 if resources in ("", "N/A", "(null)") else None
+    kinds = {kind for kind, _ in found if kind}
+    return (kinds.pop() if len(kinds) == 1 else None), sum(int(number or 1) for _, number in found)
+
+
+def _moment(text: str) -> float | None:
+    """Return epoch seconds; None where nothing is planned yet (``N/A``)."""
+    return float(text) if re.fullmatch(r"[0-9]{1,12}", text) and int(text) else None

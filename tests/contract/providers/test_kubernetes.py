@@ -1,0 +1,200 @@
+"""A Kubernetes Job as the machine of a box, through the real kubectl against an API server on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from rgt_tui.demo.platforms import Fault
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.providers import PermitRefused, Provider, Providers, carry_out
+from tests.contract.providers.local_kubernetes import LocalKubernetes
+
+JOB = "ml/job/train-a"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[LocalKubernetes]:
+    """An API server whose controller acts at once."""
+    assert shutil.which("kubectl"), "missing: kubectl; run make parts"
+    server = LocalKubernetes(settle_s=0.0)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+def control(
+    server: LocalKubernetes, folder: Path, instance: str = JOB, via: str | None = "local"
+) -> Provider:
+    """Return the control plane of an object, as a fleet file with that instance has it."""
+    env = {
+        "PATH": os.environ["PATH"],
+        "KUBECONFIG": str(server.kubeconfig(folder)),
+        "HOME": str(folder),
+        "KUBECACHEDIR": str(folder),
+    }
+    return Providers(env=env).open(ProviderRef(kind="kubernetes", instance=instance, via=via))
+
+
+def permit(provider: Provider, verb: Verb) -> Permit:
+    """Return what the gate would give out."""
+    ref = provider.ref
+    return Permit(
+        box="box",
+        verb=verb,
+        instance=ref.instance,
+        digest="digest",
+        expires=steady() + 60,
+        kind=ref.kind,
+        account=ref.account,
+        nonce=secrets.token_hex(8),
+    )
+
+
+async def carried_out(provider: Provider, verb: Verb, timeout_s: float = 60.0) -> list[StopProgress]:
+    """Carry an action out to its end."""
+    steps = carry_out(
+        provider,
+        permit(provider, verb),
+        clock=time.time,
+        sleep=asyncio.sleep,
+        timeout_s=timeout_s,
+        poll_s=0.05,
+    )
+    return [step async for step in steps]
+
+
+def written(server: LocalKubernetes) -> list[str]:
+    """Return the requests that change something."""
+    return [line for line in server.requests if not line.startswith("GET ")]
+
+
+async def test_a_job_is_listed_with_its_gpus_and_called_by_the_uid_of_its_pod(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    uid = server.add_job("ml", "train-a", gpus=2)
+    server.add_pod("ml", "bare")
+    server.add_pod("ml", "served-1", owner=("ReplicaSet", "served"))
+    provider = control(server, tmp_path)
+    listed = {item.id: item for item in await provider.list()}
+    assert set(listed) == {JOB, "ml/pod/bare"}, "what an owner would make anew is no machine of its own"
+    assert listed[JOB].gpu_count == 2
+    meter = await provider.read(JOB)
+    assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
+    assert meter.names == (uid,)
+    assert meter.per_hour is None and "node" in (meter.doubt or "")
+
+
+async def test_deleting_a_job_takes_its_pods_along_and_says_that_the_node_bills_on(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    provider = control(server, tmp_path)
+    assert "--cascade=background" in provider.describe(Verb.DESTROY, JOB)
+    await provider.read(JOB)
+    steps = await carried_out(provider, Verb.DESTROY)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert "node bills on" in steps[-1].text and "compute off" not in steps[-1].text
+    assert server.policies == ["Background"]
+    assert not server.objects, "no pod is left that holds the GPU"
+
+
+async def test_suspending_ends_the_pods_and_starting_brings_one_back(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    provider = control(server, tmp_path)
+    steps = await carried_out(provider, Verb.PARK)
+    assert steps[-1].phase is StopPhase.METER_OFF
+    assert (await provider.read(JOB)).lifecycle is Lifecycle.STOPPED
+    await provider.start()
+    await server.settle()
+    assert (await provider.read(JOB)).lifecycle is Lifecycle.RUNNING
+    assert written(server) == ["PATCH /apis/batch/v1/namespaces/ml/jobs/train-a"] * 2
+
+
+async def test_a_suspended_job_whose_pods_go_on_is_not_stopped(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    server.objects["jobs", "ml", "train-a"]["spec"]["suspend"] = True
+    meter = await control(server, tmp_path).read(JOB)
+    assert meter.lifecycle is Lifecycle.RUNNING
+
+
+async def test_a_pod_that_something_owns_is_not_deleted(server: LocalKubernetes, tmp_path: Path) -> None:
+    server.add_job("ml", "train-a")
+    provider = control(server, tmp_path, "ml/pod/train-a-x7k2p")
+    with pytest.raises(PermitRefused, match="Job train-a, which would make it anew"):
+        await provider.destroy(permit(provider, Verb.DESTROY))
+    assert written(server) == []
+    bare = control(server, tmp_path, "ml/pod/bare")
+    server.add_pod("ml", "bare")
+    await bare.read("ml/pod/bare")
+    with pytest.raises(PermitRefused, match="cannot be suspended"):
+        await bare.stop(permit(bare, Verb.PARK))
+    assert (await carried_out(bare, Verb.DESTROY))[-1].phase is StopPhase.METER_OFF
+
+
+async def test_no_rights_means_that_nothing_was_done(server: LocalKubernetes, tmp_path: Path) -> None:
+    server.add_job("ml", "train-a")
+    provider = control(server, tmp_path)
+    body = b'{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"no"}'
+    server.inject(Fault(on="DELETE ", status=403, raw=body))
+    (step,) = await carried_out(provider, Verb.DESTROY)
+    assert step.phase is StopPhase.FAILED and "nothing was done" in step.text
+
+
+async def test_an_answer_that_is_lost_after_the_deletion_is_settled_by_reading(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    server.add_job("ml", "train-a")
+    provider = control(server, tmp_path)
+    await provider.read(JOB)
+    server.inject(Fault(on="DELETE ", act=True, cut=3))
+    steps = await carried_out(provider, Verb.DESTROY)
+    assert [step.phase for step in steps] == [StopPhase.REQUESTED, StopPhase.CONFIRMED, StopPhase.METER_OFF]
+    assert "not acknowledged" in steps[0].text
+    assert len(written(server)) == 1
+
+
+async def test_what_was_never_seen_is_not_said_to_be_off(server: LocalKubernetes, tmp_path: Path) -> None:
+    meter = await control(server, tmp_path).read(JOB)
+    assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
+    wrong = await control(server, tmp_path, via="no-such-context").read(JOB)
+    assert wrong.error is not None and wrong.lifecycle is Lifecycle.UNKNOWN
+
+
+async def test_a_long_list_is_read_to_its_end(server: LocalKubernetes, tmp_path: Path) -> None:
+    for number in range(520):
+        server.add_pod("ml", f"p{number:03}")
+    assert len(await control(server, tmp_path).list()) == 520
+
+
+async def test_claims_of_volumes_outlive_the_machines(server: LocalKubernetes, tmp_path: Path) -> None:
+    server.add_claim("ml", "data", "200Gi")
+    account = Providers(env={}).account(ProviderRef(kind="kubernetes", instance=JOB))
+    assert account.market() is None
+    provider = control(server, tmp_path)
+    leftovers = await provider._account.leftovers()  # type: ignore[attr-defined]
+    assert [(one.what, one.id, one.per_hour) for one in leftovers] == [("volume", "ml/data", None)]
+    assert leftovers[0].size_gb == pytest.approx(214.7, abs=0.1)
+
+
+async def test_an_instance_that_could_be_an_option_is_refused(
+    server: LocalKubernetes, tmp_path: Path
+) -> None:
+    for odd in ("train-a", "ml/job/--all", "ml/job/a b", "ml/secret/x", "../job/x"):
+        provider = control(server, tmp_path, odd)
+        with pytest.raises(PermitRefused, match="neither namespace"):
+            await provider.destroy(permit(provider, Verb.DESTROY))
+    assert server.requests == []
