@@ -9,6 +9,11 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("rgt", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rgt")
+"""How long an example takes says how busy the machine is, and nothing of what is tested."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Before anything imports torch: several threads in each of several processes only wait for each other."""

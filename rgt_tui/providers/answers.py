@@ -53,7 +53,7 @@ _KUBECTL: dict[int | str, Proof] = {
     "BadRequest": Proof.NOTHING,
     "MethodNotAllowed": Proof.NOTHING,
 }
-"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/ (kubectl prints them in brackets)."""
+"""Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as kubectl prints them."""
 
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("kubernetes", Verb.PARK): _KUBECTL,
