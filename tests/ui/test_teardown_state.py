@@ -310,6 +310,21 @@ def test_the_platform_s_note_and_its_ways_by_hand_are_there() -> None:
     assert "vastai stop instance <id>" in shown
 
 
+def test_a_meter_that_is_off_has_no_price_that_is_stopped_again() -> None:
+    """The provider's newest answer counts then, not the review from before the call."""
+    sent = ready().confirm(LATER)[0].progressed(step(StopPhase.REQUESTED))
+    off = sent.progressed(step(StopPhase.CONFIRMED)).progressed(step(StopPhase.METER_OFF))
+    meter = Meter(
+        per_hour=0.02, compute_per_hour=0.0, storage_per_hour=0.02, spent=1.12, native_status="EXITED"
+    )
+    shown = flat(facts(off, replace(SETTING, meter=meter), 100))
+    for part in ("$0.02/h", "spent $1.12", "says EXITED", "stopped        compute   not storage $0.02/h"):
+        assert part in shown
+    assert "$0.42/h" not in shown
+    assert "$0.00/h" not in shown
+    assert "stops   " not in shown
+
+
 def test_lower_bounds_and_what_makes_them_so_are_said() -> None:
     meter = Meter(
         compute_per_hour=0.40,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 
-from rgt_tui.model.evidence import Level, Review, StopPhase, Verb
+from rgt_tui.model.evidence import Level, Review, StopPhase
 from rgt_tui.model.money import Meter
 from rgt_tui.model.profile import BillingAction
 from rgt_tui.profiles import prices
@@ -250,25 +250,28 @@ def _list(name: str, texts: Sequence[str], width: int, tone: Tone = Tone.TEXT, m
 
 
 def _money(state: Confirm, review: Review, setting: Setting, width: int) -> list[Line]:
-    rate = money(review.per_hour, review.currency, review.at_least)
+    off = state.stage is Stage.OFF
+    costs: Meter | Review = setting.meter if off else review  # the review speaks of the time before the call
+    rate = money(costs.per_hour, costs.currency, costs.at_least)
     now: list[Span] = [
-        Span(f"{rate}/h", Tone.STRONG) if review.per_hour is not None else Span("price unknown", Tone.WARN)
+        Span(f"{rate}/h", Tone.STRONG) if costs.per_hour is not None else Span("price unknown", Tone.WARN)
     ]
-    now.append(Span(f"   spent {money(review.spent, review.currency, review.spent_at_least)}"))
-    now.append(dim(f"   provider says {clean(review.status)}"))
+    now.append(Span(f"   spent {money(costs.spent, costs.currency, costs.spent_at_least)}"))
+    says = setting.meter.native_status or setting.meter.lifecycle.value if off else review.status
+    now.append(dim(f"   provider says {clean(says)}"))
     lines = [_named("now", tuple(now))]
     for caveat in prices.caveats(setting.meter):
         lines += _list("", (caveat,), width, Tone.DIM)
-    parts = _stops(state.verb, setting)
+    parts = _stops(setting, off)
     if parts:
-        lines.append(_named("stops", Span("   ".join(parts))))
+        lines.append(_named("stopped" if off else "stops", Span("   ".join(parts))))
     undo, tone = UNDO[level_of(review)]
     lines.append(_named("undo", Span(undo, tone)))
     return lines
 
 
-def _stops(verb: Verb, setting: Setting) -> list[str]:
-    """Say which meters the verb stops, by the platform's profile."""
+def _stops(setting: Setting, off: bool) -> list[str]:
+    """Say which meters the verb stops, by the platform's profile; one that is off by now has no price any more."""
     if setting.action is None:
         return []
     meter = setting.meter
@@ -278,7 +281,8 @@ def _stops(verb: Verb, setting: Setting) -> list[str]:
         ("storage", setting.action.stops_storage_meter, meter.storage_per_hour),
     ):
         least = meter.at_least and name == "storage"
-        cost = f" {money(price, meter.currency, least)}/h" if price is not None else ""
+        known = price is not None and not (off and stops)
+        cost = f" {money(price, meter.currency, least)}/h" if known else ""
         if stops is None:
             found.append(f"{name}{cost}: the platform does not say")
         else:
