@@ -47,16 +47,6 @@ class Finding(msgspec.Struct, frozen=True):
     """What to do about it; empty where there is nothing to do."""
 
 
-CLIENT_CHECKS: dict[str, str] = {
-    "client.python": "the Python that runs rgt",
-    "client.terminal": "whether the dashboard can be drawn here",
-    "client.ssh-agent": "the SSH agent and its keys",
-    "client.ssh-config": "~/.ssh/config can be read",
-}
-CONFIG_CHECKS: dict[str, str] = {
-    "config.file": "the fleet file is found and can be used",
-    "config.secrets": "every variable and file that it names for a secret is there",
-}
 BOX_CHECKS: dict[str, str] = {
     "dns": "the host name of the first hop has an address",
     "tcp": "its port answers as an SSH server",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 MIB = 1 << 20
-GIB = 1 << 30
 
 
 class Disk(msgspec.Struct, frozen=True):

@@ -22,17 +22,15 @@ from rgt_tui.gate.journal import (
     boot,
     words,
 )
-from rgt_tui.gate.levels import ASKED, Asked, facts_digest, outdated, phrase, unprotect_phrase
+from rgt_tui.gate.levels import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.parked import Parked, ParkedEvidence, stands, worth_keeping
 from rgt_tui.gate.roster import Told
 
 __all__ = [
-    "ASKED",
     "JOURNAL",
     "SETTLED",
     "Action",
     "ActionState",
-    "Asked",
     "AuditEntry",
     "AuditEvent",
     "AuditFailed",

@@ -1,11 +1,9 @@
-"""Four levels of what an action can cost, what each asks of the person, and the words that have to be typed."""
+"""What an action can cost at worst, the words that have to be typed for it, and the digest of what was shown."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-
-import msgspec
 
 from rgt_tui.gate.identity import IDENTITY
 from rgt_tui.model.evidence import Evidence, Forfeit, Level, Verb
@@ -13,27 +11,6 @@ from rgt_tui.model.profile import BillingAction
 
 DIGEST_S = 60.0
 """Seconds for which the digest of a review may be acted on: from the end of a dry run to the confirmed call."""
-
-
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action asks of the person."""
-
-    confirm: bool = True
-    """It asks at all."""
-    typed: bool = False
-    """The name has to be typed, exactly."""
-    evidence: bool = False
-    """The gate has to open."""
-
-
-ASKED: dict[Level, Asked] = {
-    Level.LOCAL: Asked(confirm=False),
-    Level.RECOVERABLE: Asked(),
-    Level.METER: Asked(typed=True, evidence=True),
-    Level.IRREVERSIBLE: Asked(typed=True, evidence=True),
-}
-"""`Level.IRREVERSIBLE` differs by what is shown (there is no undo), and by the longer phrase where something is given
-up."""
 
 
 def level_of(verb: Verb, action: BillingAction | None, forfeits: tuple[Forfeit, ...] = ()) -> Level:

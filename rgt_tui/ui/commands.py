@@ -221,11 +221,6 @@ def commands_by_screen() -> list[tuple[str, tuple[Command, ...]]]:
     return [("Every screen", (*SCREEN, *APP)), *screens]
 
 
-def every_command() -> dict[str, Command]:
-    """Return all commands by id."""
-    return {command.id: command for _, commands in commands_by_screen() for command in commands}
-
-
 def keys_page() -> str:
     """Return the Markdown page of all keys."""
     out = [

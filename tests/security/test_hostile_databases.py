@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 from rgt_box.metrics import sqlite_child, sqlite_files
-from rgt_box.metrics.formats import DATABASES, identify, open_source
+from rgt_box.metrics.formats import BY_KIND, identify, open_source
 from rgt_box.metrics.merging import read_all
 
 from tests.process.box.harness import Agent, pythons, until
 
 MIB = 1 << 20
+DATABASES = tuple(kind for kind, each in BY_KIND.items() if each.is_database)
 TRACKIO = "CREATE TABLE metrics (id INTEGER PRIMARY KEY, timestamp TEXT, run_name TEXT, step INTEGER, metrics TEXT{})"
 MLFLOW = "CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN{})"
 AITOOLKIT = (

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 from rgt_box.metrics.console_formats import FORMATS
-from rgt_box.metrics.formats import BY_KIND, DATABASES, identify, open_reader, open_source
+from rgt_box.metrics.formats import BY_KIND, identify, open_reader, open_source
 from rgt_box.metrics.merging import Offer, Store, merge
 from rgt_box.streams.found_curves import FoundScalars
 from rgt_box.streams.log_follower import LogFollower
@@ -30,6 +30,7 @@ from rgt_box.streams.own_curves import ScalarFollower
 from tests.unit.metrics import makers
 
 MIB = 1 << 20
+DATABASES = tuple(kind for kind, each in BY_KIND.items() if each.is_database)
 COUNT = 4
 """Files per kind; each seed makes another."""
 MEMORY = 160 * MIB

@@ -13,7 +13,6 @@ from rgt_tui.ui.commands import (
     SCREENS,
     bindings,
     commands_by_screen,
-    every_command,
     key_name,
     keys_page,
 )
@@ -22,6 +21,7 @@ from rgt_tui.ui.widgets.fixed_lines import layout_keys
 from rgt_tui.ui.widgets.spans import text_of
 from tests.ui.snap import running, screen_text, settle
 
+EVERY_COMMAND = list({command.id: command for _, each in commands_by_screen() for command in each}.values())
 FORBIDDEN = {"ctrl+i", "ctrl+m", "ctrl+h", "ctrl+j", "ctrl+left_square_bracket", "ctrl+z", "ctrl+a", "ctrl+b"}
 
 
@@ -34,7 +34,7 @@ def test_no_key_means_two_things_on_one_screen() -> None:
 
 
 def test_dangerous_commands_are_never_a_bare_lowercase_letter() -> None:
-    dangerous = [command for command in every_command().values() if command.dangerous]
+    dangerous = [command for command in EVERY_COMMAND if command.dangerous]
     assert dangerous
     for command in dangerous:
         for key in command.keys:
@@ -80,9 +80,8 @@ def test_key_names() -> None:
 
 
 def test_the_key_line_keeps_the_help_when_it_gets_narrow() -> None:
-    commands = every_command().values()
     for width in (20, 40, 60, 80, 120, 200):
-        places = layout_keys(list(commands), width)
+        places = layout_keys(EVERY_COMMAND, width)
         assert places
         assert all(end < width for _, end, _ in places)
 

@@ -201,7 +201,6 @@ FORMATS = (
 By preference: exact and small (0, 1), exact (2), late (3, 4), rounded (5), and stale between two saves (6).
 """
 BY_KIND = {each.kind: each for each in FORMATS}
-DATABASES = tuple(each.kind for each in FORMATS if each.is_database)
 _BY_NAME = {
     pattern: [each.kind for each in FORMATS if pattern in each.names]
     for pattern in dict.fromkeys(pattern for each in FORMATS for pattern in each.names)

@@ -160,9 +160,6 @@ def _holds(path: str, content: bytes) -> bool:
         return False
 
 
-SHARDED = ("fsdp", "hsdp")
-
-
 def join(kind: str) -> Ranks:
     """Return the ranks of a launch.
 

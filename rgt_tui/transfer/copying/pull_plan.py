@@ -21,10 +21,8 @@ RANGE_BYTES = 8 << 20
 
 
 class Course(enum.StrEnum):
-    """What becomes of one file of the box."""
+    """How a file of the box comes here whose verified copy does not stand here yet."""
 
-    SAME = "same"
-    """Its verified copy stands here."""
     COMPARE = "compare"
     """Something of its size stands at its place, and may be it."""
     FETCH = "fetch"

@@ -18,7 +18,6 @@ from rgt_tui.ui.plot.view import Settings, View, tag
 Row = tuple[tuple[str, int], ...]
 """Pieces of one line: text and the number of its style."""
 
-NO_STYLE = 0
 _BRAILLE = 0x2800
 _SPACE = ord(" ")
 _BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))

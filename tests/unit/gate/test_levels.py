@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from rgt_tui.gate import ASKED, facts_digest, outdated, phrase, unprotect_phrase
+from rgt_tui.gate import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.levels import DIGEST_S, dated, level_of
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import Evidence, Forfeit, Level, Verb
@@ -34,12 +34,6 @@ def test_the_level_rises_with_what_can_be_lost() -> None:
     assert level_of(Verb.PARK, replace(stop, reversible=False)) is Level.IRREVERSIBLE
     assert level_of(Verb.DESTROY, terminate) is Level.IRREVERSIBLE
     assert level_of(Verb.DESTROY, replace(terminate, reversible=True)) is Level.IRREVERSIBLE
-
-
-def test_each_level_asks_at_least_what_the_one_below_it_asks() -> None:
-    assert list(ASKED) == list(Level)
-    asked = [(one.confirm, one.typed, one.evidence) for one in ASKED.values()]
-    assert asked == sorted(asked) and asked[0] == (False, False, False) and asked[-1] == (True, True, True)
 
 
 SAME: list[dict[str, object]] = [
