@@ -213,7 +213,7 @@ TEMPLATE = """\
 
 # [defaults]                 # for every box that does not say it itself
 # identity = "~/.ssh/id_ed25519"
-# profile = "autodl"         # autodl, runpod, vastai or generic-ssh
+# profile = "autodl"         # the platform; `rgt profiles` lists them. generic-ssh: whatever SSH reaches
 
 # [boxes.lab]
 # host = "lab-a100"          # an alias of ssh_config or a host name; user, port and identity are optional

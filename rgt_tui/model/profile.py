@@ -32,7 +32,7 @@ class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     currency: str
     """Three letters, such as CNY."""
     per: str
-    """``GB-month``, ``GB-day`` or ``GB-hour``; a GB is 10^9 bytes unless the platform says otherwise."""
+    """``GB-month``, ``GiB-month``, ``GB-day`` or ``GB-hour``; a GB is 10^9 bytes unless the platform says otherwise."""
     verified: str
     """Month of the last check, ``YYYY-MM``."""
     url: str

@@ -14,9 +14,16 @@ from rgt_tui.model.plain import clean
 from rgt_tui.model.profile import Price, Profile, Tier
 from rgt_tui.model.renting import MACHINE, Unlisted
 
-HOURS = {"GB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
+HOURS = {"GB-month": 730.0, "GiB-month": 730.0, "GB-day": 24.0, "GB-hour": 1.0}
 """Hours in what a price is said for; a month is taken as 365 days / 12."""
-UNITS = {"GB-month": "GB and month", "GB-day": "GB and day", "GB-hour": "GB and hour"}
+UNITS = {
+    "GB-month": "GB and month",
+    "GiB-month": "GiB and month",
+    "GB-day": "GB and day",
+    "GB-hour": "GB and hour",
+}
+GIB = 1e9 / 2**30
+"""GiB in a GB."""
 STATES = ("running", "stopped", "always")
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£", "CNY": "¥", "JPY": "¥"}
 LEAST = "≥ "
@@ -115,10 +122,15 @@ def storage_per_hour(
         return None
     ends = [band.above_gb for band in bands[1:]] + [math.inf]
     value = sum(
-        max(0.0, min(gigabytes, end) - band.above_gb) * band.amount / HOURS[band.per]
+        max(0.0, min(gigabytes, end) - band.above_gb) * band.amount * _unit(band) / HOURS[band.per]
         for band, end in zip(bands, ends, strict=True)
     )
     return Amount(value, bands[0].currency)
+
+
+def _unit(price: Price) -> float:
+    """Return how many units of a price make a GB."""
+    return GIB if price.per.startswith("GiB") else 1.0
 
 
 def _bands(tier: Tier, running: bool, grade: str | None) -> list[Price]:
@@ -144,11 +156,18 @@ def price_words(tier: Tier, *, running: bool) -> str:
 def _bands_in_words(bands: Sequence[Price]) -> str:
     first, *more = bands
     unit = f"per {UNITS[first.per]}"
-    head = f"{figure(first.amount, first.currency)} {unit}"
+    head = f"{_tariff(first)} {unit}"
     if first.above_gb:
         head = f"up to {first.above_gb:,.0f} GB free, above it {head}"
-    rest = [f"above {band.above_gb:,.0f} GB {figure(band.amount, band.currency)}" for band in more]
+    rest = [f"above {band.above_gb:,.0f} GB {_tariff(band)}" for band in more]
     return ", ".join((head, *rest))
+
+
+def _tariff(price: Price) -> str:
+    """Return the figure of a price; one of less than a hundredth keeps its digits, for it is not free."""
+    if 0 < price.amount < 0.01:
+        return _with(f"{price.amount:.3g}", price.currency)
+    return figure(price.amount, price.currency)
 
 
 def caveats(meter: Meter) -> tuple[str, ...]:

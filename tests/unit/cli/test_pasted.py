@@ -72,7 +72,12 @@ def test_refused_with_the_reason(text: str, word: str) -> None:
         ("CONNECT.cqa1.SeetaCloud.com", "autodl"),
         ("ssh5.vast.ai", "vastai"),
         ("ssh.runpod.io", "runpod"),
+        ("hz-t2.matpool.com", "matpool"),
+        ("i-2.gpushare.com", "gpushare"),
+        ("ssh.t1.lanrui-ai.com", "lanrui"),
         ("1.2.3.4", None),
+        ("localhost", None),  # as a rule the near end of a tunnel to a machine that bills
+        ("127.0.0.1", None),
         ("notvast.ai", None),
         ("seetacloud.com.evil.example", None),
     ],

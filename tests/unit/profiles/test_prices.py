@@ -131,6 +131,18 @@ def test_storage_is_priced_by_the_profile() -> None:
     assert shared.currency == "CNY"
 
 
+def test_a_price_by_the_hour_and_one_by_the_gib() -> None:
+    assert hourly("gpushare", "hy-nas", 100, running=False) == pytest.approx(0.07)
+    assert hourly("featurize", "work", 130, running=True) == pytest.approx(1.0)
+    assert hourly("lanrui", "netdisk", 110, running=False) == pytest.approx(15 / 730)
+    assert hourly("lambda", "nfs-filesystem", 2**30 / 1e9 * 365, running=True) == pytest.approx(0.1)
+
+
+def test_a_small_price_does_not_look_like_none() -> None:
+    nas = next(tier for tier in load_profile("gpushare").tiers if tier.name == "hy-nas")
+    assert price_words(nas, running=False) == "¥0.0007 per GB and hour (2026-06)"
+
+
 def test_what_has_no_price_is_unknown_not_free() -> None:
     profile = load_profile("runpod")
     assert storage_per_hour(profile, "container-disk", 10, running=False) is None
