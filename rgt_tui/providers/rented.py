@@ -73,6 +73,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     region: str | None = None
     created: float | None = None
     started: float | None = None
+    billed_since: float | None = None
+    """From when on it is charged for in every state, at one price; None = only while it is on."""
     spot: bool | None = None
     ends_at: float | None = None
     doubt: str | None = None
@@ -324,9 +326,9 @@ class RentedAccount(abc.ABC):
         if booked is not None:
             # The books are read seldom; between two readings the meter runs on.
             spent = booked.amount + (max(0.0, now - booked.at) / 3600.0 * (per_hour or 0.0) if on else 0.0)
-        elif on and machine.started is not None:
-            spent, since = max(0.0, now - machine.started) / 3600.0 * (per_hour or 0.0), machine.started
-            source = f"{source}; spent is an estimate: price × uptime"
+        elif on and (begun := machine.billed_since or machine.started) is not None:
+            spent, since = max(0.0, now - begun) / 3600.0 * (per_hour or 0.0), begun
+            source = f"{source}; spent is an estimate: price × {'age' if machine.billed_since else 'uptime'}"
         answers = machine.lifecycle in (Lifecycle.STARTING, Lifecycle.RUNNING)
         return Meter(
             kind=bills,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 
 import msgspec
 
@@ -40,9 +41,20 @@ class RentedMarket(abc.ABC):
 
     def describe_creation(self, offer: Offer, wish: Wish, token: str) -> str:
         """Return the exact call; the public key, which is long and no secret, is left out."""
-        call = self.creation(offer, msgspec.structs.replace(wish, public_key=""), token)
-        told = printable(msgspec.json.encode(call.body).decode(), 2000)
-        return f"{call.method} {self.account.http.base_url}{printable(call.path)} {told}"
+        return self.told(self.creation(offer, msgspec.structs.replace(wish, public_key=""), token))
+
+    def told(self, call: Call) -> str:
+        """Return a call in words."""
+        body = printable(msgspec.json.encode(call.body).decode(), 2000)
+        return f"{call.method} {self.account.http.base_url}{printable(call.path)} {body}"
+
+    async def prepare(self, wish: Wish, token: str) -> Mapping[str, object]:
+        """Do what must come before and costs nothing, such as registering the key; return what the body needs of it.
+
+        Raises:
+            ProviderError: it could not be done; then nothing is created.
+        """
+        return {}
 
     async def create(self, offer: Offer, wish: Wish, token: str, permit: RentPermit) -> Instance:
         """Send the one creation call; see `Market.create`. An error that names what was made has made it."""
@@ -51,7 +63,12 @@ class RentedMarket(abc.ABC):
         call = self.creation(offer, wish, token)
         use_rent_permit(permit, offer, token, account.ref, steady())
         try:
-            answer = await account.http.send(call.method, call.path, call.body)
+            more = await self.prepare(wish, token)
+        except ProviderError as error:
+            raise ProviderError(f"nothing was rented: {error}", sent=False) from None
+        body = {**call.body, **more} if isinstance(call.body, dict) else call.body
+        try:
+            answer = await account.http.send(call.method, call.path, body)
         except ProviderError as error:
             if not error.made:
                 raise
