@@ -55,7 +55,12 @@ _KUBECTL: dict[int | str, Proof] = {
 }
 """Reasons of a Status: https://kubernetes.io/docs/reference/using-api/api-concepts/, as kubectl prints them."""
 
+_DIGITALOCEAN: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
+"""Of a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
+
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
+    ("digitalocean", Verb.PARK): _DIGITALOCEAN,
+    ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
     ("kubernetes", Verb.PARK): _KUBECTL,
     ("kubernetes", Verb.DESTROY): _KUBECTL,
     ("slurm", Verb.PARK): {},
@@ -78,6 +83,8 @@ https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-
 """
 
 CREATIONS: dict[str, dict[int | str, Proof]] = {
+    # 422: no such size now, or the limit of droplets: https://docs.digitalocean.com/reference/api/ (verified 2026-08).
+    "digitalocean": dict.fromkeys((401, 403, 422, 429), Proof.NOTHING),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
     # contract has made one, and is no error (`rgt_tui.providers.rented_market`).

@@ -29,6 +29,7 @@ def adapter(module: str) -> Open:
 
 
 KINDS: dict[str, Open] = {
+    "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
     "runpod": adapter("rgt_tui.providers.runpod"),
     "slurm": adapter("rgt_tui.providers.slurm"),

@@ -1,5 +1,6 @@
 """Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
 
+from rgt_tui.demo.platforms.local_digitalocean import LocalDigitalOcean, LocalSize
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod
 from rgt_tui.demo.platforms.local_server import Change, Fault, LocalServer, Request, Response, problem
 from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
@@ -8,11 +9,13 @@ __all__ = [
     "Ask",
     "Change",
     "Fault",
+    "LocalDigitalOcean",
     "LocalGpu",
     "LocalInstance",
     "LocalPod",
     "LocalRunPod",
     "LocalServer",
+    "LocalSize",
     "LocalVast",
     "Request",
     "Response",

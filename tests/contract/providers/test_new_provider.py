@@ -255,9 +255,14 @@ async def test_a_provider_of_one_module_and_one_row_tells_and_stops_the_meter(
     assert server.states["m2"] == "on"
 
 
-INSTANCES = {"vastai": "31415926", "slurm": "4711", "kubernetes": "ml/job/m1"}
+INSTANCES = {
+    "digitalocean": "510000001",
+    "kubernetes": "ml/job/m1",
+    "slurm": "4711",
+    "vastai": "31415926",
+}
 """How a machine is called where it is not any word."""
-REFUSES = {("slurm", Verb.PARK)}
+REFUSES = {("digitalocean", Verb.PARK), ("slurm", Verb.PARK)}
 """Verbs that a platform has not: the permit is used up, and nothing is sent."""
 
 

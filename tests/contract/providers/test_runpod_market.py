@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 
 import msgspec
@@ -18,7 +19,6 @@ from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.runpod_market import IMAGE
 from tests.contract.providers.conftest import World
 
-TOKEN = "rgt-train-a-4f9c0e"
 KEY = "ssh-ed25519 AAAAC3Nz me@here"
 A100 = "NVIDIA A100 80GB PCIe"
 WISH = Wish(gpu="A100", gpu_count=2, disk_gb=200, public_key=KEY)
@@ -59,7 +59,7 @@ def permit(world: World, offer: Offer, **change: Any) -> RentPermit:
         per_hour=offer.per_hour,
         currency=offer.currency,
         spot=offer.spot,
-        token=TOKEN + world.server.key[:6].lower().replace("_", "-"),
+        token=f"rgt-{secrets.token_hex(6)}",
         expires=steady() + 60,
     )
     return msgspec.structs.replace(made, **change)

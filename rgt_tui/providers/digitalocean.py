@@ -1,0 +1,346 @@
+"""DigitalOcean's GPU droplets by its API v2 (https://docs.digitalocean.com/reference/api/, OpenAPI of 2026-08).
+
+A droplet that is off bills as if it were on: there is no park here, and a destroy alone ends its meter. What hangs on a
+droplet (volumes, snapshots, reserved addresses) outlives it; the API tells what that costs a month. The call that
+destroys a droplet *with* all of it is never sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.profiles.prices import HOURS
+from rgt_tui.providers.answer_fields import Parts, array, number, said, table, text, when, whole
+from rgt_tui.providers.control_plane import BadAnswer, Context, ProviderError, printable
+from rgt_tui.providers.digitalocean_market import DigitalOceanMarket
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.rented import START, Call, Machine, Purse, RentedAccount
+
+VENDOR = "https://api.digitalocean.com"
+CONSOLE = "https://cloud.digitalocean.com/droplets"
+KEY_ENV = "DIGITALOCEAN_ACCESS_TOKEN"
+"""doctl's own: https://docs.digitalocean.com/reference/doctl/ (verified 2026-11)."""
+KEY_FILES = (".config/doctl/config.yaml", "Library/Application Support/doctl/config.yaml")
+PER_PAGE = 200
+PAGES = 100
+"""More pages than this are no list but a mistake."""
+HANGING_AGE = 600.0
+"""Seconds for which it is good what hangs on a droplet; a reading of one droplet asks for it after `FRESH` already."""
+FRESH = 60.0
+ASKED_AT_ONCE = 20
+"""Of how many droplets of a list that is asked at most, so that a large account stays within its limit."""
+STATES = {
+    "new": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+    "active": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "off": (Lifecycle.STOPPED, MeterKind.COMPUTE_AND_STORAGE),
+    "archive": (Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+}
+"""``status`` → what it is, and what it bills: from creation to destroy, also while it is off."""
+OFF_BILLS = (
+    "DigitalOcean bills a droplet in full while it is off, so that no stop saves money: destroy it instead"
+)
+"""https://docs.digitalocean.com/reference/api/ (verified 2026-08)."""
+HANGING = (
+    ("volumes", "volume", True),
+    ("snapshots", "snapshot", True),
+    ("volume_snapshots", "volume snapshot", True),
+    ("reserved_ips", "reserved address", False),
+)
+"""Key of the answer, what it is, and whether it bills while the droplet is there.
+
+A reserved address is free while it is assigned, and is not once it hangs on nothing:
+https://docs.digitalocean.com/products/networking/reserved-ips/how-to/modify/ (verified 2025-06).
+"""
+
+
+def open_account(ref: ProviderRef, context: Context) -> DigitalOceanAccount:
+    """Return the account that a droplet belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(
+        ref,
+        context,
+        vendor=VENDOR,
+        console=CONSOLE,
+        key_env=KEY_ENV,
+        vendor_files=tuple((path, key_of_doctl) for path in KEY_FILES),
+        wrong=wrong,
+    )
+    return DigitalOceanAccount(ref, http, context.clock)
+
+
+def key_of_doctl(path: Path) -> str:
+    """Read the token of doctl's present context; empty where there is none.
+
+    ``access-token`` is that of the context ``default``; those of others stand under ``auth-contexts``, and ``context``
+    names the present one: https://docs.digitalocean.com/reference/doctl/reference/auth/ (verified 2025-10).
+    """
+    try:
+        lines = path.read_text(encoding="utf-8")[:65536].splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    values: dict[str, str] = {}
+    section = ""
+    for line in lines:
+        name, colon, value = line.strip().partition(":")
+        if not colon or name.startswith("#"):
+            continue
+        if not line[:1].isspace():
+            section = name
+        key = name if not line[:1].isspace() else f"{section}/{name}"
+        values.setdefault(key, value.strip().strip("'\""))
+    context = values.get("context") or "default"
+    return (
+        values.get("access-token", "") if context == "default" else values.get(f"auth-contexts/{context}", "")
+    )
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell an error body, ``{"id": "not_found", "message": …}``, from what was asked for; the id becomes the code."""
+    if not isinstance(data, dict) or not isinstance(data.get("id"), str) or "message" not in data:
+        return None
+    return Wrong(printable(data["id"], 80), text(data["message"], 200) or "")
+
+
+class Hanging(msgspec.Struct, frozen=True):
+    """What hangs on a droplet, as it was asked for at `at`; `parts`: those that bill now, and those that will."""
+
+    at: float
+    now: Parts
+    afterwards: Parts
+
+
+class DigitalOceanAccount(RentedAccount):
+    """One account, or team, at DigitalOcean."""
+
+    platform: ClassVar[str] = "DigitalOcean"
+    api: ClassVar[str] = "API v2"
+    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "Destroy"}
+    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "destroy"}
+    lacks: ClassVar[Mapping[str, str]] = {Verb.PARK: OFF_BILLS}
+    ids: ClassVar[re.Pattern[str]] = re.compile(r"[1-9][0-9]{0,17}")
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        """Wrap an account; see `RentedAccount`."""
+        super().__init__(ref, http, clock)
+        self._hanging: dict[str, Hanging] = {}
+        self._asked: dict[str, float] = {}
+        self._market = DigitalOceanMarket(self, self.pages, self.parse)
+
+    def market(self) -> DigitalOceanMarket:
+        """Return what rents droplets."""
+        return self._market
+
+    async def fetch(self, instance: str) -> Machine:
+        """Ask for one droplet, and for what hangs on it."""
+        raw = table((await self.http.get(f"/v2/droplets/{instance}")).data).get("droplet")
+        await self._learn_hanging(instance, FRESH)
+        return self.parse(raw)
+
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all GPU droplets, which the plain list leaves out; for the others only once one of them is a box."""
+        others = any(one.gpu is None for one in self._seen.values())
+        raw = list(await self.pages("/v2/droplets?type=gpus", "droplets"))
+        if others:
+            raw += await self.pages("/v2/droplets?type=droplets", "droplets")
+        ids = [str(one.get("id")) for one in map(table, raw)]
+        for instance in sorted(ids, key=lambda one: self._asked.get(one, 0.0))[:ASKED_AT_ONCE]:
+            await self._learn_hanging(instance, HANGING_AGE)
+        return tuple(self.parse(one) for one in raw)
+
+    async def pages(self, path: str, key: str) -> tuple[object, ...]:
+        """Ask for all pages of a list.
+
+        Raises:
+            ProviderError: among others when the pages are not as many things as the list says that it has.
+        """
+        found: list[object] = []
+        page, total = 1, None
+        while page <= PAGES:
+            sign = "&" if "?" in path else "?"
+            data = (await self.http.get(f"{path}{sign}per_page={PER_PAGE}&page={page}")).data
+            items = table(data).get(key)
+            if not isinstance(items, list):
+                raise self._odd(f"a list without {key!r}")
+            found += items
+            total = table(table(data).get("meta")).get("total")
+            following = table(table(table(data).get("links")).get("pages")).get("next")
+            if not following:
+                # Whether a list is whole says only its total: an empty page may be one that was cut.
+                if type(total) is int and total != len(found):
+                    raise self._odd(f"{len(found)} of {total} {key}")
+                return tuple(found)
+            page = _page(following, after=page)
+            if not page or not items:
+                raise self._odd(f"a list of {key} whose next page cannot be asked for")
+        raise self._odd(f"more than {PAGES} pages of {key}")
+
+    def _odd(self, what: str) -> BadAnswer:
+        return BadAnswer(
+            f"DigitalOcean sent {what}; nothing follows from it, what it does not show may well exist",
+            console=self.http.console,
+        )
+
+    async def _learn_hanging(self, instance: str, age: float) -> None:
+        """Learn what hangs on a droplet, unless that was asked for lately; a failure leaves the last answer."""
+        now = self.clock()
+        if now - self._asked.get(instance, -HANGING_AGE) < age or not self.ids.fullmatch(instance):
+            return
+        self._asked[instance] = now
+        with contextlib.suppress(ProviderError):
+            path = f"/v2/droplets/{instance}/destroy_with_associated_resources"
+            parts = [(part, bills) for part, bills in _hanging((await self.http.get(path)).data)]
+            self._hanging[instance] = Hanging(
+                now, tuple(part for part, bills in parts if bills), tuple(part for part, _ in parts)
+            )
+
+    def parse(self, raw: object) -> Machine:
+        """Read a droplet.
+
+        Raises:
+            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+        """
+        droplet = table(raw)
+        number_of = droplet.get("id")
+        if type(number_of) is not int or number_of <= 0:
+            raise self._odd("a droplet without an id")
+        instance, size = str(number_of), table(droplet.get("size"))
+        status = text(droplet.get("status"), 40) or "not said"
+        life, bills = STATES.get(status, (Lifecycle.UNKNOWN, MeterKind.UNKNOWN))
+        gpu = table(droplet.get("gpu_info")) or table(size.get("gpu_info"))
+        locked = said(droplet.get("locked")) is True
+        hanging = self._hanging.get(instance)
+        address = next(
+            (
+                found
+                for one in map(table, array(table(droplet.get("networks")).get("v4")))
+                if one.get("type") == "public" and (found := text(one.get("ip_address"), 60))
+            ),
+            None,
+        )
+        return Machine(
+            id=instance,
+            name=text(droplet.get("name"), 255) or "",
+            status=f"{status}{' (bills in full)' if status == 'off' else ''}{' (locked)' if locked else ''}",
+            lifecycle=life,
+            bills=bills,
+            compute=number(size.get("price_hourly")),
+            storage=(*_backups(droplet), *(_unasked(droplet) if hanging is None else hanging.now)),
+            outlives=None if hanging is None else hanging.afterwards,
+            actions=() if locked else ("destroy",),
+            host=address,
+            port=None if address is None else 22,
+            user="root",
+            gpu=text(gpu.get("model"), 60),
+            gpu_count=whole(gpu.get("count")),
+            region=text(table(droplet.get("region")).get("slug"), 40),
+            created=when(droplet.get("created_at")),
+            # From the creation to the end, whatever it did between.
+            billed_since=when(droplet.get("created_at")),
+            spot=False,
+        )
+
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call; there is none that parks."""
+        if what == START:
+            return Call("POST", f"/v2/droplets/{instance}/actions", {"type": "power_on"})
+        return Call("DELETE", f"/v2/droplets/{instance}") if what == Verb.DESTROY else None
+
+    async def read_purse(self) -> Purse | None:
+        """Ask for the balance: what is owed. Only credit is something that is left.
+
+        https://docs.digitalocean.com/reference/api/ (billing, verified 2026-08): amounts are strings, and usage adds to
+        them.
+        """
+        data = table((await self.http.get("/v2/customers/my/balance")).data)
+        owed = _amount(data.get("month_to_date_balance"))
+        return Purse(-owed) if owed is not None and owed < 0 else None
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List volumes, snapshots and reserved addresses, those of droplets that rgt does not know included."""
+        lists = (
+            ("/v2/volumes", "volumes"),
+            ("/v2/snapshots", "snapshots"),
+            ("/v2/reserved_ips", "reserved_ips"),
+        )
+        found = [(path, table(raw)) for path, key in lists for raw in await self.pages(path, key)]
+        return tuple(self._leftover(path, raw) for path, raw in found)
+
+    def _leftover(self, path: str, raw: dict[str, object]) -> Leftover:
+        what, key = {
+            "/v2/volumes": ("volume", "id"),
+            "/v2/snapshots": ("snapshot", "id"),
+            "/v2/reserved_ips": ("address", "ip"),
+        }[path]
+        found = text(raw.get(key), 80)
+        if found is None:
+            raise self._odd(f"a {what} without an id")
+        size = number(raw.get("size_gigabytes"))
+        droplet = table(raw.get("droplet")).get("id")
+        # Free while it is assigned; unassigned it is not, and the API does not tell the price.
+        free = what == "address" and type(droplet) is int
+        return Leftover(
+            what=what,
+            id=found,
+            name=text(raw.get("name"), 80) or "",
+            per_hour=0.0 if free else None,
+            size_gb=size,
+            region=text(table(raw.get("region")).get("slug"), 40),
+            used_by=tuple(str(one) for one in (*array(raw.get("droplet_ids")), droplet) if type(one) is int),
+            how=f"DELETE {self.http.base_url}{path}/{found}",
+        )
+
+
+def _page(following: object, *, after: int) -> int:
+    """Return the number of the next page; 0 = it names none. Its address is not followed: it might be anywhere."""
+    try:
+        page = int(parse_qs(urlsplit(str(following)).query).get("page", ["0"])[-1])
+    except ValueError:
+        return 0
+    return page if page == after + 1 else 0
+
+
+def _hanging(data: object) -> Iterator[tuple[tuple[str, float | None], bool]]:
+    """Read what hangs on a droplet: a part, and whether it bills already. What a key may not see is left out there."""
+    found = table(data)
+    for key, what, bills in HANGING:
+        items = found.get(key, found.get("floating_ips") if key == "reserved_ips" else None)
+        if not isinstance(items, list):
+            yield (f"{what}s, if there are any (the key may not see them)", None), bills
+            continue
+        for item in map(table, items):
+            cost = number(item.get("cost"))
+            name = text(item.get("name"), 80) or text(item.get("id"), 80) or "without a name"
+            yield (f"{what} {name}", None if cost is None else cost / HOURS["GB-month"]), bills
+
+
+def _unasked(droplet: Mapping[str, object]) -> Parts:
+    """Return what the droplet itself says that hangs on it, at prices that were not told."""
+    known = all(isinstance(droplet.get(key), list) for key in ("volume_ids", "snapshot_ids"))
+    if known and not droplet["volume_ids"] and not droplet["snapshot_ids"]:
+        return ()
+    return (("volumes and snapshots", None),)
+
+
+def _backups(droplet: Mapping[str, object]) -> Parts:
+    """Return the backups, which cost extra; the API does not tell how much."""
+    return (("backups", None),) if "backups" in array(droplet.get("features")) else ()
+
+
+def _amount(value: object) -> float | None:
+    """Return a sum of money that comes as a string, below zero too; None for what is none."""
+    try:
+        found = float(value) if isinstance(value, str) else math.nan
+    except ValueError:
+        return None
+    return found if math.isfinite(found) else None

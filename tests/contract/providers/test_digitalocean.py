@@ -1,0 +1,452 @@
+"""DigitalOcean: droplets in pages, no stop that saves money, what outlives a droplet, and how one is rented."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo import Fault
+from rgt_tui.demo.platforms import LocalDigitalOcean, LocalSize
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, RentPermit, StopPhase, StopProgress, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers import Market, PermitRefused, ProviderError, Providers, carry_out
+from rgt_tui.providers.answers import Proof, creation_proof
+from rgt_tui.providers.digitalocean import key_of_doctl
+from rgt_tui.providers.digitalocean_market import fingerprint
+from tests.contract.providers.conftest import START, Clock
+
+H100 = LocalSize("gpu-h100x1-80gb", 3.39)
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHRlc3R0ZXN0dGVzdHRlc3R0ZXN0dGVzdHRlc3R0ZXN0 me@here"
+WISH = Wish(gpu="H100", disk_gb=500, public_key=KEY)
+VOLUME: dict[str, object] = {"id": "ba49449a", "name": "data", "cost": "73.00"}
+SNAPSHOT: dict[str, object] = {"id": "61486916", "name": "s1", "cost": "7.30"}
+ADDRESS: dict[str, object] = {"id": "6186916", "name": "203.0.113.5", "cost": "3.65"}
+
+
+@dataclass
+class Cloud:
+    """Everything a test needs."""
+
+    clock: Clock
+    server: LocalDigitalOcean
+    providers: Providers
+    ref: ProviderRef
+
+    @property
+    def market(self) -> Market:
+        found = self.providers.account(self.ref).market()
+        assert found is not None
+        return found
+
+    async def read(self) -> Meter:
+        return await self.providers.open(self.ref).read(self.ref.instance)
+
+    async def carry_out(self, verb: Verb) -> list[StopProgress]:
+        provider = self.providers.open(self.ref)
+        permit = Permit(
+            "b",
+            verb,
+            self.ref.instance,
+            "digest",
+            steady() + 60,
+            kind=self.ref.kind,
+            account=self.ref.account,
+            nonce=secrets.token_hex(8),
+        )
+        steps = carry_out(
+            provider, permit, clock=self.clock, sleep=self.clock.advance, timeout_s=8.0, poll_s=1.0
+        )
+        return [step async for step in steps]
+
+    def permit(self, offer: Offer, token: str) -> RentPermit:
+        return RentPermit(
+            box="b",
+            kind=self.ref.kind,
+            account=self.ref.account,
+            offer=offer.id,
+            per_hour=offer.per_hour,
+            currency=offer.currency,
+            spot=offer.spot,
+            token=token,
+            expires=steady() + 60,
+        )
+
+    async def rent(self, wish: Wish = WISH) -> str:
+        (offer,) = await self.market.offers(wish)
+        token = f"rgt-{secrets.token_hex(6)}"
+        await self.market.create(offer, wish, token, self.permit(offer, token))
+        return token
+
+    def sent(self, what: str) -> list[dict[str, Any]]:
+        pairs = zip(self.server.requests, self.server.bodies, strict=True)
+        return [json.loads(body) for request, body in pairs if request == what]
+
+
+@pytest.fixture
+async def cloud() -> AsyncIterator[Cloud]:
+    clock = Clock()
+    server = LocalDigitalOcean(clock=clock, sleep=clock.sleep, settle_s=2.0)
+    await server.start()
+    droplet = server.add_droplet("train-a", H100, created=START - 3600)
+    server.sizes = [H100, LocalSize("s-1vcpu-1gb", 0.007, model=None)]
+    providers = Providers(clock=clock, env={"DEMO_KEY": server.key}, timeout_s=2.0)
+    ref = ProviderRef("digitalocean", str(droplet.id), base_url=server.base_url, key_env="DEMO_KEY")
+    yield Cloud(clock, server, providers, ref)
+    await providers.close()
+    await server.stop()
+
+
+async def test_a_droplet_is_read_with_its_price_its_address_and_what_it_has_cost(cloud: Cloud) -> None:
+    meter = await cloud.read()
+    assert (meter.kind, meter.lifecycle) == (MeterKind.COMPUTE_AND_STORAGE, Lifecycle.RUNNING)
+    assert (meter.per_hour, meter.currency, meter.at_least) == (3.39, "USD", False)
+    assert (meter.ssh_host, meter.ssh_port) == ("198.51.100.60", 22)
+    assert meter.spent == pytest.approx(3.39)
+    assert "price × age" in meter.source
+    (listed,) = await cloud.providers.open(cloud.ref).list()
+    assert (listed.name, listed.gpu, listed.gpu_count, listed.region) == ("train-a", "nvidia_h100", 1, "nyc2")
+
+
+async def test_powered_off_it_bills_in_full_and_there_is_no_park(cloud: Cloud) -> None:
+    cloud.server.droplets[int(cloud.ref.instance)].status = "off"
+    meter = await cloud.read()
+    assert (meter.lifecycle, meter.kind, meter.per_hour) == (
+        Lifecycle.STOPPED,
+        MeterKind.COMPUTE_AND_STORAGE,
+        3.39,
+    )
+    assert meter.native_status == "off (bills in full)"
+    provider = cloud.providers.open(cloud.ref)
+    assert provider.action(Verb.PARK) not in meter.actions
+    assert "bills a droplet in full while it is off" in provider.describe(Verb.PARK, cloud.ref.instance)
+    asked = [what for what in cloud.server.requests if not what.startswith("GET")]
+    steps = await cloud.carry_out(Verb.PARK)
+    assert [step.phase for step in steps] == [StopPhase.FAILED]
+    assert "nothing was done" in steps[0].text
+    assert [what for what in cloud.server.requests if not what.startswith("GET")] == asked == []
+
+
+async def test_a_destroy_ends_the_meter_and_never_takes_what_hangs_on_it(cloud: Cloud) -> None:
+    steps = await cloud.carry_out(Verb.DESTROY)
+    assert [step.phase for step in steps] == [
+        StopPhase.REQUESTED,
+        StopPhase.CONFIRMED,
+        StopPhase.METER_OFF,
+    ]
+    gone = [what for what in cloud.server.requests if not what.startswith("GET")]
+    assert gone == [f"DELETE /v2/droplets/{cloud.ref.instance}"]
+    assert (await cloud.read()).kind is MeterKind.NONE
+
+
+async def test_what_hangs_on_a_droplet_is_priced_and_outlives_it(cloud: Cloud) -> None:
+    hanging = {"volumes": [VOLUME], "snapshots": [SNAPSHOT], "reserved_ips": [ADDRESS]}
+    cloud.server.droplets[int(cloud.ref.instance)].hanging = hanging
+    meter = await cloud.read()
+    # An address is free as long as it is assigned, and is not afterwards.
+    assert meter.per_hour == pytest.approx(3.39 + 0.10 + 0.01)
+    lines = cloud.providers.open(cloud.ref).keeps_billing(Verb.DESTROY, cloud.ref.instance)
+    assert [line.split(",")[0] for line in lines] == [
+        "volume data: $0.1000/h ($73.00 a month) until it is deleted",
+        "snapshot s1: $0.0100/h ($7.30 a month) until it is deleted",
+        "reserved address 203.0.113.5: $0.0050/h ($3.65 a month) until it is deleted",
+    ]
+    await cloud.carry_out(Verb.DESTROY)
+    after = await cloud.read()
+    assert (after.kind, after.lifecycle) == (MeterKind.STORAGE_ONLY, Lifecycle.GONE)
+    assert after.per_hour == pytest.approx(0.115)
+
+
+async def test_what_could_not_be_asked_is_unknown_and_not_nothing(cloud: Cloud) -> None:
+    cloud.server.droplets[int(cloud.ref.instance)].hanging = {"volumes": [VOLUME]}
+    where = f"GET /v2/droplets/{cloud.ref.instance}/destroy"
+    cloud.server.inject(Fault(on=where, status=403, times=-1))
+    meter = await cloud.read()
+    assert (meter.per_hour, meter.at_least, meter.unpriced) == (3.39, True, ("volumes and snapshots",))
+    lines = cloud.providers.open(cloud.ref).keeps_billing(Verb.DESTROY, cloud.ref.instance)
+    assert "unknown" in lines[0]
+    await cloud.carry_out(Verb.DESTROY)
+    assert (await cloud.read()).kind is MeterKind.UNKNOWN
+
+
+async def test_a_key_that_may_not_see_snapshots_does_not_make_them_nothing(cloud: Cloud) -> None:
+    def change(data: Any) -> Any:
+        return {key: value for key, value in data.items() if key != "snapshots"}
+
+    cloud.server.inject(Fault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy", change=change))
+    meter = await cloud.read()
+    assert meter.at_least
+    assert meter.unpriced == ("snapshots, if there are any (the key may not see them)",)
+
+
+async def test_backups_cost_something_that_nobody_says(cloud: Cloud) -> None:
+    cloud.server.droplets[int(cloud.ref.instance)].features = ("backups",)
+    meter = await cloud.read()
+    assert (meter.at_least, meter.unpriced) == (True, ("backups",))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+async def test_all_pages_of_the_list_are_read(cloud: Cloud, size: int) -> None:
+    for number in range(6):
+        cloud.server.add_droplet(f"box-{number}", H100)
+    cloud.server.add_droplet("web", cloud.server.sizes[1])
+    cloud.server.per_page = size
+    listed = await cloud.providers.open(cloud.ref).list()
+    assert [one.name for one in listed] == ["train-a", *(f"box-{number}" for number in range(6))]
+
+
+CUT: dict[str, Any] = {
+    "a page without its next": lambda data: {**data, "links": {}},
+    "an empty page in the midst": lambda data: {**data, "droplets": []},
+    "a next page that is this one": lambda data: {**data, "links": {"pages": {"next": "https://x/?page=1"}}},
+    "a next page without a number": lambda data: {**data, "links": {"pages": {"next": "https://x/?page=y"}}},
+    "no droplets": lambda data: {"links": {}, "meta": {"total": 0}},
+    "a droplet twice": lambda data: {**data, "droplets": [data["droplets"][0]] * 2, "links": {}, "meta": {}},
+}
+
+
+@pytest.mark.parametrize("change", CUT.values(), ids=CUT.keys())
+async def test_a_list_that_is_not_whole_is_no_list(cloud: Cloud, change: Any) -> None:
+    for number in range(3):
+        cloud.server.add_droplet(f"box-{number}", H100)
+    cloud.server.per_page = 2
+    await cloud.read()
+    cloud.server.inject(Fault(on="GET /v2/droplets", change=change))
+    with pytest.raises(ProviderError):
+        await cloud.providers.open(cloud.ref).list()
+    # ... and it does not make a droplet gone that one request does not know.
+    cloud.server.inject(
+        Fault(on=f"GET /v2/droplets/{cloud.ref.instance}", status=404),
+        Fault(on=f"GET /v2/droplets/{cloud.ref.instance}/destroy"),
+        Fault(on="GET /v2/droplets", change=change, times=-1),
+    )
+    meter = await cloud.read()
+    assert meter.lifecycle is not Lifecycle.GONE
+    assert meter.error is not None
+
+
+async def test_a_droplet_without_a_gpu_can_be_a_box(cloud: Cloud) -> None:
+    web = cloud.server.add_droplet("web", cloud.server.sizes[1])
+    ref = msgspec.structs.replace(cloud.ref, instance=str(web.id))
+    meter = await cloud.providers.open(ref).read(ref.instance)
+    assert meter.per_hour == 0.007
+    assert {one.name for one in await cloud.providers.open(ref).list()} == {"train-a", "web"}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "price"),
+    [
+        ({"status": "hibernating"}, MeterKind.UNKNOWN, 3.39),
+        ({"status": None}, MeterKind.UNKNOWN, 3.39),
+        ({"size": {"price_hourly": 0}}, MeterKind.COMPUTE_AND_STORAGE, None),
+        ({"size": {}}, MeterKind.COMPUTE_AND_STORAGE, None),
+        ({"size": None}, MeterKind.COMPUTE_AND_STORAGE, None),
+        ({"size": {"price_hourly": "3.39"}}, MeterKind.COMPUTE_AND_STORAGE, 3.39),
+        ({"networks": None, "region": None, "features": 3}, MeterKind.COMPUTE_AND_STORAGE, 3.39),
+    ],
+)
+async def test_an_odd_droplet_is_unknown_where_it_is_odd(
+    cloud: Cloud, change: dict[str, Any], kind: MeterKind, price: float | None
+) -> None:
+    def odd(data: Any) -> Any:
+        return {"droplet": {**data["droplet"], **change}}
+
+    await cloud.read()
+    cloud.server.inject(Fault(on=f"GET /v2/droplets/{cloud.ref.instance}", change=odd))
+    meter = await cloud.read()
+    assert (meter.kind, meter.per_hour, meter.error) == (kind, price, None)
+
+
+async def test_a_locked_droplet_takes_no_action(cloud: Cloud) -> None:
+    cloud.server.droplets[int(cloud.ref.instance)].locked = True
+    meter = await cloud.read()
+    assert (meter.actions, meter.native_status) == ((), "active (locked)")
+
+
+@pytest.mark.parametrize(
+    ("owed", "left"), [("81.20", None), ("-12.50", 12.5), ("0.00", None), (7, None), ("x", None)]
+)
+async def test_what_is_owed_is_not_what_is_left(cloud: Cloud, owed: Any, left: float | None) -> None:
+    cloud.server.owed = owed
+    (listed,) = await cloud.providers.open(cloud.ref).list()
+    assert listed.meter.balance == left
+
+
+async def test_leftovers_of_the_whole_account_are_listed(cloud: Cloud) -> None:
+    cloud.server.lists = {
+        "volumes": [
+            {
+                "id": "v1",
+                "name": "data",
+                "size_gigabytes": 100,
+                "droplet_ids": [7],
+                "region": {"slug": "nyc1"},
+            },
+            {"id": "v2", "name": "old", "size_gigabytes": 10, "droplet_ids": [], "region": {"slug": "nyc1"}},
+        ],
+        "snapshots": [{"id": "s1", "name": "snap", "size_gigabytes": 20.0, "resource_type": "droplet"}],
+        "reserved_ips": [
+            {"ip": "203.0.113.5", "droplet": {"id": 7}, "region": {"slug": "nyc1"}},
+            {"ip": "203.0.113.6", "droplet": None},
+        ],
+    }
+    cloud.server.per_page = 1
+    found = await cloud.providers.account(cloud.ref).leftovers()
+    assert [(one.what, one.id, one.used_by) for one in found] == [
+        ("volume", "v1", ("7",)),
+        ("volume", "v2", ()),
+        ("snapshot", "s1", ()),
+        ("address", "203.0.113.5", ("7",)),
+        ("address", "203.0.113.6", ()),
+    ]
+    assert found[3].per_hour == 0.0
+    assert found[4].per_hour is None, "unassigned it is charged for, and the API does not say how much"
+    assert found[4].how == f"DELETE {cloud.server.base_url}/v2/reserved_ips/203.0.113.6"
+
+
+async def test_leftovers_are_whole_or_an_error(cloud: Cloud) -> None:
+    cloud.server.inject(Fault(on="GET /v2/snapshots", status=403))
+    with pytest.raises(ProviderError):
+        await cloud.providers.account(cloud.ref).leftovers()
+
+
+async def test_a_size_that_can_be_had_is_offered_with_the_price_of_all_of_it(cloud: Cloud) -> None:
+    (offer,) = await cloud.market.offers(WISH)
+    assert (offer.id, offer.gpu, offer.gpu_memory_gb) == ("gpu-h100x1-80gb/any", "nvidia_h100", 80)
+    assert (offer.compute_per_hour, offer.storage_per_hour, offer.per_hour) == (3.39, 0.0, 3.39)
+    assert (offer.disk_gb, offer.out_per_gb, offer.stock) == (720, 0.01, "can be had in nyc2, tor1")
+    assert any("powered off it bills in full" in note for note in offer.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "left"),
+    [
+        ({"region": "tor1"}, ["gpu-h100x1-80gb/tor1"]),
+        ({"region": "ams3"}, []),
+        ({"disk_gb": 721}, []),
+        ({"gpu_count": 8}, []),
+        ({"gpu": "H100 40GB"}, None),
+        ({"max_per_hour": 3.0}, []),
+        ({"gpu": "A100"}, None),
+        ({"spot": True}, None),
+    ],
+)
+async def test_what_does_not_fit_is_not_offered(
+    cloud: Cloud, change: dict[str, Any], left: list[str] | None
+) -> None:
+    wish = msgspec.structs.replace(WISH, **change)
+    if left is None:
+        with pytest.raises(ProviderError, match=r"no GPU called|rents no droplet as spot"):
+            await cloud.market.offers(wish)
+        return
+    assert [offer.id for offer in await cloud.market.offers(wish)] == left
+
+
+async def test_a_size_that_is_not_available_is_not_offered(cloud: Cloud) -> None:
+    cloud.server.sizes = [LocalSize("gpu-h100x1-80gb", 3.39, available=False)]
+    assert await cloud.market.offers(WISH) == ()
+
+
+async def test_a_droplet_is_made_by_one_call_after_its_key_is_known(cloud: Cloud) -> None:
+    token = await cloud.rent()
+    (body,) = cloud.sent("POST /v2/droplets")
+    assert body == {
+        "name": token,
+        "size": "gpu-h100x1-80gb",
+        "image": "gpu-h100x1-base",
+        "ssh_keys": [fingerprint(KEY)],
+        "backups": False,
+        "ipv6": False,
+        "monitoring": False,
+        "tags": [],
+        "volumes": [],
+        "public_networking": True,
+    }
+    assert cloud.server.keys == {fingerprint(KEY): KEY}
+    (offer,) = await cloud.market.offers(WISH)
+    told = cloud.market.describe_creation(offer, WISH, token)
+    assert json.dumps(body, separators=(",", ":")) in told
+    (found,) = await cloud.market.find(token)
+    assert (found.name, found.meter.lifecycle) == (token, Lifecycle.STARTING)
+    assert await cloud.market.find("rgt-another") == ()
+
+
+async def test_a_key_that_is_known_is_not_registered_again(cloud: Cloud) -> None:
+    cloud.server.keys[fingerprint(KEY)] = KEY
+    await cloud.rent()
+    assert cloud.sent("POST /v2/account/keys") == []
+
+
+@pytest.mark.parametrize("where", ["POST /v2/account/keys", "GET /v2/account/keys"])
+async def test_without_its_key_nothing_is_rented(cloud: Cloud, where: str) -> None:
+    cloud.server.inject(Fault(on=where, status=500))
+    with pytest.raises(ProviderError, match="nothing was rented") as caught:
+        await cloud.rent()
+    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+    assert cloud.sent("POST /v2/droplets") == []
+    with pytest.raises(ProviderError, match="needs a public key"):
+        await cloud.rent(msgspec.structs.replace(WISH, public_key=""))
+    with pytest.raises(ProviderError, match="not one line"):
+        await cloud.rent(msgspec.structs.replace(WISH, public_key="nonsense"))
+    assert cloud.sent("POST /v2/droplets") == []
+
+
+async def test_both_meanings_of_422_are_said_and_nothing_was_made(cloud: Cloud) -> None:
+    (offer,) = await cloud.market.offers(WISH)
+    cloud.server.sizes = []
+    with pytest.raises(ProviderError, match="Size is not available") as caught:
+        await cloud.market.create(offer, WISH, "rgt-one", cloud.permit(offer, "rgt-one"))
+    assert (caught.value.status, caught.value.code) == (422, "unprocessable_entity")
+    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+    cloud.server.sizes, cloud.server.limit = [H100], 1
+    with pytest.raises(ProviderError, match="exceed your droplet limit") as caught:
+        await cloud.market.create(offer, WISH, "rgt-two", cloud.permit(offer, "rgt-two"))
+    assert creation_proof("digitalocean", caught.value) is Proof.NOTHING
+    assert len(cloud.server.droplets) == 1
+
+
+@pytest.mark.parametrize("fault", [{"status": 500}, {"drop": True}, {"raw": b"{}"}, {"raw": b"<html>"}])
+async def test_a_droplet_whose_answer_was_lost_is_found_by_its_name(
+    cloud: Cloud, fault: dict[str, Any]
+) -> None:
+    cloud.server.inject(Fault(on="POST /v2/droplets", act=True, **fault))
+    with pytest.raises(ProviderError) as caught:
+        await cloud.rent()
+    assert creation_proof("digitalocean", caught.value) is Proof.MAYBE
+    (body,) = cloud.sent("POST /v2/droplets")
+    assert [one.name for one in await cloud.market.find(body["name"])] == [body["name"]]
+
+
+async def test_without_a_permit_that_fits_not_even_the_key_is_sent(cloud: Cloud) -> None:
+    (offer,) = await cloud.market.offers(WISH)
+    dear = msgspec.structs.replace(cloud.permit(offer, "rgt-x"), per_hour=1.0)
+    with pytest.raises(PermitRefused):
+        await cloud.market.create(offer, WISH, "rgt-x", dear)
+    assert not [what for what in cloud.server.requests if what.startswith("POST")]
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("access-token: dop_v1_abc\n", "dop_v1_abc"),
+        ('access-token: "dop_v1_abc"\ncontext: default\n', "dop_v1_abc"),
+        ("access-token: one\nauth-contexts:\n  lab: two\ncontext: lab\n", "two"),
+        ("access-token: one\nauth-contexts:\n  lab: two\ncontext: other\n", ""),
+        ("# access-token: no\n", ""),
+        ("nested:\n  access-token: no\n", ""),
+        ("", ""),
+    ],
+)
+def test_the_token_of_doctl_is_that_of_its_present_context(tmp_path: Path, text: str, key: str) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(text)
+    assert key_of_doctl(path) == key
+    assert key_of_doctl(tmp_path / "none") == ""
