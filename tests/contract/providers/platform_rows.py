@@ -1,0 +1,287 @@
+"""One row a platform for `test_every_platform`: its fake with machines, its calls, and where its answers are its own.
+
+A new platform is one more `Row` in `ROWS`. The table in docs/profiles.md is printed by
+``python -m tests.contract.providers.platform_rows``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rgt_tui.demo.platforms import Ask, LocalGpu, LocalRunPod, LocalVast
+from rgt_tui.model.renting import Wish
+from tests.contract.providers.conftest import START
+
+HOUR = 3600.0
+VERBS = (
+    *("list", "read", "leftovers", "balance", "spend", "offers", "find"),
+    *("start", "park", "destroy", "create"),
+)
+MISSING = object()
+"""Instead of a value: the key is not there."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the suite must know of a platform."""
+
+    kind: str
+    make: Callable[..., Any]
+    """Returns the fake, not started, with two machines: `machine` runs, `resting` is parked."""
+    machine: str
+    on: Mapping[str, str]
+    """Verb → start of ``METHOD /path`` of the call that tells it; a verb that is not here the platform has not."""
+    truth: Callable[[Any, str], str]
+    """Fake and id → ``on``, ``resting`` or ``gone``: what is really so."""
+    machines_in: Callable[[Any], Sequence[dict[str, Any]]]
+    """The machines in the JSON of an answer to list or read."""
+    state: str
+    """Key of the state in one of them."""
+    price: tuple[str, ...]
+    """Keys of the price of compute, the parts of a path joined by dots; all are edited at once."""
+    subobjects: tuple[str, ...]
+    """Keys of what may be null."""
+    wish: Wish | None = None
+    offer_price: tuple[str, ...] = ()
+    """As `price`, in an offer."""
+    offers_in: Callable[[Any], Sequence[dict[str, Any]]] = lambda _: ()
+    resting: str | None = None
+    """A parked machine; None = the platform parks nothing."""
+    yes: bytes = b"{}"
+    """What it answers to a call that it takes."""
+    error: bytes = b'{"error": "busy"}'
+    """What it says at status 200 when something is wrong, where it does so; else anything that is no success."""
+    two_pages: Callable[[Any], None] | None = None
+    """Adds machines until a list has two pages; None = the platform has no pages."""
+    price_on: str | None = None
+    """Start of ``METHOD /path`` of the call that tells the price; None = those of list and read."""
+    differs: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(verb, what goes wrong) → what comes of it here, where that is not what comes of it elsewhere."""
+
+
+def edited(rows: Callable[[Any], Sequence[dict[str, Any]]], **values: object) -> Callable[[object], object]:
+    """Return what sets keys in all of some rows of an answer; dots in a key are written ``__``."""
+
+    def change(data: object) -> object:
+        changed = copy.deepcopy(data)
+        for row in rows(changed):
+            for path, value in values.items():
+                *way, last = path.split("__")
+                inner = row
+                for step in way:
+                    inner = inner[step]
+                if last not in inner:
+                    continue
+                if value is MISSING:
+                    del inner[last]
+                else:
+                    inner[last] = value(inner[last]) if callable(value) else value
+        return changed
+
+    return change
+
+
+POD, PARKED = "k3v9q0x1fake01", "p0stopped2fake"
+
+
+def runpod(**given: Any) -> LocalRunPod:
+    server = LocalRunPod(**given)
+    server.add_pod(POD, "train-a", created=START - HOUR)
+    server.add_pod(PARKED, "old", created=START - HOUR, status="EXITED")
+    server.add_volume("vol1", 50.0)
+    server.add_gpu(LocalGpu("NVIDIA GeForce RTX 4090", "RTX 4090", stock={("SECURE", "LOCAL-1"): "HIGH"}))
+    return server
+
+
+def _pod_state(server: LocalRunPod, instance: str) -> str:
+    words = {"RUNNING": "on", "EXITED": "resting", "TERMINATED": "gone"}
+    return words[server.pods[instance].status]
+
+
+def _pods(data: Any) -> Sequence[dict[str, Any]]:
+    found: Sequence[dict[str, Any]] = data.get("pods", [data])
+    return found
+
+
+INSTANCE, STOPPED = 31415926, 27182818
+
+
+def vast(**given: Any) -> LocalVast:
+    server = LocalVast(**given)
+    server.add_instance(INSTANCE, "train-a", created=START - HOUR)
+    server.add_instance(STOPPED, "old", created=START - HOUR, actual="exited", intended="stopped")
+    server.volumes[77] = 50.0
+    server.asks[9001] = Ask(9001)
+    return server
+
+
+def _more_instances(server: LocalVast) -> None:
+    for place in range(30):
+        server.add_instance(40_000_000 + place, f"other-{place}")
+
+
+def _instance_state(server: LocalVast, instance: str) -> str:
+    found = server.instances.get(int(instance))
+    return "gone" if found is None else "resting" if found.actual in ("exited", "stopped") else "on"
+
+
+def _instances(data: Any) -> Sequence[dict[str, Any]]:
+    found: Any = data["instances"]
+    return found if isinstance(found, list) else [found]
+
+
+ROWS = (
+    Row(
+        kind="runpod",
+        make=runpod,
+        machine=POD,
+        resting=PARKED,
+        on={
+            "list": "GET /v2/pods",
+            "read": f"GET /v2/pods/{POD}",
+            "leftovers": "GET /v2/network-volumes",
+            "spend": "GET /v2/billing/pods",
+            "offers": "GET /v2/catalog/gpus",
+            "find": "GET /v2/pods",
+            "start": f"POST /v2/pods/{PARKED}/action",
+            "park": f"POST /v2/pods/{POD}/action",
+            "destroy": f"DELETE /v2/pods/{POD}",
+            "create": "POST /v2/pods",
+        },
+        truth=_pod_state,
+        machines_in=_pods,
+        state="status",
+        price=("cost",),
+        subobjects=("mounts", "ssh", "runtime", "gpu"),
+        wish=Wish(gpu="RTX 4090", disk_gb=40),
+        offers_in=lambda data: data["gpus"],
+        offer_price=("price",),
+    ),
+    Row(
+        kind="vastai",
+        make=vast,
+        machine=str(INSTANCE),
+        resting=str(STOPPED),
+        on={
+            "list": "GET /api/v1/instances/",
+            "read": f"GET /api/v0/instances/{INSTANCE}/",
+            "leftovers": "GET /api/v0/volumes/",
+            "balance": "GET /api/v0/users/current/",
+            "spend": "GET /api/v0/charges/",
+            "offers": "POST /api/v0/bundles/",
+            "find": "GET /api/v1/instances/",
+            "start": f"PUT /api/v0/instances/{STOPPED}/",
+            "park": f"PUT /api/v0/instances/{INSTANCE}/",
+            "destroy": f"DELETE /api/v0/instances/{INSTANCE}/",
+            "create": "PUT /api/v0/asks/",
+        },
+        truth=_instance_state,
+        machines_in=_instances,
+        state="actual_status",
+        price=("dph_base", "dph_total"),
+        subobjects=("ports", "volume_info", "public_ipaddr", "storage_total_cost", "disk_space"),
+        wish=Wish(gpu="RTX 4090", disk_gb=40),
+        offers_in=lambda data: data["offers"],
+        offer_price=("dph_base",),
+        yes=b'{"success": true}',
+        error=b'{"success": false, "error": "busy", "msg": "try again"}',
+        two_pages=_more_instances,
+    ),
+)
+
+FAILED_READS = (
+    *("an error at 200", "401", "429", "429 that says when", "500", "no answer", "cut short", "a redirect"),
+)
+FAILED_CALLS = {
+    "401": "nothing done",
+    "429": "nothing done",
+    "429 that says when": "nothing done",
+    "an error at 200": "nobody knows",
+    "2xx, nothing done": "nobody knows",
+    "500": "nobody knows",
+    "no answer": "nobody knows",
+    "500, done all the same": "done, by reading",
+    "no answer, done all the same": "done, by reading",
+    "2xx of no known shape, done": "done, by reading",
+    "twice": "done, by reading",
+}
+SHAPES = {
+    "": "told",
+    "a state of no known name": "not known",
+    "no price": "not free",
+    "the price as text": "told",
+    "null sub-objects": "not free",
+}
+
+OUTCOMES: dict[tuple[str, str], str] = {
+    **{
+        (verb, fault): "not known"
+        for verb in ("list", "read", "leftovers", "balance", "spend", "offers", "find")
+        for fault in FAILED_READS
+    },
+    **{(verb, fault): outcome for verb in ("list", "read") for fault, outcome in SHAPES.items()},
+    ("list", "no second page"): "not known",
+    ("read", "404, and no list"): "not known",
+    ("read", "404, but in the list"): "not known",
+    ("leftovers", ""): "told",
+    ("balance", ""): "told",
+    ("spend", ""): "told",
+    ("offers", ""): "told",
+    ("offers", "no price"): "not free",
+    ("offers", "nothing to be had"): "none",
+    ("find", ""): "none",
+    ("start", ""): "requested",
+    **{
+        ("start", fault): outcome
+        for fault, outcome in FAILED_CALLS.items()
+        if outcome == "nothing done" or fault in ("500", "no answer", "no answer, done all the same")
+    },
+    ("start", "no answer, done all the same"): "nobody knows",
+    **{(verb, fault): outcome for verb in ("park", "destroy") for fault, outcome in FAILED_CALLS.items()},
+    ("park", ""): "done, by reading",
+    ("destroy", ""): "done, by reading",
+    ("create", ""): "made",
+    ("create", "401"): "nothing made",
+    ("create", "429"): "nothing made",
+    ("create", "500, done all the same"): "found by its token",
+    ("create", "no answer, done all the same"): "found by its token",
+    ("create", "2xx of no known shape, done"): "found by its token",
+    ("create", "500"): "nobody knows",
+    ("create", "no answer"): "nobody knows",
+}
+"""(verb, what goes wrong) → what comes of it everywhere but where a row says otherwise; empty = nothing goes wrong."""
+
+
+def expected(row: Row, verb: str) -> dict[str, str]:
+    """Return what comes of each thing that can go wrong with a verb of a platform that has it."""
+    found = {fault: outcome for (of, fault), outcome in OUTCOMES.items() if of == verb}
+    if row.two_pages is None:
+        found.pop("no second page", None)
+    if "read" in row.on and row.on["read"] == row.on["list"]:
+        found = {fault: outcome for fault, outcome in found.items() if not fault.startswith("404")}
+    return {**found, **{fault: outcome for (of, fault), outcome in row.differs.items() if of == verb}}
+
+
+def table() -> list[str]:
+    """Return the lines of the table in docs/profiles.md."""
+    kinds = [row.kind for row in ROWS]
+    lines = [
+        f"| verb | what goes wrong | what comes of it | {' | '.join(kinds)} |",
+        f"|---|---|---|{'---|' * len(kinds)}",
+    ]
+    faults = dict.fromkeys((*OUTCOMES, *(key for row in ROWS for key in row.differs)))
+    for verb, fault in sorted(faults, key=lambda key: VERBS.index(key[0])):
+        usual = OUTCOMES.get((verb, fault), "")
+        cells = []
+        for row in ROWS:
+            here = expected(row, verb).get(fault) if verb in row.on else None
+            cells.append("–" if here is None else "·" if here == usual else here)
+        lines.append(f"| {verb} | {fault or '(nothing)'} | {usual} | {' | '.join(cells)} |")
+    return lines
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

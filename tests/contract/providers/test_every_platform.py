@@ -1,0 +1,426 @@
+"""Every platform with everything that can go wrong: nothing is called off that is on, nothing is sent twice.
+
+The rows stand in `platform_rows`; what comes of what stands there as well, and as a table in docs/profiles.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo.platforms import Fault, LocalServer
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Permit, RentPermit, StopPhase, Verb, steady
+from rgt_tui.model.money import Lifecycle, Meter, MeterKind
+from rgt_tui.providers import (
+    KINDS,
+    AuthError,
+    Market,
+    PermitRefused,
+    Provider,
+    ProviderError,
+    Providers,
+    RateLimited,
+    carry_out,
+)
+from rgt_tui.providers.answers import Proof, creation_proof
+from tests.contract.providers.conftest import START, Clock
+from tests.contract.providers.platform_rows import MISSING, ROWS, VERBS, Row, edited, expected, table
+
+KEY_ENV = "SOME_KEY"
+TOKEN = "rgt-a1b2c3d4e5f6"
+WAIT = 7
+"""Seconds of a Retry-After."""
+
+
+@dataclass
+class Bench:
+    """A platform's fake, and the adapter that talks to it."""
+
+    row: Row
+    server: LocalServer
+    clock: Clock
+    providers: Providers
+
+    def box(self, instance: str) -> Provider:
+        return self.providers.open(ProviderRef(self.row.kind, instance, self.server.base_url, KEY_ENV))
+
+    @property
+    def provider(self) -> Provider:
+        return self.box(self.row.machine)
+
+    def sent(self, verb: str) -> int:
+        """How many of the calls of a verb reached the server."""
+        return sum(what.startswith(self.row.on[verb]) for what in self.server.requests)
+
+    def market(self) -> Market:
+        found = self.providers.account(self.provider.ref).market()
+        assert found is not None
+        return found
+
+    def break_(self, verb: str, fault: str) -> None:
+        """Let the verb's next call go wrong."""
+        self.server.inject(Fault(on=self.row.on[verb], **self._fault(fault)))
+
+    def _fault(self, fault: str) -> dict[str, Any]:
+        found = kinds(self.row)
+        name, done, _ = fault.partition(", done")
+        return found[fault] if fault in found else {**found[name], "act": bool(done)}
+
+
+def kinds(row: Row) -> dict[str, dict[str, Any]]:
+    return {
+        "": {},
+        "twice": {"act": True, "drop": True},
+        "an error at 200": {"status": 200, "raw": row.error},
+        "2xx, nothing done": {"status": 200, "raw": row.yes},
+        "2xx of no known shape": {"status": 200, "raw": b'["?"]'},
+        "401": {"status": 401},
+        "429": {"status": 429},
+        "429 that says when": {"status": 429, "headers": {"Retry-After": str(WAIT)}},
+        "500": {"status": 500},
+        "a redirect": {"status": 302, "headers": {"Location": "/elsewhere"}},
+        "no answer": {"drop": True},
+        "cut short": {"cut": 5},
+    }
+
+
+@contextlib.asynccontextmanager
+async def bench(row: Row) -> AsyncIterator[Bench]:
+    clock = Clock()
+    server = row.make(clock=clock, settle_s=0.0)
+    await server.start()
+    providers = Providers(clock=clock, env={KEY_ENV: server.key}, timeout_s=5.0)
+    try:
+        yield Bench(row, server, clock, providers)
+    finally:
+        await providers.close()
+        await server.stop()
+
+
+async def listed(bench: Bench) -> dict[str, Meter] | None:
+    """Return the meters of a list; None = it could not be had."""
+    try:
+        return {item.id: item.meter for item in await bench.provider.list()}
+    except ProviderError as error:
+        assert str(error)
+        return None
+
+
+def judged(bench: Bench, meter: Meter, usual: Meter | None) -> str:
+    """Say what a meter tells of the machine that runs."""
+    assert meter.kind is not MeterKind.NONE, "it runs, and is said to cost nothing"
+    if meter.error is not None:
+        assert meter.kind is MeterKind.UNKNOWN
+        return "not known"
+    assert meter.per_hour is None or meter.per_hour > 0
+    if meter.lifecycle is Lifecycle.UNKNOWN:
+        assert meter.kind is MeterKind.UNKNOWN
+        return "not known"
+    if usual is None or meter.per_hour == usual.per_hour:
+        return "told" if usual is None or meter.unpriced == usual.unpriced else "not free"
+    assert meter.per_hour is None or meter.at_least, "a part of the price is lost without a word"
+    return "not free"
+
+
+async def reading(bench: Bench, verb: str, fault: str) -> str:
+    """List, or read, the machine that runs."""
+    row, one = bench.row, bench.row.machine
+    usual = (await bench.provider.read(one)) if verb == "read" else (await listed(bench) or {})[one]
+    assert usual.kind is MeterKind.COMPUTE_AND_STORAGE
+    assert usual.per_hour or "price" in row.differs.get((verb, ""), ""), usual
+    rows, times = row.machines_in, {"times": -1}
+    if fault in ("no price", "the price as text"):
+        value: object = MISSING if fault == "no price" else str
+        edit = edited(rows, **{key.replace(".", "__"): value for key in row.price})
+        for on in (row.price_on,) if row.price_on else (row.on["list"], row.on["read"]):
+            bench.server.inject(Fault(on=on, change=edit, **times))  # type: ignore[arg-type]
+    elif fault == "a state of no known name":
+        edit = edited(rows, **{row.state: "quantum"})
+        bench.server.inject(Fault(on=row.on[verb], change=edit, **times))  # type: ignore[arg-type]
+    elif fault == "null sub-objects":
+        edit = edited(rows, **dict.fromkeys(row.subobjects))
+        for on in (row.on["list"], row.on["read"]):
+            bench.server.inject(Fault(on=on, change=edit, **times))  # type: ignore[arg-type]
+    elif fault == "no second page":
+        assert row.two_pages is not None
+        row.two_pages(bench.server)
+        both = await listed(bench)
+        assert both is not None
+        assert len(both) > 2, "the second page is read"
+        bench.server.inject(Fault(on=row.on["list"]), Fault(on=row.on["list"], cut=9))
+    elif fault.startswith("404"):
+        bench.server.inject(Fault(on=row.on["read"], status=404))
+        if fault == "404, and no list":
+            bench.server.inject(Fault(on=row.on["list"], status=500))
+    else:
+        bench.break_(verb, fault)
+    if verb == "read":
+        return judged(bench, await bench.provider.read(one), usual)
+    found = await listed(bench)
+    if found is None:
+        if fault == "429 that says when":
+            asked = len(bench.server.requests)
+            assert await listed(bench) is None
+            assert len(bench.server.requests) == asked, "it was told to wait"
+            bench.clock.now += WAIT + 1
+            assert await listed(bench) is not None
+        return "not known"
+    return judged(bench, found[one], usual)
+
+
+async def beside(bench: Bench, verb: str, fault: str) -> str:
+    """Ask for what a list brings along: the balance, and the books."""
+    bench.break_(verb, fault)
+    found = await listed(bench)
+    assert found is not None, "what is asked for beside it must not harm the list"
+    meter = found[bench.row.machine]
+    assert meter.kind is MeterKind.COMPUTE_AND_STORAGE
+    told = meter.balance if verb == "balance" else meter.booked
+    assert bench.sent(verb) == 1
+    return "not known" if told is None else "told"
+
+
+async def leftovers(bench: Bench, verb: str, fault: str) -> str:
+    bench.break_(verb, fault)
+    try:
+        found = await bench.providers.account(bench.provider.ref).leftovers()
+    except ProviderError:
+        return "not known"
+    assert found
+    assert all(one.id and one.how for one in found)
+    assert all(one.per_hour is None or one.per_hour > 0 for one in found)
+    return "told"
+
+
+async def offers(bench: Bench, verb: str, fault: str) -> str:
+    row, wish = bench.row, bench.row.wish
+    assert wish is not None
+    if fault == "no price":
+        edit = edited(
+            row.offers_in, **dict.fromkeys((k.replace(".", "__") for k in row.offer_price), MISSING)
+        )
+        bench.server.inject(Fault(on=row.on[verb], change=edit, times=-1))
+    elif fault == "nothing to be had":
+        wish = msgspec.structs.replace(wish, max_per_hour=0.0001, currency=row_currency(row))
+    else:
+        bench.break_(verb, fault)
+    try:
+        found = await bench.market().offers(wish)
+    except ProviderError:
+        return "not known"
+    if not found:
+        return "none"
+    assert all(offer.per_hour is None or offer.per_hour > 0 for offer in found)
+    return "told" if found[0].compute_per_hour is not None else "not free"
+
+
+def row_currency(row: Row) -> str:
+    return "USD" if row.wish is None else row.wish.currency
+
+
+async def find(bench: Bench, verb: str, fault: str) -> str:
+    bench.break_(verb, fault)
+    try:
+        return "none" if not await bench.market().find(TOKEN) else "found"
+    except ProviderError:
+        return "not known"
+
+
+async def start(bench: Bench, verb: str, fault: str) -> str:
+    """Start the parked machine."""
+    row = bench.row
+    assert row.resting is not None
+    bench.break_(verb, fault)
+    try:
+        await bench.box(row.resting).start()
+        outcome = "requested"
+    except (AuthError, RateLimited):
+        outcome = "nothing done"
+    except ProviderError as error:
+        outcome = "nobody knows" if error.sent else "nothing done"
+    assert bench.sent(verb) == 1
+    await bench.server.settle()
+    assert outcome != "nothing done" or row.truth(bench.server, row.resting) == "resting"
+    return outcome
+
+
+PHRASES = {
+    StopPhase.METER_OFF: "done, by reading",
+    StopPhase.UNCONFIRMED: "nobody knows",
+    StopPhase.FAILED: "nothing done",
+}
+
+
+async def acting(bench: Bench, verb: str, fault: str) -> str:
+    """Park or destroy, to the end."""
+    row = bench.row
+    target = row.machine
+    await bench.provider.read(target)
+    times = 1
+    if fault == "twice":
+        # Somebody else has done it in the meantime.
+        await ended(bench, Verb(verb))
+        await bench.server.settle()
+        times = 2
+    else:
+        bench.break_(verb, fault)
+    outcome = await ended(bench, Verb(verb))
+    await bench.server.settle()
+    assert bench.sent(verb) == times, bench.server.requests
+    truth = row.truth(bench.server, target)
+    if outcome == "done, by reading":
+        assert truth == ("resting" if verb == "park" else "gone")
+    if outcome == "nothing done":
+        assert truth == "on"
+    return outcome
+
+
+async def ended(bench: Bench, verb: Verb) -> str:
+    provider = bench.provider
+    ref = provider.ref
+    permit = Permit(
+        "box",
+        verb,
+        ref.instance,
+        "digest",
+        steady() + 60,
+        kind=ref.kind,
+        account=ref.account,
+        nonce=secrets.token_hex(8),
+    )
+    steps = [
+        step
+        async for step in carry_out(
+            provider, permit, clock=bench.clock, sleep=bench.clock.advance, timeout_s=4.0, poll_s=1.0
+        )
+    ]
+    with pytest.raises(PermitRefused):
+        await (provider.stop(permit) if verb is Verb.PARK else provider.destroy(permit))
+    outcome = PHRASES[steps[-1].phase]
+    if outcome == "nothing done":
+        assert steps[-1].text.startswith("nothing was done"), steps[-1].text
+    if outcome == "nobody knows":
+        assert provider.console_url in steps[-1].text
+    return outcome
+
+
+async def create(bench: Bench, verb: str, fault: str) -> str:
+    row, market = bench.row, bench.market()
+    assert row.wish is not None
+    offer = (await market.offers(row.wish))[0]
+    ref = bench.provider.ref
+    permit = RentPermit(
+        box="new",
+        kind=ref.kind,
+        account=ref.account,
+        offer=offer.id,
+        per_hour=offer.per_hour,
+        currency=offer.currency,
+        spot=offer.spot,
+        token=f"rgt-{secrets.token_hex(6)}",
+        expires=steady() + 60,
+    )
+    assert await market.find(permit.token) == ()
+    said = market.describe_creation(offer, row.wish, permit.token)
+    assert permit.token in said
+    before = bench.sent(verb)
+    bench.break_(verb, fault)
+    outcome, proves = "made", Proof.ASK
+    try:
+        made = await market.create(offer, row.wish, permit.token, permit)
+        assert made.id
+        assert made.meter.kind is not MeterKind.NONE
+    except ProviderError as error:
+        proves = creation_proof(row.kind, error)
+        outcome = "nothing made" if proves is Proof.NOTHING else "nobody knows"
+    with pytest.raises(PermitRefused):
+        await market.create(offer, row.wish, permit.token, permit)
+    assert bench.sent(verb) == before + 1
+    await bench.server.settle()
+    bench.clock.now += 60
+    found = await market.find(permit.token)
+    assert len(found) <= 1
+    if outcome == "nothing made":
+        assert found == ()
+    return "found by its token" if found and outcome == "nobody knows" else outcome
+
+
+SCENES: dict[str, Callable[[Bench, str, str], Awaitable[str]]] = {
+    "list": reading,
+    "read": reading,
+    "leftovers": leftovers,
+    "balance": beside,
+    "spend": beside,
+    "offers": offers,
+    "find": find,
+    "start": start,
+    "park": acting,
+    "destroy": acting,
+    "create": create,
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "verb"),
+    [pytest.param(row, verb, id=f"{row.kind}-{verb}") for row in ROWS for verb in VERBS if verb in row.on],
+)
+async def test_what_comes_of_what_goes_wrong(row: Row, verb: str) -> None:
+    async def one(fault: str) -> str:
+        async with bench(row) as made:
+            return await SCENES[verb](made, verb, fault)
+
+    wanted = expected(row, verb)
+    seen = await asyncio.gather(*map(one, wanted))
+    assert dict(zip(wanted, seen, strict=True)) == wanted
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind)
+async def test_a_verb_that_a_platform_has_not_sends_nothing_and_says_so(row: Row) -> None:
+    async with bench(row) as made:
+        account = made.providers.account(made.provider.ref)
+        for verb in VERBS:
+            if verb in row.on:
+                continue
+            asked = len(made.server.requests)
+            if verb in ("park", "destroy"):
+                assert await ended(made, Verb(verb)) == "nothing done"
+            elif verb == "start":
+                with pytest.raises(ProviderError) as caught:
+                    await made.provider.start()
+                assert not caught.value.sent
+            elif verb == "leftovers":
+                with pytest.raises(ProviderError) as caught:
+                    await account.leftovers()
+                assert not caught.value.sent
+            elif verb in ("offers", "create", "find"):
+                assert account.market() is None
+            if verb not in ("balance", "spend"):
+                assert [what for what in made.server.requests[asked:] if not what.startswith("GET ")] == []
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind)
+async def test_a_machine_that_was_never_there_is_not_called_free(row: Row) -> None:
+    async with bench(row) as made:
+        never = row.machine[:-1] + ("7" if row.machine[-1] != "7" else "8")
+        meter = await made.box(never).read(never)
+        assert (meter.kind, meter.lifecycle) == (MeterKind.UNKNOWN, Lifecycle.GONE)
+        assert "never seen" in meter.source
+
+
+def test_the_table_in_the_docs_is_that_of_the_suite() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text()
+    assert "\n".join(table()) in text, "print it with: python -m tests.contract.providers.platform_rows"
+
+
+def test_every_http_platform_has_a_row() -> None:
+    assert {row.kind for row in ROWS} <= set(KINDS)
+    assert START
