@@ -1,7 +1,7 @@
 """One row a platform for `test_every_platform`: its fake with machines, its calls, and where its answers are its own.
 
-A new platform is one more `Row` in `ROWS`. The table in docs/profiles.md is printed by
-``python -m tests.contract.providers.platform_rows``.
+A new platform is one more `Row` in `ROWS`; after it, ``python -m tests.contract.providers.platform_rows`` writes the
+table in docs/profiles.md anew.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rgt_tui.demo.platforms import Ask, LocalGpu, LocalRunPod, LocalVast
@@ -283,5 +284,13 @@ def table() -> list[str]:
     return lines
 
 
+def write(page: Path) -> None:
+    """Put the table into the page, in the place of the one that begins alike."""
+    text = page.read_text()
+    begin = text.index("| verb | what goes wrong |")
+    end = text.index("\n\n", begin)
+    page.write_text(text[:begin] + "\n".join(table()) + text[end:])
+
+
 if __name__ == "__main__":
-    print("\n".join(table()))
+    write(Path(__file__).parents[3] / "docs" / "profiles.md")

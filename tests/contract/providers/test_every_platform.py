@@ -418,7 +418,7 @@ async def test_a_machine_that_was_never_there_is_not_called_free(row: Row) -> No
 
 def test_the_table_in_the_docs_is_that_of_the_suite() -> None:
     text = (Path(__file__).parents[3] / "docs" / "profiles.md").read_text()
-    assert "\n".join(table()) in text, "print it with: python -m tests.contract.providers.platform_rows"
+    assert "\n".join(table()) in text, "write it with: python -m tests.contract.providers.platform_rows"
 
 
 def test_every_http_platform_has_a_row() -> None:

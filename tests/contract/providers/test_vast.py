@@ -1,0 +1,309 @@
+"""vast.ai's own ways: what its states cost, where SSH answers, pages, bids, and errors that have made a machine."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo.platforms import Ask, Fault, LocalVast
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import RentPermit, Verb, steady
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers import Context, PermitRefused, ProviderError
+from rgt_tui.providers.rented import Pace
+from rgt_tui.providers.vast import VENDOR, VastAccount, open_account
+from tests.contract.providers.conftest import START, Clock
+
+ONE = 31415926
+WISH = Wish(gpu="RTX 4090", disk_gb=40, public_key="ssh-ed25519 AAAA o'brien@laptop")
+
+
+class Place:
+    """A local vast.ai, and the account there."""
+
+    def __init__(self, server: LocalVast, clock: Clock) -> None:
+        self.server, self.clock = server, clock
+        self.token = f"rgt-{secrets.token_hex(6)}"
+        context = Context(clock, {"K": server.key}, Path("/nonexistent"), 5.0)
+        self.account = open_account(ProviderRef("vastai", str(ONE), server.base_url, "K"), context)
+        assert isinstance(self.account, VastAccount)
+
+    def parsed(self, **fields: Any) -> Any:
+        return self.account.parse({"id": ONE, "volume_info": [], **fields})
+
+    def permit(self, offer: Offer) -> RentPermit:
+        return RentPermit(
+            box="new",
+            kind="vastai",
+            account=self.account.ref.account,
+            offer=offer.id,
+            per_hour=offer.per_hour,
+            currency="USD",
+            spot=offer.spot,
+            token=self.token,
+            expires=steady() + 60,
+        )
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    clock = Clock()
+    server = LocalVast(clock=clock, settle_s=0.0)
+    await server.start()
+    server.add_instance(ONE, "train-a", created=START - 3600, ends=START + 864_000)
+    found = Place(server, clock)
+    yield found
+    await found.account.close()
+    await server.stop()
+
+
+@pytest.mark.parametrize(
+    ("actual", "intended", "lifecycle", "kind"),
+    [
+        (None, "running", Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+        ("loading", "running", Lifecycle.STARTING, MeterKind.STORAGE_ONLY),
+        ("running", "running", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+        ("running", "stopped", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+        ("frozen", "frozen", Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+        ("exited", "stopped", Lifecycle.STOPPED, MeterKind.STORAGE_ONLY),
+        ("exited", "running", Lifecycle.ERROR, MeterKind.UNKNOWN),
+        ("offline", "running", Lifecycle.ERROR, MeterKind.UNKNOWN),
+        ("unknown", "running", Lifecycle.ERROR, MeterKind.UNKNOWN),
+        ("quantum", "running", Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+        (7, "running", Lifecycle.UNKNOWN, MeterKind.UNKNOWN),
+    ],
+)
+async def test_what_a_state_is_and_costs(
+    place: Place, actual: object, intended: str, lifecycle: Lifecycle, kind: MeterKind
+) -> None:
+    machine = place.parsed(
+        actual_status=actual, intended_status=intended, dph_base=0.68, storage_total_cost=0.02, dph_total=0.70
+    )
+    meter = place.account.meter(machine)
+    assert (meter.lifecycle, meter.kind) == (lifecycle, kind)
+    assert meter.per_hour == pytest.approx(0.02 if kind is MeterKind.STORAGE_ONLY else 0.70)
+    assert (meter.doubt is not None) == (kind is MeterKind.UNKNOWN or lifecycle is Lifecycle.STOPPED)
+
+
+async def test_an_instance_that_was_outbid_rests(place: Place) -> None:
+    machine = place.parsed(
+        actual_status="stopped",
+        intended_status="running",
+        cur_state="stopped",
+        is_bid=True,
+        storage_total_cost=0.02,
+    )
+    assert (machine.lifecycle, machine.bills, machine.spot) == (
+        Lifecycle.STOPPED,
+        MeterKind.STORAGE_ONLY,
+        True,
+    )
+    assert machine.actions == ("start", "destroy")
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        (
+            {"public_ipaddr": "198.51.100.23", "ports": {"22/tcp": [{"HostPort": "40122"}]}},
+            ("198.51.100.23", 40122),
+        ),
+        ({"ssh_host": "ssh5.vast.ai", "ssh_port": 31592, "image_runtype": "ssh"}, ("ssh5.vast.ai", 31592)),
+        (
+            {"ssh_host": "ssh5.vast.ai", "ssh_port": 31592, "image_runtype": "jupyter_direc ssh_direc"},
+            ("ssh5.vast.ai", 31593),
+        ),
+        ({"ports": {"22/tcp": None}, "public_ipaddr": "198.51.100.23"}, (None, None)),
+        ({"ports": {"22/tcp": [{"HostPort": "x"}]}, "public_ipaddr": "198.51.100.23"}, (None, None)),
+        ({}, (None, None)),
+    ],
+)
+async def test_where_ssh_answers(
+    place: Place, fields: dict[str, Any], where: tuple[str | None, int | None]
+) -> None:
+    machine = place.parsed(actual_status="running", **fields)
+    assert (machine.host, machine.port) == where
+
+
+async def test_spot_and_the_end_of_the_rental_are_in_the_meter(place: Place) -> None:
+    (item,) = await place.account.box(str(ONE)).list()
+    assert (item.meter.spot, item.meter.ends_at) == (False, START + 864_000)
+    assert (item.gpu, item.gpu_count, item.region) == ("RTX 4090", 1, "Norway, NO")
+    assert item.meter.balance == 23.45
+    assert item.meter.booked == pytest.approx(0.68 + 60 * 0.1667 / 730, abs=1e-5)
+
+
+async def test_a_list_that_is_shorter_than_it_says_is_no_list(place: Place) -> None:
+    def shorter(data: Any) -> Any:
+        return {**data, "total_instances": 2}
+
+    place.server.inject(Fault(on="GET /api/v1/", change=shorter))
+    with pytest.raises(ProviderError, match="1 instances where there are 2"):
+        await place.account.machines()
+
+
+async def test_a_list_that_begins_again_ends(place: Place) -> None:
+    def again(data: Any) -> Any:
+        return {**data, "next_token": "5"}
+
+    place.server.inject(Fault(on="GET /api/v1/", change=again, times=-1))
+    with pytest.raises(ProviderError, match="begins again"):
+        await place.account.machines()
+    assert len(place.server.requests) == 2
+
+
+async def test_the_retired_list_is_an_error_and_no_empty_account(place: Place) -> None:
+    retired = b'{"success": false, "error": "deprecated_endpoint", "msg": "use v1"}'
+    place.server.inject(Fault(on="GET /api/v1/", status=200, raw=retired))
+    with pytest.raises(ProviderError) as caught:
+        await place.account.machines()
+    assert caught.value.code == "deprecated_endpoint"
+
+
+async def test_a_volume_outlives_the_instance_and_bills(place: Place) -> None:
+    place.server.volumes[77] = 50.0
+    place.server.instances[ONE].volumes = (77,)
+    box = place.account.box(str(ONE))
+    meter = await box.read(str(ONE))
+    assert (meter.at_least, meter.unpriced) == (True, ("volume 77",))
+    assert box.keeps_billing(Verb.DESTROY, str(ONE)) == ("volume 77, at a price that is not known",)
+    del place.server.instances[ONE]
+    meter = await box.read(str(ONE))
+    assert (meter.lifecycle, meter.kind, meter.per_hour) == (Lifecycle.GONE, MeterKind.STORAGE_ONLY, None)
+    (left,) = await place.account.leftovers()
+    assert (left.id, left.size_gb) == ("77", 50.0)
+    assert left.per_hour == pytest.approx(50 * 0.15 / 730, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "answer", [{"credit": 23.4, "balance": 0}, {"balance": 23.4}, {"credit": 25, "balance": -1.6}]
+)
+async def test_the_balance_is_what_is_paid_in_less_what_is_owed(
+    place: Place, answer: dict[str, float]
+) -> None:
+    place.server.inject(Fault(on="GET /api/v0/users", change=lambda _: answer))
+    (item,) = await place.account.box(str(ONE)).list()
+    assert item.meter.balance == pytest.approx(23.4)
+    assert item.meter.burn_per_hour == pytest.approx(0.68 + 60 * 0.1667 / 730, abs=1e-5)
+
+
+async def test_a_bid_is_sent_with_its_price_and_read_back(place: Place) -> None:
+    place.server.asks[9001] = Ask(9001)
+    market = place.account.market()
+    assert market is not None
+    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    assert (offer.spot, offer.compute_per_hour, offer.disk_gb) == (True, 0.15, 40)
+    assert offer.storage_per_hour == pytest.approx(40 * 0.15 / 730, abs=1e-6)
+    assert offer.notes
+    search = json.loads(place.server.bodies[-1])
+    assert (search["type"], search["allocated_storage"], search["rentable"]) == ("bid", 40, {"eq": True})
+    made = await market.create(offer, WISH, place.token, place.permit(offer))
+    (body,) = place.server.created
+    assert (body["price"], body["label"], body["cancel_unavail"]) == (0.15, place.token, True)
+    assert "'ssh-ed25519 AAAA o'\"'\"'brien@laptop'" in body["onstart"]
+    await place.server.settle()
+    (found,) = await market.find(place.token)
+    assert (found.id, found.meter.spot, found.meter.compute_per_hour) == (made.id, True, 0.15)
+
+
+async def test_on_demand_sends_no_price(place: Place) -> None:
+    place.server.asks[9001] = Ask(9001)
+    market = place.account.market()
+    assert market is not None
+    (offer,) = await market.offers(WISH)
+    said = market.describe_creation(offer, WISH, place.token)
+    assert "AAAA" not in said
+    assert said.startswith(f"PUT {place.server.base_url}/api/v0/asks/9001/ {{")
+    await market.create(offer, WISH, place.token, place.permit(offer))
+    assert "price" not in place.server.created[0]
+
+
+async def test_an_error_that_names_a_contract_has_made_one(place: Place) -> None:
+    place.server.asks[9001] = Ask(9001, min_bid=0.30)
+    market = place.account.market()
+    assert market is not None
+    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    low = msgspec.structs.replace(offer, compute_per_hour=0.20)
+    made = await market.create(low, WISH, place.token, place.permit(low))
+    assert int(made.id) in place.server.instances
+    assert "vast.ai answered" in (made.meter.doubt or "")
+    assert (await market.find(place.token))[0].id == made.id
+
+
+@pytest.mark.parametrize("bid", [None, 0.0, 129.0])
+async def test_a_bid_that_cannot_be_one_sends_nothing(place: Place, bid: float | None) -> None:
+    place.server.asks[9001] = Ask(9001)
+    market = place.account.market()
+    assert market is not None
+    (offer,) = await market.offers(msgspec.structs.replace(WISH, spot=True))
+    asked = len(place.server.requests)
+    odd = msgspec.structs.replace(offer, compute_per_hour=bid)
+    with pytest.raises(ProviderError) as caught:
+        await market.create(odd, WISH, place.token, place.permit(odd))
+    assert not caught.value.sent
+    assert len(place.server.requests) == asked
+    await market.create(offer, WISH, place.token, place.permit(offer))
+
+
+async def test_another_offer_than_the_agreed_one_is_not_taken(place: Place) -> None:
+    place.server.asks[9001] = Ask(9001)
+    market = place.account.market()
+    assert market is not None
+    (offer,) = await market.offers(WISH)
+    dearer = msgspec.structs.replace(offer, compute_per_hour=9.0)
+    with pytest.raises(PermitRefused, match="agreed were"):
+        await market.create(dearer, WISH, place.token, place.permit(offer))
+    assert place.server.created == []
+
+
+def account_at(home: Path, env: dict[str, str]) -> VastAccount:
+    return open_account(ProviderRef("vastai", str(ONE)), Context(lambda: START, env, home, 5.0))
+
+
+@pytest.mark.parametrize("files", [(".vast_api_key",), (".config/vastai/vast_api_key", ".vast_api_key")])
+def test_the_key_of_the_vendor_s_tool_is_found(tmp_path: Path, files: tuple[str, ...]) -> None:
+    for place_, name in enumerate(files):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"key{place_}\n")
+    assert account_at(tmp_path, {}).http._key().reveal() == "key0"
+    assert account_at(tmp_path, {"VAST_API_KEY": "mine"}).http._key().reveal() == "mine"
+
+
+def test_the_newer_place_of_the_key_follows_xdg(tmp_path: Path) -> None:
+    path = tmp_path / "elsewhere" / "vastai" / "vast_api_key"
+    path.parent.mkdir(parents=True)
+    path.write_text("there")
+    account = account_at(tmp_path, {"XDG_CONFIG_HOME": str(tmp_path / "elsewhere")})
+    assert account.http._key().reveal() == "there"
+    assert account.http.base_url == VENDOR
+
+
+async def test_requests_of_one_kind_keep_their_distance() -> None:
+    now, slept = 100.0, []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    pace = Pace({"list": 1.0, "destroy": 3.0}, ticks=lambda: now, sleep=sleep)
+    for kind in ("list", "list", "list", "destroy", "read", "read"):
+        await pace.turn(kind)
+    assert slept == [1.0, 2.0]
+    now += 10.0
+    await pace.turn("list")
+    assert slept == [1.0, 2.0]
+
+
+def test_the_vendor_s_own_server_is_paced_and_the_loopback_is_not(tmp_path: Path) -> None:
+    assert account_at(tmp_path, {}).pace._gaps["list"] == 1.0
+    local = open_account(
+        ProviderRef("vastai", str(ONE), "http://127.0.0.1:1", "K"), Context(lambda: START, {}, tmp_path, 5.0)
+    )
+    assert local.pace._gaps == {}
