@@ -1,4 +1,7 @@
-"""The real `rgt` in a process of its own, against a real sshd."""
+"""The real `rgt` in a process of its own, against a real sshd.
+
+`Rgt(...)` and `Rgt.on` fork it from a server that has its imports; `Rgt.command` and `Rgt.start` start all of it.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ import pytest
 from rgt_tui.fleet.config.editing import dump_fleet
 from rgt_tui.model.box import BoxSpec
 from tests.contract.ssh.conftest import RealSshd, running_sshd
+from tests.warm_python import WarmPython, warm_python
 
 PATIENCE = 60.0
 
@@ -27,6 +31,7 @@ class Rgt:
 
     folder: Path
     fleet: Path
+    warm: WarmPython
     env: dict[str, str] = field(default_factory=dict)
 
     def environment(self) -> dict[str, str]:
@@ -41,16 +46,8 @@ class Rgt:
         return [sys.executable, "-m", "rgt_tui.cli.entry", *words]
 
     def __call__(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*words),
-            cwd=self.folder,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        entry = self.command(*words)[1:]
+        return self.warm.run(entry, cwd=self.folder, env=self.environment(), timeout=timeout)
 
     def on(self, *words: str, timeout: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a command on the fleet file."""
@@ -71,9 +68,23 @@ class Rgt:
         self.fleet.write_text(dump_fleet(specs))
 
 
+IMPORTS = """
+import importlib, asyncssh, httpx
+from rgt_tui.cli.commands import COMMANDS, GROUPS
+for name in {*(row.module for row in COMMANDS.values()), *GROUPS.values(), "gathering", "running"}:
+    importlib.import_module(f"rgt_tui.cli.{name}")
+"""
+
+
+@pytest.fixture(scope="session")
+def warm_rgt() -> Iterator[WarmPython]:
+    with warm_python(sys.executable, IMPORTS, os.environ) as warm:
+        yield warm
+
+
 @pytest.fixture
-def rgt(tmp_path: Path) -> Rgt:
-    return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml")
+def rgt(tmp_path: Path, warm_rgt: WarmPython) -> Rgt:
+    return Rgt(folder=tmp_path, fleet=tmp_path / "fleet.toml", warm=warm_rgt)
 
 
 ALONE = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]

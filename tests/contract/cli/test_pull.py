@@ -121,7 +121,7 @@ def test_without_paths_the_results_are_what_has_an_owner(rgt: Rgt, lab: BoxSpec,
     done = rgt.on("pull", "lab")
     assert done.returncode == 0, done.stderr
     assert f"{source.folder}/logs/1: whole here" in done.stdout
-    assert f"that nobody owns, in 1 directories ({source.folder}): rgt pull lab PATH" in done.stdout
+    assert f"that nobody owns, in 1 directory ({source.folder}): rgt pull lab PATH" in done.stdout
     assert len(list(source.copy(rgt.folder / "pulled/lab").rglob("*.txt"))) == SMALL
 
 

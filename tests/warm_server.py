@@ -1,0 +1,90 @@
+r"""A Python that has imported what many short processes need, and forks each of them: the work of the imports once.
+
+``python -P warm_server.py SOCKET CODE`` runs CODE (the imports), listens on SOCKET, and writes a line. A connection
+starts one process: it sends ``{"words", "cwd", "env"}`` with the three standard streams, hears ``PID\n``, and at the
+end ``CODE\n``. The process is what ``python WORDS`` would be (``-m MODULE …`` or ``-c CODE …``): it has its own working
+directory, environment and signals, ends as the interpreter ends, and dies with the server.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import runpy
+import signal
+import socket
+import sys
+from typing import Any
+
+PDEATHSIG = 1
+
+
+def listen(path: str) -> dict[str, Any]:
+    """Serve; returns in each process that was asked for, with what it has to do."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(path)
+    server.listen(64)
+    print("ready", flush=True)
+    while True:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the keepers need nobody to wait for them
+        connection, _ = server.accept()
+        if os.fork() == 0:
+            die_with_parent()
+            server.close()
+            return keep(connection)
+        connection.close()
+
+
+def keep(connection: socket.socket) -> dict[str, Any]:
+    """Start the process and tell its end; returns in the process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    data, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
+    while not data.endswith(b"\n"):
+        data += connection.recv(1 << 20)
+    pid = os.fork()
+    if pid == 0:
+        die_with_parent()
+        connection.close()
+        for number, stream in enumerate(streams):
+            os.dup2(stream, number)
+            os.close(stream)
+        asked: dict[str, Any] = json.loads(data)
+        return asked
+    for stream in streams:
+        os.close(stream)
+    connection.sendall(b"%d\n" % pid)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    connection.sendall(b"%d\n" % code)
+    os._exit(0)
+
+
+def die_with_parent() -> None:
+    """Have the kernel end this process with the one that forked it."""
+    ctypes.CDLL(None).prctl(PDEATHSIG, signal.SIGKILL)
+
+
+def become(words: list[str], cwd: str, env: dict[str, str]) -> None:
+    """Run what the words say, in this process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.chdir(cwd)
+    os.environ.clear()
+    os.environ.update(env)
+    kind, what, *rest = words
+    if kind == "-m":
+        sys.path.insert(0, cwd)
+        sys.argv = [what, *rest]
+        runpy.run_module(what, run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, "")
+        sys.argv = ["-c", *rest]
+        main = sys.modules["__main__"].__dict__
+        main.pop("__file__", None)
+        exec(compile(what, "<string>", "exec"), main)
+
+
+if __name__ == "__main__":
+    exec(sys.argv[2], {})
+    gc.freeze()  # a collection would touch, and so copy, every page that a process shares with the server
+    become(**listen(sys.argv[1]))
