@@ -58,6 +58,18 @@ _KUBECTL: dict[int | str, Proof] = {
 _DIGITALOCEAN: dict[int | str, Proof] = {401: Proof.NOTHING, 404: Proof.ASK, 429: Proof.NOTHING}
 """Of a deletion: https://docs.digitalocean.com/reference/api/ (OpenAPI, verified 2026-08)."""
 
+_LAMBDA: dict[int | str, Proof] = {
+    "global/object-does-not-exist": Proof.ASK,
+    "global/conflict": Proof.ASK,
+    "global/invalid-api-key": Proof.NOTHING,
+    "global/account-inactive": Proof.NOTHING,
+    "global/invalid-parameters": Proof.NOTHING,
+    401: Proof.NOTHING,
+    403: Proof.NOTHING,
+    429: Proof.NOTHING,
+}
+"""Errors as ``{error: {code, message, suggestion}}``: https://docs.lambda.ai/api/cloud (verified 2026-08)."""
+
 ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("digitalocean", Verb.PARK): _DIGITALOCEAN,
     ("digitalocean", Verb.DESTROY): _DIGITALOCEAN,
@@ -65,6 +77,8 @@ ANSWERS: dict[tuple[str, Verb], dict[int | str, Proof]] = {
     ("kubernetes", Verb.DESTROY): _KUBECTL,
     ("slurm", Verb.PARK): {},
     ("slurm", Verb.DESTROY): {"denied": Proof.NOTHING},
+    ("lambda", Verb.PARK): _LAMBDA,
+    ("lambda", Verb.DESTROY): _LAMBDA,
     ("runpod", Verb.PARK): _RUNPOD,
     ("runpod", Verb.DESTROY): _RUNPOD,
     ("vastai", Verb.PARK): _VAST,
@@ -85,6 +99,24 @@ https://github.com/transformerlab/transformerlab-app/issues/2305 (verified 2026-
 CREATIONS: dict[str, dict[int | str, Proof]] = {
     # 422: no such size now, or the limit of droplets: https://docs.digitalocean.com/reference/api/ (verified 2026-08).
     "digitalocean": dict.fromkeys((401, 403, 422, 429), Proof.NOTHING),
+    # https://docs.lambda.ai/api/cloud (verified 2026-08); what the provider behind Lambda says (``provider/…``) proves
+    # nothing.
+    "lambda": dict.fromkeys(
+        (
+            "instance-operations/launch/insufficient-capacity",
+            "instance-operations/launch/file-system-in-wrong-region",
+            "global/quota-exceeded",
+            "global/invalid-parameters",
+            "global/invalid-api-key",
+            "global/account-inactive",
+            "global/invalid-address",
+            "global/object-does-not-exist",
+            401,
+            403,
+            429,
+        ),
+        Proof.NOTHING,
+    ),
     "runpod": _RUNPOD_CREATION,
     # https://docs.vast.ai/api-reference/instances/create-instance (verified 2026-08); an error that names a new
     # contract has made one, and is no error (`rgt_tui.providers.rented_market`).

@@ -31,6 +31,7 @@ def adapter(module: str) -> Open:
 KINDS: dict[str, Open] = {
     "digitalocean": adapter("rgt_tui.providers.digitalocean"),
     "kubernetes": adapter("rgt_tui.providers.kubernetes"),
+    "lambda": adapter("rgt_tui.providers.lambda_cloud"),
     "runpod": adapter("rgt_tui.providers.runpod"),
     "slurm": adapter("rgt_tui.providers.slurm"),
     "vastai": adapter("rgt_tui.providers.vast"),

@@ -37,6 +37,8 @@ from rgt_tui.providers.http import AccountHttp, is_loopback
 
 START = "start"
 """Beside the two `Verb`s, what a platform may have a call for."""
+EVERY = "every"
+"""Of `Pace`: any request."""
 BALANCE_AGE = 300.0
 """Seconds for which a balance is good."""
 SPEND_AGE = 300.0
@@ -118,7 +120,8 @@ class Pace:
         """Begin.
 
         Args:
-            gaps: Kind of request → seconds between two of it; a kind without a row need not wait.
+            gaps: Kind of request → seconds between two of it; a kind without a row need not wait. `EVERY` = whatever
+                is sent.
             ticks: Seconds of a clock that nobody sets.
             sleep: Waits that many seconds.
         """
@@ -127,12 +130,10 @@ class Pace:
 
     async def turn(self, kind: str) -> None:
         """Wait until a request of that kind may be sent, and take the turn."""
-        gap = self._gaps.get(kind, 0.0)
-        if gap <= 0:
-            return
+        kinds = {kind, EVERY} & self._gaps.keys()
         now = self._ticks()
-        at = max(now, self._free.get(kind, now))
-        self._free[kind] = at + gap
+        at = max((self._free.get(one, now) for one in kinds), default=now)
+        self._free.update({one: max(now, at) + self._gaps[one] for one in kinds})
         if at > now:
             await self._sleep(at - now)
 

@@ -1,6 +1,7 @@
 """Local control planes: servers on the loopback that answer like a platform's own, for the demo and the tests."""
 
 from rgt_tui.demo.platforms.local_digitalocean import LocalDigitalOcean, LocalSize
+from rgt_tui.demo.platforms.local_lambda import LocalLambda, LocalMachine
 from rgt_tui.demo.platforms.local_runpod import LocalGpu, LocalPod, LocalRunPod
 from rgt_tui.demo.platforms.local_server import Change, Fault, LocalServer, Request, Response, problem
 from rgt_tui.demo.platforms.local_vast import Ask, LocalInstance, LocalVast
@@ -12,6 +13,8 @@ __all__ = [
     "LocalDigitalOcean",
     "LocalGpu",
     "LocalInstance",
+    "LocalLambda",
+    "LocalMachine",
     "LocalPod",
     "LocalRunPod",
     "LocalServer",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rgt_tui.demo.platforms import Ask, LocalGpu, LocalRunPod, LocalVast
+from rgt_tui.demo.platforms import Ask, LocalGpu, LocalLambda, LocalRunPod, LocalVast
 from rgt_tui.model.renting import Wish
 from tests.contract.providers.conftest import START
 
@@ -134,7 +134,52 @@ def _instances(data: Any) -> Sequence[dict[str, Any]]:
     return found if isinstance(found, list) else [found]
 
 
+LAMBDA = "0f1e2d3c4b5a69788796a5b4c3d2e1f0"
+
+
+def lambda_cloud(**given: Any) -> LocalLambda:
+    server = LocalLambda(**given)
+    server.add_machine(LAMBDA, "train-a")
+    server.filesystems["shared-fs"] = 50 << 30
+    server.types["gpu_1x_a10"] = (75, ("us-west-1", "us-east-1"))
+    return server
+
+
+def _lambda_state(server: LocalLambda, instance: str) -> str:
+    found = server.machines.get(instance)
+    return "gone" if found is None or found.status == "terminated" else "on"
+
+
+def _lambda_machines(data: Any) -> Sequence[dict[str, Any]]:
+    found = data["data"]
+    return found if isinstance(found, list) else [found]
+
+
 ROWS = (
+    Row(
+        kind="lambda",
+        make=lambda_cloud,
+        machine=LAMBDA,
+        on={
+            "list": "GET /api/v1/instances",
+            "read": f"GET /api/v1/instances/{LAMBDA}",
+            "leftovers": "GET /api/v1/file-systems",
+            "offers": "GET /api/v1/instance-types",
+            "find": "GET /api/v1/instances",
+            "destroy": "POST /api/v1/instance-operations/terminate",
+            "create": "POST /api/v1/instance-operations/launch",
+        },
+        truth=_lambda_state,
+        machines_in=_lambda_machines,
+        state="status",
+        price=("instance_type.price_cents_per_hour",),
+        subobjects=("instance_type", "region", "actions", "file_system_names", "ip"),
+        wish=Wish(gpu="A10", disk_gb=40, public_key="ssh-ed25519 AAAA me@laptop"),
+        offers_in=lambda data: [entry["instance_type"] for entry in data["data"].values()],
+        offer_price=("price_cents_per_hour",),
+        yes=b'{"data": {"terminated_instances": [{"id": "x", "status": "terminating"}]}}',
+        error=b'{"error": {"code": "provider/busy", "message": "busy", "suggestion": ""}}',
+    ),
     Row(
         kind="runpod",
         make=runpod,

@@ -262,7 +262,7 @@ INSTANCES = {
     "vastai": "31415926",
 }
 """How a machine is called where it is not any word."""
-REFUSES = {("digitalocean", Verb.PARK), ("slurm", Verb.PARK)}
+REFUSES = {("digitalocean", Verb.PARK), ("lambda", Verb.PARK), ("slurm", Verb.PARK)}
 """Verbs that a platform has not: the permit is used up, and nothing is sent."""
 
 

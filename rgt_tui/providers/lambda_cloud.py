@@ -1,0 +1,236 @@
+"""Lambda Cloud through its API (https://docs.lambda.ai/api/cloud, OpenAPI 1.10.0, verified 2026-08).
+
+There is no stop: an instance is charged until it is terminated, also after a shutdown on it. The API tells no balance,
+no bill, and no time of the launch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Verb
+from rgt_tui.model.money import Lifecycle, MeterKind
+from rgt_tui.model.renting import Leftover
+from rgt_tui.profiles import load_profile
+from rgt_tui.profiles.prices import storage_per_hour
+from rgt_tui.providers.answer_fields import Parts, array, number, table, text, whole
+from rgt_tui.providers.control_plane import BadAnswer, Context, Market, ProviderError, printable
+from rgt_tui.providers.http import AccountHttp, Wrong, open_http
+from rgt_tui.providers.lambda_market import LambdaMarket
+from rgt_tui.providers.rented import EVERY, START, Call, Machine, RentedAccount
+from rgt_tui.providers.rented_market import CREATE
+
+VENDOR = "https://cloud.lambda.ai"
+CONSOLE = "https://cloud.lambda.ai/instances"
+KEY_ENV = "LAMBDA_API_KEY"
+KEY_FILE = ".lambda_cloud/lambda_keys"
+"""Lambda has no tool of its own; SkyPilot keeps the key here: https://docs.skypilot.co (verified 2026-11)."""
+FILESYSTEM = "nfs-filesystem"
+"""The profile's tier."""
+FILESYSTEMS_AGE = 600.0
+"""Seconds for which the sizes of the file systems are good."""
+MEANS = {
+    "global/invalid-api-key": 401,
+    "global/account-inactive": 403,
+    "global/object-does-not-exist": 404,
+    "global/conflict": 409,
+}
+"""Error codes → the status that they stand for."""
+STATES = {
+    "booting": (Lifecycle.STARTING, MeterKind.COMPUTE_AND_STORAGE),
+    "active": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "unhealthy": (Lifecycle.RUNNING, MeterKind.COMPUTE_AND_STORAGE),
+    "terminating": (Lifecycle.RUNNING, MeterKind.UNKNOWN),
+    "terminated": (Lifecycle.GONE, MeterKind.NONE),
+    "preempted": (Lifecycle.GONE, MeterKind.NONE),
+}
+"""``status`` → what it is and what is charged."""
+NOT_YET = "charged from the moment at which Lambda's health check passes; counted from now on"
+"""https://docs.lambda.ai/public-cloud/billing/ (verified 2026-08)."""
+RESERVED = "the instance is reserved: what it costs by its contract the API does not say"
+NO_STOP = "Lambda has no stop: an instance is charged until it is terminated, also after a shutdown on it"
+
+
+def open_account(ref: ProviderRef, context: Context) -> LambdaAccount:
+    """Return the account that an instance belongs to; see `rgt_tui.providers.control_plane.Open`."""
+    http = open_http(
+        ref,
+        context,
+        vendor=VENDOR,
+        console=CONSOLE,
+        key_env=KEY_ENV,
+        vendor_files=((KEY_FILE, key_in),),
+        wrong=wrong,
+    )
+    return LambdaAccount(ref, http, context.clock)
+
+
+def key_in(path: Path) -> str:
+    """Read the line ``api_key = …`` of SkyPilot's file; empty where there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8")[:4096].splitlines()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    found = (line.partition("=") for line in lines)
+    return next((value.strip() for name, _, value in found if name.strip() == "api_key"), "")
+
+
+def wrong(data: object) -> Wrong | None:
+    """Tell what a body says that went wrong; only the code is meant to be compared."""
+    error = table(data).get("error")
+    if not error:
+        return None
+    code = text(table(error).get("code"), 80) or ""
+    return Wrong(code, text(table(error).get("message"), 200) or code or "an error", MEANS.get(code))
+
+
+class LambdaAccount(RentedAccount):
+    """One account at Lambda."""
+
+    platform: ClassVar[str] = "Lambda"
+    labels: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "Terminate"}
+    words: ClassVar[Mapping[Verb, str]] = {Verb.DESTROY: "terminate"}
+    lacks: ClassVar[Mapping[str, str]] = {
+        Verb.PARK: NO_STOP,
+        START: "Lambda has no start: an instance that was terminated is gone",
+    }
+    gaps: ClassVar[Mapping[str, float]] = {EVERY: 1.0, CREATE: 12.0}
+
+    def __init__(self, ref: ProviderRef, http: AccountHttp, clock: Callable[[], float]) -> None:
+        super().__init__(ref, http, clock)
+        self._market = LambdaMarket(self)
+        self._filesystems: dict[str, float | None] = {}
+        self._filesystems_due = 0.0
+
+    async def fetch(self, instance: str) -> Machine:
+        """Ask for one instance."""
+        await self.pace.turn("get")
+        return self.parse(table((await self.http.get(f"/api/v1/instances/{instance}")).data).get("data"))
+
+    async def fetch_all(self) -> tuple[Machine, ...]:
+        """Ask for all instances; the list has no pages."""
+        await self.pace.turn("list")
+        answer = await self.http.get("/api/v1/instances")
+        items = table(answer.data).get("data")
+        if not isinstance(items, list) or answer.more or table(answer.data).get("page_token"):
+            raise self._odd("a list of instances that is not whole")
+        return tuple(map(self.parse, items))
+
+    def _odd(self, what: str) -> BadAnswer:
+        return BadAnswer(f"Lambda gave {what}; nothing follows from it", console=self.http.console)
+
+    def parse(self, raw: object) -> Machine:
+        """Read one instance.
+
+        Raises:
+            BadAnswer: it is not an object with an id; anything else that is odd becomes None.
+        """
+        box = table(raw)
+        identifier = box.get("id")
+        if not isinstance(identifier, str) or not self.ids.fullmatch(identifier):
+            raise self._odd("an instance without an id")
+        status = box.get("status")
+        known = STATES.get(status) if isinstance(status, str) else None
+        lifecycle, bills = known or (Lifecycle.UNKNOWN, MeterKind.UNKNOWN)
+        kind = table(box.get("instance_type"))
+        cents = number(kind.get("price_cents_per_hour"))
+        disks = self._disks(box.get("file_system_names"))
+        reserved = RESERVED if box.get("is_reserved") is True else None
+        can = table(table(box.get("actions")).get("terminate")).get("available")
+        return Machine(
+            id=identifier,
+            name=text(box.get("name")) or "",
+            status=printable(status or "not said", 40),
+            lifecycle=lifecycle,
+            bills=bills,
+            compute=None if cents is None else cents / 100.0,
+            storage=(("a file system, if one is attached", None),) if disks is None else disks,
+            outlives=disks,
+            actions=() if can is False or lifecycle is Lifecycle.GONE else ("terminate",),
+            host=text(box.get("ip"), 200),
+            port=22 if text(box.get("ip"), 200) else None,
+            user="ubuntu",
+            gpu=text(kind.get("gpu_description"), 60),
+            gpu_count=whole(table(kind.get("specs")).get("gpus")),
+            region=text(table(box.get("region")).get("name"), 60),
+            spot=False,
+            doubt=NOT_YET if lifecycle is Lifecycle.STARTING else reserved,
+        )
+
+    def _disks(self, names: object) -> Parts | None:
+        """Return the attached file systems; None = not said."""
+        if not isinstance(names, list):
+            return None
+        said = [printable(one, 80) for one in names]
+        return tuple((f"file system {one}", self._filesystems.get(one)) for one in said)
+
+    def tiers(self, machine: Machine) -> dict[str, str]:
+        """Return where the local disk and the attached file systems are mounted."""
+        names = (name.removeprefix("file system ") for name, _ in machine.outlives or ())
+        return {"/": "local-nvme", **{f"/lambda/nfs/{name}": FILESYSTEM for name in names}}
+
+    def call(self, what: str, instance: str) -> Call | None:
+        """Return the call for a verb: there is only the one."""
+        if what != Verb.DESTROY:
+            return None
+        return Call("POST", "/api/v1/instance-operations/terminate", {"instance_ids": [instance]})
+
+    def judge(self, what: str, data: object) -> str:
+        """Insist on an instance in ``terminated_instances``."""
+        ended = array(table(table(data).get("data")).get("terminated_instances"))
+        if not ended:
+            raise BadAnswer(
+                "Lambda did not say that it took the call; read the state",
+                console=self.http.console,
+                status=200,
+            )
+        return f"status {printable(table(ended[0]).get('status') or 'not said', 40)}"
+
+    async def learn(self, machines: tuple[Machine, ...]) -> None:
+        """Learn what the file systems cost, seldom; the prices show from the next reading on."""
+        await super().learn(machines)
+        if self.clock() >= self._filesystems_due and any(one.outlives for one in machines):
+            self._filesystems_due = self.clock() + FILESYSTEMS_AGE
+            with contextlib.suppress(ProviderError):
+                self._filesystems = {one.name: one.per_hour for one in await self.leftovers()}
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """List the file systems: each is charged by what is in it until it is deleted."""
+        await self.pace.turn("filesystems")
+        answer = await self.http.get("/api/v1/file-systems")
+        items = table(answer.data).get("data")
+        if not isinstance(items, list) or answer.more:
+            raise self._odd("a list of file systems that is not whole")
+        return tuple(map(self._leftover, items))
+
+    def _leftover(self, raw: object) -> Leftover:
+        item = table(raw)
+        identifier, name = text(item.get("id"), 80), text(item.get("name"), 80) or ""
+        if identifier is None:
+            raise self._odd("a file system without an id")
+        used = number(item.get("bytes_used"))
+        size = None if used is None else used / 1e9
+        price = (
+            None if size is None else storage_per_hour(load_profile("lambda"), FILESYSTEM, size, running=True)
+        )
+        on = [one for one in self._seen.values() if one.lifecycle is not Lifecycle.GONE]
+        return Leftover(
+            what="volume",
+            id=identifier,
+            name=name,
+            per_hour=None if price is None else price.value or None,
+            size_gb=size,
+            region=text(table(item.get("region")).get("name"), 60),
+            used_by=tuple(
+                one.id for one in on if any(part == f"file system {name}" for part, _ in one.outlives or ())
+            ),
+            how=f"DELETE {self.http.base_url}/api/v1/filesystems/{identifier}",
+        )
+
+    def market(self) -> Market | None:
+        """Return what launches instances."""
+        return self._market
