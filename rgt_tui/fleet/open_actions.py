@@ -9,9 +9,13 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 
+from msgspec.structs import replace
+
 from rgt_tui.fleet.box_session import BoxSession
 from rgt_tui.fleet.event_loop import Say
 from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.renting.candidates import market_of
+from rgt_tui.fleet.renting.rental import FIND_SECONDS, Rental, account_target, ref_of
 from rgt_tui.gate import (
     Action,
     ActionState,
@@ -31,7 +35,7 @@ from rgt_tui.gate import (
 from rgt_tui.model.box import ProviderRef
 from rgt_tui.model.evidence import StopPhase, Verb, steady
 from rgt_tui.model.money import Meter, MeterKind
-from rgt_tui.providers import Provider, came_of, what_is_off
+from rgt_tui.providers import Provider, ProviderError, UnknownProvider, came_of, what_is_off
 
 EVERY_SECONDS = 5.0
 SELDOM_SECONDS = 30.0
@@ -55,6 +59,8 @@ def came(action: OpenAction, meter: Meter, age: float) -> tuple[ActionState, str
     """
     first, last = action.first, action.last
     shown = meter.native_status or meter.lifecycle.value
+    if first.verb is None:
+        return None
     phase = came_of(first.verb, meter)
     if phase is StopPhase.METER_OFF:
         return ActionState.OFF, f"{meter.source}: {shown}"
@@ -144,13 +150,15 @@ class OpenActions:
                 self._tell(str(error), str(error), "error")
                 still.append(action)
         for session in self._sessions.values():
-            here = [words(one) for one in still if self._session(one.first.target) is session]
+            here = [words(one) for one in still if self._told_on(one) is session]
             session.set_open_action("; ".join(here))
         return tuple(still)
 
     async def _is_open(self, action: OpenAction) -> bool:
         """Ask about one action under its lock, and write what became of it; tell whether it stays open."""
         first = action.first
+        if first.rent is not None:
+            return await self._rents(action)
         session = self._session(first.target)
         if session is None:
             self._tell(
@@ -187,6 +195,7 @@ class OpenActions:
         if result is None:
             return False
         state, text = result
+        assert action.first.verb is not None
         if state is ActionState.OFF and meter.kind in (MeterKind.STORAGE_ONLY, MeterKind.NONE):
             text = f"{text}; {what_is_off(provider, action.first.verb, action.first.target.instance, meter)}"
         await asyncio.to_thread(held.settle, state, text)
@@ -199,6 +208,65 @@ class OpenActions:
             "info" if done else "error",
         )
         return state is not ActionState.CONFIRMED
+
+    async def _rents(self, action: OpenAction) -> bool:
+        """Look for what came of a creation, under its account's lock; tell whether it stays open. Nothing is sent."""
+        first = action.first
+        rental = Rental(
+            self._meters.providers, self._journal, self._audit, clock=self._clock, find_seconds=0.0
+        )
+        ref = ref_of(action)
+        holding = rental.held(ref, first.box)
+        creation = await asyncio.to_thread(holding.__enter__)
+        try:
+            earlier = creation.earlier
+            if earlier is None or earlier.first.rent is None:
+                if action.last.state is ActionState.INTENT:
+                    self._tell(
+                        first.action, f"{words(action)}: rgt ended before the call, nothing was sent", "warn"
+                    )
+                return False
+            self._tell(first.action, f"{words(earlier)}; it is looked for, and not sent again", "warn")
+            token, machine = earlier.first.rent.token, earlier.last.machine
+            if machine and self._session(replace(first.target, instance=machine)) is not None:
+                await rental.listed(creation, first.box, token, machine, "the fleet file")
+                self._say(f"renting {first.box}: {machine} is a box", "info")
+                return False
+            market = market_of(self._meters.providers, ref)
+            if earlier.last.state is ActionState.CONFIRMED:
+                if await market.find(token):
+                    return True  # whoever takes it in, or ends it, settles it
+                await rental.write_off(
+                    creation, first.box, token, f"{machine} was in the list, and is gone again"
+                )
+                self._say(f"renting {first.box}: {machine} is gone again", "info")
+                return False
+            age = earlier.age(self._clock(), steady(), boot())
+            taken = await rental.find(creation, market, first.box, token, seconds=0.0)
+            if taken.machine is not None:
+                advice = f"rgt up {first.box} takes it in, and sends nothing again"
+                self._say(f"renting {first.box}: {taken.machine.id} is there, and bills: {advice}", "error")
+            elif age >= FIND_SECONDS:
+                late = f"{'; '.join(taken.reasons)}; rgt up {first.box} says how to settle it"
+                self._tell(f"{first.action} late", f"{words(earlier)}: {late}", "error")
+            return True
+        except (ProviderError, UnknownProvider) as error:
+            self._tell(f"{first.action} {error}", f"{words(action)}: {error}", "error")
+            return True
+        finally:
+            await asyncio.to_thread(holding.__exit__, None, None, None)
+
+    def _told_on(self, action: OpenAction) -> BoxSession | None:
+        """Return the box on which an open action is shown: a creation on one of its name, its account, or any."""
+        session = self._session(action.first.target)
+        if session is not None or action.first.rent is None:
+            return session
+        own = account_target(ref_of(action))
+        for box in self._sessions.values():
+            ref = box.state.spec.provider
+            if box.state.spec.name == action.first.box or (ref is not None and account_target(ref) == own):
+                return box
+        return next(iter(self._sessions.values()), None)
 
     def _record(self, first: Record, state: ActionState, text: str) -> None:
         entry = AuditEntry(

@@ -18,12 +18,14 @@ from rgt_tui.gate.journal import (
     JournalFailed,
     OpenAction,
     Record,
+    Renting,
     Target,
     boot,
     words,
 )
 from rgt_tui.gate.levels import facts_digest, outdated, phrase, unprotect_phrase
 from rgt_tui.gate.parked import Parked, ParkedEvidence, stands, worth_keeping
+from rgt_tui.gate.rent_permits import RentCase, rent_permit, rent_review
 from rgt_tui.gate.roster import Told
 
 __all__ = [
@@ -45,6 +47,8 @@ __all__ = [
     "Parked",
     "ParkedEvidence",
     "Record",
+    "RentCase",
+    "Renting",
     "Situation",
     "Target",
     "Told",
@@ -57,6 +61,8 @@ __all__ = [
     "objections",
     "outdated",
     "phrase",
+    "rent_permit",
+    "rent_review",
     "review",
     "sealed",
     "stands",

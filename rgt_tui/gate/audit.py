@@ -53,7 +53,8 @@ class AuditEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """Client clock, epoch seconds."""
     event: AuditEvent
     box: str
-    verb: Verb
+    verb: Verb | None
+    """None = a creation."""
     instance: str
     who: str = ""
     """user@host; filled in by the log where it is empty."""

@@ -1,9 +1,9 @@
 """What was begun with an instance and how far it came: so that a crash is harmless, and no call is sent twice.
 
-One append-only file and one lock per instance. Every state is on the disk before what it announces happens: `sent`
-before the bytes go out. Whoever wants to act holds the lock from the first look at the evidence to the last answer, so
-that a second rgt is told who acts instead of acting as well. What an rgt that died left open is read from here; it is
-asked for at the provider and never sent again by itself.
+One append-only file and one lock per instance; a creation, which has no instance yet, has those of its account. Every
+state is on the disk before what it announces happens: `sent` before the bytes go out. Whoever wants to act holds the
+lock from the first look at the evidence to the last answer, so that a second rgt is told who acts instead of acting as
+well. What an rgt that died left open is read from here; it is asked for at the provider and never sent again by itself.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import msgspec
 from rgt_tui import files
 from rgt_tui.gate.audit import LONGEST, ROOM, who
 from rgt_tui.model.evidence import Verb, steady
+from rgt_tui.model.renting import Offer, Wish
 
 JOURNAL = "journal"
 """Name of its directory, beside the audit log."""
@@ -47,7 +48,10 @@ class ActionState(enum.StrEnum):
     ANSWERED = "answered"
     """The provider has answered: requested, not done."""
     CONFIRMED = "confirmed"
-    """A reading shows the machine stopped or gone; what still bills is not known yet."""
+    """A reading shows the machine stopped or gone, and what still bills is not known yet; of a creation: it is there,
+    and no box names it yet."""
+    LISTED = "listed"
+    """Of a creation: the fleet file names the machine."""
     OFF = "off"
     """A reading shows that the compute meter is off."""
     REFUSED = "refused"
@@ -62,14 +66,14 @@ _LATER = {
     ActionState.INTENT: ("sent", "refused"),
     ActionState.SENT: ("answered", "confirmed", "off", "refused", "failed", "unknown"),
     ActionState.ANSWERED: ("confirmed", "off", "failed", "unknown"),
-    ActionState.CONFIRMED: ("off", "failed", "unknown"),
+    ActionState.CONFIRMED: ("off", "listed", "failed", "unknown"),
     ActionState.UNKNOWN: ("confirmed", "off", "failed", "unknown"),
 }
 FOLLOWS = {state: frozenset(map(ActionState, _LATER.get(state, ()))) for state in ActionState}
 """What may come after a state. Nothing leads to `sent` but `intent`: an action is sent once."""
 _DONE = (ActionState.CONFIRMED, ActionState.OFF)
 SETTLED = frozenset(state for state, later in FOLLOWS.items() if not later)
-"""States after which nothing is open: `off`, `refused`, `failed`."""
+"""States after which nothing is open: `off`, `listed`, `refused`, `failed`."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,12 +82,24 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     account: str
     instance: str
+    """Empty = the account itself: a creation."""
 
     @property
     def file_name(self) -> str:
         """Name of its files, without the ending; ids are a stranger's words and no file names."""
         words = "\0".join((self.kind, self.account, self.instance))
         return hashlib.sha256(words.encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+class Renting(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The request of a creation: by what a lost answer is looked for, and where."""
+
+    token: str
+    """Stands in the machine's name or label."""
+    offer: Offer
+    wish: Wish
+    base_url: str | None = None
+    key_env: str | None = None
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,7 +114,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds of a clock that nobody sets; comparable where `boot` is the same."""
     boot: str
     box: str
-    verb: Verb
+    verb: Verb | None = None
+    """None = a creation."""
     target: Target
     who: str
     pid: int
@@ -110,6 +127,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Nonce of the box's seal."""
     audit: str = ""
     """SHA-256 of the line of the audit log that was written for it."""
+    rent: Renting | None = None
+    """Of the `intent` of a creation."""
+    machine: str = ""
+    """Of a creation: the id of what was made, as soon as it is known."""
 
 
 class OpenAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,7 +154,7 @@ class Action:
     """
 
     def __init__(
-        self, journal: Journal, target: Target, box: str, verb: Verb, earlier: OpenAction | None
+        self, journal: Journal, target: Target, box: str, verb: Verb | None, earlier: OpenAction | None
     ) -> None:
         self.earlier = earlier
         """What was still open when this one began; it has to be settled first."""
@@ -147,7 +168,9 @@ class Action:
         """How far it came; None = nothing is written yet."""
         return None if self._last is None else self._last.state
 
-    def intend(self, text: str, *, evidence: str = "", seal: str = "", audit: str = "") -> None:
+    def intend(
+        self, text: str, *, evidence: str = "", seal: str = "", audit: str = "", rent: Renting | None = None
+    ) -> None:
         """Write that the gate has opened for this call. An earlier action that is open forbids it."""
         if self._last is not None:
             raise JournalFailed("this action has begun already; nothing was sent")
@@ -156,25 +179,25 @@ class Action:
         record = self._journal.record(
             self._target, self._box, self._verb, secrets.token_hex(8), ActionState.INTENT, text
         )
-        record = msgspec.structs.replace(record, evidence=evidence, seal=seal, audit=audit)
+        record = msgspec.structs.replace(record, evidence=evidence, seal=seal, audit=audit, rent=rent)
         self._journal.append(record, room=ROOM)
         self._first = self._last = record
 
-    def put(self, state: ActionState, text: str = "") -> None:
-        """Write that the action has come to a state."""
+    def put(self, state: ActionState, text: str = "", *, machine: str = "") -> None:
+        """Write that the action has come to a state; `machine` is what was created."""
         if self._last is None:
             raise JournalFailed("an action begins with its intent; nothing was sent")
-        self._last = self._journal.follow(self._last, state, text)
+        self._last = self._journal.follow(self._last, state, text, machine)
 
     def sent(self, call: str) -> None:
         """Write that the call goes out now: the bytes may be sent once this has returned, and never again."""
         self.put(ActionState.SENT, call)
 
-    def settle(self, state: ActionState, text: str) -> None:
-        """Write what came of the earlier action that was open."""
+    def settle(self, state: ActionState, text: str, *, machine: str = "") -> None:
+        """Write what came of the earlier action that was open; `machine` is what it had created."""
         if self.earlier is None:
             raise JournalFailed("no earlier action is open")
-        last = self._journal.follow(self.earlier.last, state, text)
+        last = self._journal.follow(self.earlier.last, state, text, machine)
         self.earlier = None if state in SETTLED else msgspec.structs.replace(self.earlier, last=last)
 
 
@@ -186,8 +209,10 @@ class Journal:
         self._clock = clock
 
     @contextlib.contextmanager
-    def hold(self, target: Target, box: str, verb: Verb) -> Iterator[Action]:
+    def hold(self, target: Target, box: str, verb: Verb | None) -> Iterator[Action]:
         """Hold the instance for one action; nobody else can meanwhile, and nothing is waited for.
+
+        Without a verb it is the account that is held, for a creation: while one of its creations is open, none begins.
 
         Raises:
             Held: another process acts on it.
@@ -259,7 +284,7 @@ class Journal:
         return tuple(found)
 
     def record(
-        self, target: Target, box: str, verb: Verb, action: str, state: ActionState, text: str
+        self, target: Target, box: str, verb: Verb | None, action: str, state: ActionState, text: str
     ) -> Record:
         """Return a line of this moment and this process."""
         return Record(
@@ -276,7 +301,7 @@ class Journal:
             text=text,
         )
 
-    def follow(self, last: Record, state: ActionState, text: str) -> Record:
+    def follow(self, last: Record, state: ActionState, text: str, machine: str = "") -> Record:
         """Append the next state of an action; its caller holds the lock.
 
         Raises:
@@ -285,6 +310,7 @@ class Journal:
         if state not in FOLLOWS[last.state]:
             raise JournalFailed(f"{state} cannot follow {last.state}: nothing is sent twice")
         record = self.record(last.target, last.box, last.verb, last.action, state, text)
+        record = msgspec.structs.replace(record, machine=machine or last.machine)
         # What comes after the call must find room, too: `intent` has asked for it.
         self.append(record)
         return record
@@ -355,6 +381,9 @@ def words(action: OpenAction) -> str:
     """Say in one line what is open."""
     first, last = action.first, action.last
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(last.at))
+    if first.rent is not None:
+        what = last.machine or f"token {first.rent.token}"
+        return f"renting {first.box} at {first.target.kind} ({what}) is open since {when}: {last.state} by {last.who}"
     return f"{first.verb} of {first.box} ({first.target.instance}) is open since {when}: {last.state} by {last.who}"
 
 
@@ -372,23 +401,27 @@ class _Holder(msgspec.Struct, frozen=True):
     pid: int
     who: str
     box: str
-    verb: Verb
+    verb: Verb | None
     at: float
 
 
-def _sign(lock: int, box: str, verb: Verb, now: float) -> None:
+def _sign(lock: int, box: str, verb: Verb | None, now: float) -> None:
     os.ftruncate(lock, 0)
     os.pwrite(lock, msgspec.json.encode(_Holder(os.getpid(), who(), box, verb, now)), 0)
 
 
 def _holder(lock: int, target: Target) -> str:
-    what = f"the instance {target.instance}"
+    what = (
+        f"the instance {target.instance}"
+        if target.instance
+        else f"the account {target.account} of {target.kind}"
+    )
     try:
         held = msgspec.json.decode(os.pread(lock, 4096, 0), type=_Holder)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return f"another rgt acts on {what} now; wait for it to end"
     since = time.strftime("%H:%M:%S", time.localtime(held.at))
-    doing = f"acts on {what} since {since} ({held.verb} of {held.box})"
+    doing = f"acts on {what} since {since} ({held.verb or 'rent'} of {held.box})"
     return f"process {held.pid} of {held.who} {doing}; wait for it to end"
 
 

@@ -256,9 +256,9 @@ _ROWS: tuple[Condition, ...] = (
         checks=(Check("5.5", "meter read from the provider", money.check_meter_read, live=False),),
     ),
     Condition(
-        "unconfirmed", "A stop is not confirmed", "stop?", money.read_open_action, money.say_open_action,
+        "unconfirmed", "A stop or a rental is not confirmed", "sent?", money.read_open_action, money.say_open_action,
         YES_ERROR, live=False,
-        advice="Look at the provider's console: the meter may still run. rgt asks on; it sends nothing again.",
+        advice="Look at the provider's console: a meter may run. rgt asks on; it sends nothing again.",
     ),
     Condition(
         "unlisted", "A machine bills that no box names", "unseen", money.read_unlisted, money.say_unlisted, YES,

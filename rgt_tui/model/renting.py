@@ -86,6 +86,26 @@ class Leftover(msgspec.Struct, frozen=True, kw_only=True):
     """How a person gets rid of it: the call, or what to click."""
 
 
+class RentReview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person must see before a machine is rented."""
+
+    box: str
+    """The name that the fleet file will give it."""
+    offer: Offer
+    account: str
+    """`rgt_tui.model.box.ProviderRef.account`."""
+    costs: tuple[str, ...]
+    """The full price, a line each: compute, disk, both for an hour and a day, traffic. What nobody says is said so."""
+    refusals: tuple[str, ...]
+    """Why the gate is closed now (the name not yet typed is not among them)."""
+    will_send: str
+    """The exact call."""
+    phrase: str
+    """What must be typed, exactly; longer where the price is not known."""
+    digest: str
+    """Names this offer at this price for this box, for 60 s."""
+
+
 MACHINE = "machine"
 """What an `Unlisted` is that could be a box."""
 

@@ -3,6 +3,7 @@
 The HTTP client is loaded with the first account that is opened.
 """
 
+from rgt_tui.providers.answers import Proof, creation_proof
 from rgt_tui.providers.control_plane import (
     Account,
     AuthError,
@@ -24,6 +25,7 @@ from rgt_tui.providers.control_plane import (
 )
 from rgt_tui.providers.registry import KINDS, Listed, Providers, UnknownProvider, adapter
 from rgt_tui.providers.stopping import came_of, carry_out, what_is_off
+from rgt_tui.providers.wish_matching import same_gpu
 
 __all__ = [
     "KINDS",
@@ -38,6 +40,7 @@ __all__ = [
     "NotFound",
     "Open",
     "PermitRefused",
+    "Proof",
     "Provider",
     "ProviderError",
     "Providers",
@@ -47,7 +50,9 @@ __all__ = [
     "adapter",
     "came_of",
     "carry_out",
+    "creation_proof",
     "keep_last_good",
+    "same_gpu",
     "use_permit",
     "use_rent_permit",
     "what_is_off",

@@ -194,17 +194,20 @@ def test_no_import_cycle_even_for_type_checkers(monkeypatch: pytest.MonkeyPatch)
 MAY_NAME_IT = {"isinstance", "issubclass"}
 
 
+PERMITS = {"Permit", "RentPermit"}
+
+
 def permit_makers(tree: ast.Module) -> list[int]:
-    """The lines that build a Permit: a call, a subclass, a call handed the class (convert, decode)."""
-    names = {"Permit"}
+    """The lines that build a permit: a call, a subclass, a call handed the class (convert, decode)."""
+    names = set(PERMITS)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
-            names |= {alias.asname for alias in node.names if alias.name == "Permit" and alias.asname}
+            names |= {alias.asname for alias in node.names if alias.name in PERMITS and alias.asname}
 
     def is_permit(node: ast.expr) -> bool:
         if isinstance(node, ast.Name):
             return node.id in names
-        return isinstance(node, ast.Attribute) and node.attr == "Permit"
+        return isinstance(node, ast.Attribute) and node.attr in PERMITS
 
     lines = []
     for node in ast.walk(tree):
@@ -227,6 +230,8 @@ def permit_makers(tree: ast.Module) -> list[int]:
         ("x = msgspec.convert({}, Permit)", [1]),
         ("x = msgspec.json.decode(b'', type=Permit)", [1]),
         ("class Mine(Permit): pass", [1]),
+        ("x = RentPermit(box='a')", [1]),
+        ("from m import RentPermit as P\nx = P()", [2]),
         ("def destroy(permit: Permit) -> None:\n    assert isinstance(permit, Permit)", []),
     ],
 )

@@ -63,7 +63,7 @@ def _print(line: AuditLine, *, as_json: bool) -> None:
 
 
 def _row(entry: AuditEntry) -> str:
-    what = (entry.who, entry.box, entry.verb, entry.instance, entry.event, entry.text)
+    what = (entry.who, entry.box, entry.verb or "rent", entry.instance, entry.event, entry.text)
     return "  ".join((_moment(entry.at), *(clean(part) for part in what if part))) + "\n"
 
 
@@ -74,6 +74,7 @@ def _print_open(action: OpenAction, *, as_json: bool) -> None:
             "event": "open", "at": last.at, "state": last.state, "box": first.box, "verb": first.verb,
             "kind": first.target.kind, "account": first.target.account, "instance": first.target.instance,
             "who": first.who, "pid": first.pid, "text": last.text,
+            "token": None if first.rent is None else first.rent.token, "machine": last.machine,
         }  # fmt: skip
         sys.stdout.write(json_line(body).decode())
         return
@@ -95,7 +96,8 @@ def _verify(log: AuditLog, journal: Journal, lines: list[AuditLine], *, as_json:
         there = {line.hash for line in lines}
         gone = next((record for record in journal.audited() if record.audit not in there), None)
         if gone is not None:
-            why = f"the line of {gone.verb} of {gone.box} at {_moment(gone.at)}, which the journal names, is not there"
+            deed = f"{gone.verb or 'rent'} of {gone.box} at {_moment(gone.at)}"
+            why = f"the line of {deed}, which the journal names, is not there"
             chain = msgspec.structs.replace(chain, broken=chain.lines + 1, reason=why)
     if as_json:
         body = {

@@ -1,0 +1,21 @@
+"""Renting a machine: what is to be had, the one creation call with its journal, and waiting until it answers."""
+
+from rgt_tui.fleet.renting.arrival import Arrival, agreement, differences, wait_for_ssh
+from rgt_tui.fleet.renting.candidates import Candidate, Search, new_token, search
+from rgt_tui.fleet.renting.rental import FIND_SECONDS, Outcome, Rental, Taken, open_creations
+
+__all__ = [
+    "FIND_SECONDS",
+    "Arrival",
+    "Candidate",
+    "Outcome",
+    "Rental",
+    "Search",
+    "Taken",
+    "agreement",
+    "differences",
+    "new_token",
+    "open_creations",
+    "search",
+    "wait_for_ssh",
+]

@@ -1,0 +1,172 @@
+"""After the creation: what was asked is read back, and the machine is waited for until its SSH answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from rgt_tui.model.box import Agreed
+from rgt_tui.model.evidence import steady
+from rgt_tui.model.money import Lifecycle
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.profiles.prices import money
+from rgt_tui.providers import Instance, Market, ProviderError, same_gpu
+
+SSH_SECONDS = 600.0
+"""A machine that does not answer by then is of no use, and bills."""
+EVERY_SECONDS = 5.0
+BANNER_SECONDS = 5.0
+ROUNDING = 0.005
+"""A price may differ by so much from what was agreed: platforms round what an hour costs."""
+LOST = {
+    Lifecycle.ERROR: "the platform calls it broken",
+    Lifecycle.STOPPED: "the platform calls it stopped",
+    Lifecycle.GONE: "the platform calls it gone",
+}
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """How a new machine stands."""
+
+    machine: Instance
+    """As the list showed it last."""
+    reached: bool
+    """Its SSH answers."""
+    why: str = ""
+    """Why it does not."""
+    differs: tuple[str, ...] = ()
+    """What is not as it was agreed, a line each."""
+
+
+def agreement(offer: Offer, wish: Wish) -> Agreed:
+    """Return what the fleet file keeps of what was asked for."""
+    return Agreed(
+        spot=wish.spot,
+        max_per_hour=wish.max_per_hour if wish.max_per_hour is not None else offer.per_hour,
+        currency=offer.currency,
+        gpu=wish.gpu,
+        gpu_count=wish.gpu_count,
+    )
+
+
+def differences(offer: Offer, wish: Wish, machine: Instance) -> tuple[str, ...]:
+    """Return what of a machine is not as it was agreed; what the platform does not tell is not said here. Pure."""
+    meter, found = machine.meter, []
+    if meter.per_hour is not None:
+        now = f"{money(meter.per_hour, meter.currency, meter.at_least)}/h"
+        then = f"{money(offer.per_hour, offer.currency)}/h"
+        if meter.currency != offer.currency:
+            found.append(f"it bills in {meter.currency} ({now}), agreed was {offer.currency}")
+        elif offer.per_hour is not None and not meter.per_hour <= offer.per_hour * (1.0 + ROUNDING):
+            found.append(f"it costs {now}, agreed were {then}")
+    if meter.spot is not None and meter.spot is not offer.spot:
+        kinds = {True: "spot", False: "on-demand"}
+        found.append(f"it is billed as {kinds[meter.spot]}, agreed was {kinds[offer.spot]}")
+    other = machine.gpu is not None and machine.gpu != offer.gpu
+    if machine.gpu is not None and other and not same_gpu(wish.gpu, machine.gpu, offer.gpu_memory_gb):
+        found.append(f"it has {machine.gpu}, agreed was {offer.gpu}")
+    if machine.gpu_count is not None and machine.gpu_count != offer.gpu_count:
+        found.append(f"it has {machine.gpu_count} GPUs, agreed were {offer.gpu_count}")
+    return tuple(found)
+
+
+async def wait_for_ssh(
+    market: Market,
+    machine: Instance,
+    offer: Offer,
+    wish: Wish,
+    token: str,
+    *,
+    seconds: float = SSH_SECONDS,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ticks: Callable[[], float] = steady,
+    say: Callable[[str], None] = lambda text: None,
+    seen: Callable[[Instance], Awaitable[None]] | None = None,
+) -> Arrival:
+    """Wait until a machine's SSH answers, reading back meanwhile what was agreed.
+
+    Args:
+        market: Lists it.
+        machine: As the creation told it.
+        offer: What was agreed.
+        wish: What was asked for.
+        token: In its name.
+        seconds: At most so long.
+        sleep: Waits that many seconds.
+        ticks: The steady clock.
+        say: Told how it goes on, and at once what is not as agreed.
+        seen: Told once, when a list shows it for the first time.
+    """
+    begun, waited, told = ticks(), 0.0, ""
+    differs: tuple[str, ...] = ()
+    why = "the list does not show it yet"
+    while True:
+        fresh = await _listed(market, machine.id, token)
+        if fresh is not None:
+            if seen is not None:
+                await seen(fresh)
+                seen = None
+            machine = fresh
+            why = _standing(machine)
+            new = differences(offer, wish, machine)
+            for text in new:
+                if text not in differs:
+                    say(f"NOT AS AGREED: {text}")
+            differs = new
+            if machine.host is not None and await answers(machine.host, machine.port or 22):
+                return Arrival(machine=machine, reached=True, differs=differs)
+            if machine.meter.lifecycle in LOST and machine.meter.error is None:
+                return Arrival(machine=machine, reached=False, why=why, differs=differs)
+        if why != told:
+            told = why
+            say(why)
+        passed = max(waited, ticks() - begun)
+        if passed >= seconds:
+            return Arrival(
+                machine=machine,
+                reached=False,
+                why=f"no SSH after {passed / 60:.0f} min: {why}",
+                differs=differs,
+            )
+        await sleep(EVERY_SECONDS)
+        waited += EVERY_SECONDS
+
+
+async def _listed(market: Market, instance: str, token: str) -> Instance | None:
+    try:
+        found = await market.find(token)
+    except ProviderError:
+        return None
+    return next((one for one in found if one.id == instance), None)
+
+
+def _standing(machine: Instance) -> str:
+    status = machine.meter.native_status or machine.meter.lifecycle.value
+    if machine.meter.lifecycle in LOST:
+        return f"{LOST[machine.meter.lifecycle]} ({status})"
+    if machine.host is None:
+        return f"{status}, no SSH address yet"
+    return f"{status}, {machine.host}:{machine.port or 22} does not answer yet"
+
+
+async def answers(host: str, port: int) -> bool:
+    """Tell whether an SSH server speaks there."""
+    writer: asyncio.StreamWriter | None = None
+    try:
+        async with asyncio.timeout(BANNER_SECONDS):
+            reader, writer = await asyncio.open_connection(host, port)
+            # A server may say other lines first (RFC 4253, 4.2); its name comes within the first few.
+            for _ in range(20):
+                if (await reader.readline()).startswith(b"SSH-"):
+                    return True
+    except (OSError, TimeoutError, ValueError):
+        return False
+    finally:
+        if writer is not None:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+    return False

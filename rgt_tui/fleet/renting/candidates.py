@@ -1,0 +1,91 @@
+"""What is to be had for a wish: the offers of several accounts in one order, with what each would really cost."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+from collections.abc import Sequence
+
+import msgspec
+
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.renting import Offer, Wish
+from rgt_tui.providers import AuthError, Market, ProviderError, Providers
+
+TOKEN_NAME = 18
+"""Letters of a box's name in its token; with the rest, the token has no more than 40."""
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """One offer, and the account that would pay."""
+
+    ref: ProviderRef
+    """Any machine of the account."""
+    offer: Offer
+
+
+class Trouble(msgspec.Struct, frozen=True, kw_only=True):
+    """An account of which no offers could be had."""
+
+    kind: str
+    text: str
+    no_key: bool = False
+    """There is none: whoever did not name this provider does not miss it."""
+    refused: bool = False
+    """The platform was not asked, since it cannot fulfil such a wish."""
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    candidates: tuple[Candidate, ...] = ()
+    """The cheapest first, compute and disk together; in another currency than the wish's after those in it, and at a
+    price that nobody tells last."""
+    troubles: tuple[Trouble, ...] = ()
+
+
+def market_of(providers: Providers, ref: ProviderRef) -> Market:
+    """Return what rents machines of an account.
+
+    Raises:
+        ProviderError: nothing does: a person does that on the platform's console.
+        UnknownProvider: there is no adapter.
+    """
+    market = providers.account(ref).market()
+    if market is None:
+        raise ProviderError(
+            f"{ref.kind} rents no machines by its API; use its console, then rgt add", sent=False
+        )
+    return market
+
+
+async def search(providers: Providers, refs: Sequence[ProviderRef], wish: Wish) -> Search:
+    """Ask accounts side by side for what fits a wish."""
+
+    async def one(ref: ProviderRef) -> tuple[list[Candidate], list[Trouble]]:
+        try:
+            offers = await market_of(providers, ref).offers(wish)
+        except ProviderError as error:
+            no_key = isinstance(error, AuthError) and not error.sent
+            refused = not error.sent and not no_key and error.status is None
+            return [], [Trouble(kind=ref.kind, text=str(error), no_key=no_key, refused=refused)]
+        return [Candidate(ref=ref, offer=offer) for offer in offers], []
+
+    parts = await asyncio.gather(*(one(ref) for ref in refs))
+    found = [candidate for some, _ in parts for candidate in some]
+    return Search(
+        candidates=tuple(sorted(found, key=lambda one: _rank(one.offer, wish))),
+        troubles=tuple(trouble for _, some in parts for trouble in some),
+    )
+
+
+def _rank(offer: Offer, wish: Wish) -> tuple[bool, bool, float]:
+    price = offer.per_hour
+    return price is None, offer.currency != wish.currency, price or 0.0
+
+
+def new_token(box: str) -> str:
+    """Return a random token for a box's creation: up to 40 characters of ``a-z0-9-``, the box's name among them."""
+    name = re.sub(r"[^a-z0-9]+", "-", box.lower()).strip("-")[:TOKEN_NAME].strip("-") or "box"
+    return f"rgt-{name}-{secrets.token_hex(8)}"

@@ -1,0 +1,408 @@
+"""The one creation call: gate, journal, record, and what becomes of a lost answer. It is never sent twice.
+
+No platform has an idempotency key, and some answer an error after they have created. So the request and its token are
+on the disk before the call goes out, and whatever is not proved to have done nothing is looked for by the token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+from collections.abc import Awaitable, Callable, Iterator
+
+import msgspec
+
+from rgt_tui.fleet.renting.candidates import Candidate, market_of
+from rgt_tui.gate import (
+    Action,
+    ActionState,
+    AuditEntry,
+    AuditEvent,
+    AuditFailed,
+    AuditLog,
+    Journal,
+    JournalFailed,
+    OpenAction,
+    RentCase,
+    Renting,
+    Target,
+    rent_permit,
+    rent_review,
+    words,
+)
+from rgt_tui.model.box import ProviderRef
+from rgt_tui.model.evidence import Refusal, RentPermit, steady
+from rgt_tui.model.renting import Offer, RentReview, Wish
+from rgt_tui.providers import (
+    Instance,
+    Market,
+    PermitRefused,
+    Proof,
+    ProviderError,
+    Providers,
+    creation_proof,
+)
+
+FIND_SECONDS = 600.0
+"""For so long a lost answer is looked for: lists lag, and a new machine may not be in them for minutes."""
+EVERY_SECONDS = 5.0
+SELDOM_SECONDS = 15.0
+"""Between two looks after the first minute."""
+
+Say = Callable[[str], None]
+
+
+class Outcome(enum.StrEnum):
+    """What a creation came to."""
+
+    RENTED = "rented"
+    """The machine is there, and bills."""
+    NOTHING = "nothing"
+    """Proved: nothing was created."""
+    REFUSED = "refused"
+    """The gate stayed shut, or the journal could not be written: nothing was sent."""
+    UNKNOWN = "unknown"
+    """Sent, and nobody knows whether there is a machine."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
+    """How a creation stands."""
+
+    outcome: Outcome
+    reasons: tuple[str, ...] = ()
+    machine: Instance | None = None
+
+
+def account_target(ref: ProviderRef) -> Target:
+    """Return whose journal an account's creations are."""
+    return Target(kind=ref.kind, account=ref.account, instance="")
+
+
+def open_creations(journal: Journal) -> tuple[OpenAction, ...]:
+    """Return the creations of which nobody has written how they ended, oldest first.
+
+    Raises:
+        JournalFailed: a file cannot be read: then nobody knows.
+    """
+    found, problems = journal.open_actions()
+    if problems:
+        raise JournalFailed("; ".join(problems))
+    return tuple(one for one in found if one.first.rent is not None)
+
+
+def ref_of(action: OpenAction) -> ProviderRef:
+    """Return the account at which a creation was asked for."""
+    rent, target = action.first.rent, action.first.target
+    return ProviderRef(
+        kind=target.kind,
+        instance="",
+        base_url=rent.base_url if rent is not None else None,
+        key_env=rent.key_env if rent is not None else None,
+    )
+
+
+class Creation:
+    """A creation under way, its account held; also one that an earlier rgt left open."""
+
+    def __init__(self, action: Action) -> None:
+        self.action = action
+
+    @property
+    def earlier(self) -> OpenAction | None:
+        """What an earlier rgt left open."""
+        return self.action.earlier
+
+    async def put(self, state: ActionState, text: str, machine: str = "") -> None:
+        """Write how far it came.
+
+        Raises:
+            JournalFailed: it is not on the disk.
+        """
+        write = self.action.settle if self.action.earlier is not None else self.action.put
+        await asyncio.to_thread(write, state, text, machine=machine)
+
+
+async def look_for(
+    market: Market,
+    token: str,
+    *,
+    seconds: float,
+    sleep: Callable[[float], Awaitable[None]],
+    ticks: Callable[[], float] = steady,
+    say: Say = lambda text: None,
+) -> tuple[Instance, ...]:
+    """Look for the machines whose name holds a token until there is one, or the time is up."""
+    begun, waited, trouble = ticks(), 0.0, ""
+    while True:
+        try:
+            found = await market.find(token)
+        except ProviderError as error:
+            found = ()
+            if str(error) != trouble:
+                trouble = str(error)
+                say(f"the list cannot be had: {trouble}")
+        # The pauses count as well: a clock that stands still must not look for ever.
+        passed = max(waited, ticks() - begun)
+        if found or passed >= seconds:
+            return found
+        pause = EVERY_SECONDS if passed < 60.0 else SELDOM_SECONDS
+        await sleep(pause)
+        waited += pause
+
+
+class Rental:
+    """Rents machines, each by one call.
+
+    Args:
+        providers: Whose markets.
+        journal: Where the creation stands before it is sent.
+        audit: Where it is recorded.
+        clock: Epoch seconds.
+        sleep: Waits that many seconds.
+        ticks: The steady clock.
+        readonly: Refuse every creation.
+        find_seconds: For how long a lost answer is looked for.
+    """
+
+    def __init__(
+        self,
+        providers: Providers,
+        journal: Journal,
+        audit: AuditLog,
+        *,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        ticks: Callable[[], float] = steady,
+        readonly: bool = False,
+        find_seconds: float = FIND_SECONDS,
+    ) -> None:
+        self._providers = providers
+        self._journal = journal
+        self._audit = audit
+        self._clock = clock
+        self._sleep = sleep
+        self._ticks = ticks
+        self._readonly = readonly
+        self._find_seconds = find_seconds
+
+    @contextlib.contextmanager
+    def held(self, ref: ProviderRef, box: str) -> Iterator[Creation]:
+        """Hold an account, so that no other rgt rents there meanwhile.
+
+        Raises:
+            Held: another process does.
+            JournalFailed: the journal cannot be read or written.
+        """
+        with self._journal.hold(account_target(ref), box, None) as action:
+            yield Creation(action)
+
+    async def review(
+        self, candidate: Candidate, wish: Wish, box: str, token: str, *, taken: str = ""
+    ) -> RentReview:
+        """Return what a person must see before this candidate is taken; it was read just now."""
+        ticks = self._ticks()
+        case = self._case(
+            candidate, wish, box, taken, candidate.offer, ticks, self._open_words(candidate.ref, box)
+        )
+        market = market_of(self._providers, candidate.ref)
+        return rent_review(case, ticks, will_send=market.describe_creation(candidate.offer, wish, token))
+
+    def _open_words(self, ref: ProviderRef, box: str) -> str:
+        """Say what is open of this account, or for this box anywhere; empty = nothing."""
+        try:
+            found = open_creations(self._journal)
+        except JournalFailed as error:
+            return str(error)
+        target = account_target(ref)
+        mine = [one for one in found if one.first.target == target or one.first.box == box]
+        # What never came to its call is closed by whoever acts next; here that may be this very creation.
+        return "; ".join(words(one) for one in mine if one.last.state is not ActionState.INTENT)
+
+    def _case(
+        self, candidate: Candidate, wish: Wish, box: str, taken: str, fresh: Offer | None, at: float | None, open_: str
+    ) -> RentCase:  # fmt: skip
+        return RentCase(
+            box=box,
+            account=candidate.ref.account,
+            wish=wish,
+            shown=candidate.offer,
+            fresh=fresh,
+            at=at,
+            open=open_,
+            taken=taken,
+            readonly=self._readonly,
+        )
+
+    async def take(
+        self,
+        creation: Creation,
+        candidate: Candidate,
+        wish: Wish,
+        box: str,
+        token: str,
+        *,
+        typed: str,
+        digest: str | None = None,
+        taken: str = "",
+        say: Say = lambda text: None,
+    ) -> Taken:
+        """Read the offer again, ask the gate, write everything down, and send the one call.
+
+        Args:
+            creation: Its account is held.
+            candidate: What the person has seen.
+            wish: What it was found by.
+            box: Name of the box to be.
+            token: Of this creation alone.
+            typed: What the person typed.
+            digest: Of the review, where another process made it.
+            taken: Why the fleet file cannot take the box; empty = it can.
+            say: Told how it goes on.
+        """
+        market = market_of(self._providers, candidate.ref)
+        fresh, at = await self._again(market, candidate.offer, wish)
+        case = self._case(candidate, wish, box, taken, fresh, at, self._open_words(candidate.ref, box))
+        verdict = rent_permit(case, token, self._ticks(), typed=typed, digest=digest)
+        if isinstance(verdict, Refusal):
+            self._note(AuditEvent.REFUSED, box, "", "; ".join(verdict.reasons), typed=typed, required=False)
+            return Taken(outcome=Outcome.REFUSED, reasons=verdict.reasons)
+        offer = fresh or candidate.offer
+        call = market.describe_creation(offer, wish, token)
+        ref = candidate.ref
+        rent = Renting(token=token, offer=offer, wish=wish, base_url=ref.base_url, key_env=ref.key_env)
+        try:
+            line = await asyncio.to_thread(
+                self._note,
+                AuditEvent.REQUESTED,
+                box,
+                token,
+                call,
+                typed=typed,
+                shown=digest or "",
+                required=True,
+            )
+            await asyncio.to_thread(creation.action.intend, call, audit=line, rent=rent)
+            await creation.put(ActionState.SENT, call)
+        except (AuditFailed, JournalFailed) as error:
+            return Taken(outcome=Outcome.REFUSED, reasons=(f"{error}. Nothing was sent.",))
+        return await self._send(creation, market, offer, wish, verdict, say)
+
+    async def _again(self, market: Market, shown: Offer, wish: Wish) -> tuple[Offer | None, float | None]:
+        """Read the offer once more; ``(None, None)`` where the market cannot be asked."""
+        at = self._ticks()
+        try:
+            offers = await market.offers(wish)
+        except ProviderError:
+            return None, None
+        return next((one for one in offers if one.id == shown.id), None), at
+
+    async def _send(
+        self, creation: Creation, market: Market, offer: Offer, wish: Wish, permit: RentPermit, say: Say
+    ) -> Taken:
+        box, token = permit.box, permit.token
+        try:
+            made = await market.create(offer, wish, token, permit)
+        except (PermitRefused, ProviderError) as error:
+            proves = creation_proof(offer.kind, error)
+            if proves is Proof.NOTHING:
+                sent = isinstance(error, ProviderError) and error.sent
+                state = ActionState.FAILED if sent else ActionState.REFUSED
+                await self._ended(creation, state, box, token, f"nothing was created: {error}")
+                return Taken(outcome=Outcome.NOTHING, reasons=(str(error),))
+            return await self._lost(creation, market, box, token, str(error), say)
+        except (
+            Exception
+        ) as error:  # whatever an adapter did not expect: the call may have gone out all the same
+            return await self._lost(creation, market, box, token, f"{type(error).__name__}: {error}", say)
+        await self._ended(creation, ActionState.ANSWERED, box, token, f"{made.id} was made", machine=made.id)
+        return Taken(outcome=Outcome.RENTED, machine=made)
+
+    async def _lost(
+        self, creation: Creation, market: Market, box: str, token: str, why: str, say: Say
+    ) -> Taken:
+        """Look for what came of a call whose answer proves nothing."""
+        await self._ended(creation, ActionState.UNKNOWN, box, token, f"sent, and not acknowledged: {why}")
+        length = f"{self._find_seconds / 60:.0f} min"
+        say(f"sent, and not acknowledged ({why}): looking for {token} in the list, for {length}")
+        return await self.find(creation, market, box, token, seconds=self._find_seconds, say=say)
+
+    async def find(
+        self,
+        creation: Creation,
+        market: Market,
+        box: str,
+        token: str,
+        *,
+        seconds: float,
+        say: Say = lambda text: None,
+    ) -> Taken:
+        """Look for the machine of a creation by its token, and write down what is found. Nothing is sent."""
+        found = await look_for(market, token, seconds=seconds, sleep=self._sleep, ticks=self._ticks, say=say)
+        if len(found) == 1:
+            (machine,) = found
+            await self._ended(
+                creation,
+                ActionState.CONFIRMED,
+                box,
+                token,
+                f"{machine.id} is in the list",
+                machine=machine.id,
+            )
+            return Taken(outcome=Outcome.RENTED, machine=machine)
+        if found:
+            ids = ", ".join(one.id for one in found)
+            why = f"{len(found)} machines hold the token {token} and bill: {ids}; look at the console, end all but one"
+        else:
+            why = (
+                f"no machine holds the token {token}, which proves nothing yet: lists lag. Look at the console; rgt "
+                "goes on looking while it runs, and rents nothing more there before it is known"
+            )
+        return Taken(outcome=Outcome.UNKNOWN, reasons=(why,))
+
+    async def confirm(self, creation: Creation, box: str, token: str, machine: Instance) -> None:
+        """Write that a machine which was answered for is really there."""
+        last = creation.earlier.last.state if creation.earlier is not None else creation.action.state
+        if last is not ActionState.CONFIRMED:
+            text = f"{machine.id} is in the list"
+            await self._ended(creation, ActionState.CONFIRMED, box, token, text, machine=machine.id)
+
+    async def listed(self, creation: Creation, box: str, token: str, machine: str, where: str) -> None:
+        """Write that the fleet file names the machine: nothing is open any more."""
+        await self._ended(
+            creation, ActionState.LISTED, box, token, f"{machine} stands in {where}", machine=machine
+        )
+
+    async def write_off(self, creation: Creation, box: str, token: str, text: str) -> None:
+        """Write that nothing came of a creation, as a person says or as a whole list shows."""
+        await self._ended(creation, ActionState.FAILED, box, token, text)
+
+    async def _ended(
+        self, creation: Creation, state: ActionState, box: str, token: str, text: str, machine: str = ""
+    ) -> None:
+        """Write a step down: in the journal, and in the record. Sent is sent: a full disk changes nothing of that."""
+        with contextlib.suppress(JournalFailed):
+            await creation.put(state, text, machine)
+        await asyncio.to_thread(
+            self._note, AuditEvent.ANSWER, box, machine or token, f"{state}: {text}", required=False
+        )
+
+    def _note(
+        self, event: AuditEvent, box: str, instance: str, text: str, *, required: bool, typed: str = "", shown: str = ""
+    ) -> str:  # fmt: skip
+        entry = AuditEntry(
+            at=self._clock(),
+            event=event,
+            box=box,
+            verb=None,
+            instance=instance,
+            typed=typed,
+            shown=shown,
+            text=text,
+        )
+        try:
+            return self._audit.record(entry)
+        except AuditFailed:
+            if required:
+                raise
+            return ""

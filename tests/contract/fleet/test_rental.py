@@ -1,0 +1,314 @@
+"""One creation call, never sent twice: every answer that a platform can give, and a crash at every state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from rgt_tui.demo import Fault, LocalRunPod
+from rgt_tui.demo.platforms import LocalGpu
+from rgt_tui.fleet.box_session import BoxSession
+from rgt_tui.fleet.connector import ConnectLimit
+from rgt_tui.fleet.meters import Meters
+from rgt_tui.fleet.open_actions import OpenActions
+from rgt_tui.fleet.renting import Candidate, Outcome, Rental, Taken, new_token, open_creations, search
+from rgt_tui.fleet.renting.rental import account_target
+from rgt_tui.gate import ActionState, AuditLog, Journal, Renting
+from rgt_tui.health import assess
+from rgt_tui.model.box import BoxSpec, ProviderRef
+from rgt_tui.model.renting import Wish
+from rgt_tui.profiles import load_profile
+from rgt_tui.providers import Providers
+from rgt_tui.ssh import AgentBundle
+
+KEY, NOW, BOX = "RGT_TEST_KEY", 1.8e9, "train-a"
+WISH = Wish(gpu="A100", disk_gb=50, public_key="ssh-ed25519 AAAA me")
+CREATE = "POST /v2/pods"
+
+
+@dataclass
+class World:
+    """A market, and what stands of its creations on this machine's disk."""
+
+    server: LocalRunPod
+    ref: ProviderRef
+    providers: Providers
+    journal: Journal
+    rental: Rental
+    said: list[str] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    folder: Path = Path()
+
+    async def candidate(self, wish: Wish = WISH) -> Candidate:
+        found = await search(self.providers, [self.ref], wish)
+        assert found.troubles == ()
+        return found.candidates[0]
+
+    async def take(self, candidate: Candidate | None = None, *, typed: str = BOX, **given: Any) -> Taken:
+        candidate = candidate or await self.candidate()
+        box = given.pop("box", BOX)
+        with self.rental.held(candidate.ref, box) as creation:
+            return await self.rental.take(
+                creation, candidate, WISH, box, new_token(box), typed=typed, say=self.said.append, **given
+            )
+
+    def created(self) -> int:
+        return self.server.requests.count(CREATE)
+
+    def states(self) -> list[str]:
+        (path,) = self.journal.folder.glob("*.jsonl")
+        return [json.loads(line)["state"] for line in path.read_text().splitlines()]
+
+    def audited(self) -> list[str]:
+        return [line.entry.text for line in AuditLog(self.folder / "audit.jsonl").lines() if line.entry]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    server = LocalRunPod(settle_s=0.0)
+    await server.start()
+    server.add_gpu(
+        LocalGpu("NVIDIA A100 80GB PCIe", "A100 PCIe", 80, 1.64, 1.19, stock={("SECURE", "EU-1"): "HIGH"})
+    )
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    providers = Providers(clock=lambda: NOW, env={KEY: server.key}, timeout_s=0.5)
+    journal = Journal(tmp_path / "journal", clock=lambda: NOW)
+    audit = AuditLog(tmp_path / "audit.jsonl")
+    rental = Rental(providers, journal, audit, clock=lambda: NOW, sleep=sleep)
+    ref = ProviderRef("runpod", "", base_url=server.base_url, key_env=KEY)
+    yield World(server, ref, providers, journal, rental, slept=slept, folder=tmp_path)
+    await providers.close()
+    await server.stop()
+
+
+async def test_what_was_agreed_is_rented_by_one_call_and_stands_on_the_disk_before_it(world: World) -> None:
+    taken = await world.take()
+    assert (taken.outcome, world.created()) == (Outcome.RENTED, 1)
+    assert taken.machine is not None and taken.machine.id in world.server.pods
+    assert world.states() == ["intent", "sent", "answered"]
+    (open_,) = open_creations(world.journal)
+    assert open_.first.rent is not None and open_.last.machine == taken.machine.id
+    assert open_.first.rent.token in world.server.pods[taken.machine.id].name
+    assert (open_.first.rent.wish, open_.first.rent.offer.gpu) == (WISH, "NVIDIA A100 80GB PCIe")
+    assert world.audited()[0].startswith("POST ") and "answered" in world.audited()[1]
+    assert open_.first.audit  # the line of the record that was written before
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(on=CREATE, act=True, hang=True),
+        Fault(on=CREATE, act=True, status=500),
+        Fault(on=CREATE, act=True, status=201, raw=b"<html>"),
+        Fault(on=CREATE, act=True, cut=7),
+        Fault(on=CREATE, change=lambda data: {"ok": True}),
+    ],
+    ids=["time-out", "500", "no JSON", "cut", "odd body"],
+)
+async def test_a_lost_answer_is_found_by_its_token_and_never_sent_again(world: World, fault: Fault) -> None:
+    world.server.inject(fault)
+    taken = await world.take()
+    assert (taken.outcome, world.created(), len(world.server.pods)) == (Outcome.RENTED, 1, 1)
+    assert taken.machine is not None and taken.machine.id in world.server.pods
+    assert world.states() == ["intent", "sent", "unknown", "confirmed"]
+    assert "not acknowledged" in world.said[0]
+
+
+async def test_a_list_that_lags_is_asked_until_it_shows_the_machine(world: World) -> None:
+    world.server.inject(
+        Fault(on=CREATE, act=True, status=502),
+        Fault(on="GET /v2/pods", change=lambda data: {"pods": []}, times=3),
+        Fault(on="GET /v2/pods", status=500, times=2),
+    )
+    taken = await world.take()
+    assert (taken.outcome, world.created(), len(world.slept)) == (Outcome.RENTED, 1, 5)
+    assert any("the list cannot be had" in text for text in world.said)
+
+
+async def test_what_is_never_found_stays_open_and_forbids_a_second_one(world: World) -> None:
+    world.server.inject(Fault(on=CREATE, status=500))
+    taken = await world.take()
+    assert (taken.outcome, world.created(), len(world.server.pods)) == (Outcome.UNKNOWN, 1, 0)
+    assert sum(world.slept) >= 600
+    assert world.states() == ["intent", "sent", "unknown"]
+    for box in (BOX, "another"):
+        again = await world.take(typed=box, box=box)
+        assert again.outcome is Outcome.REFUSED
+        assert "that has to be settled first" in again.reasons[0]
+    assert world.created() == 1
+
+
+async def test_a_box_of_which_one_creation_is_unknown_is_rented_nowhere_else(world: World) -> None:
+    world.server.inject(Fault(on=CREATE, status=500))
+    await world.take()
+    other = Candidate(
+        ref=ProviderRef("runpod", "", base_url=world.server.base_url + "/", key_env=KEY),
+        offer=(await world.candidate()).offer,
+    )
+    elsewhere = msgspec.structs.replace(other, ref=msgspec.structs.replace(other.ref, key_env="OTHER_KEY"))
+    again = await world.take(elsewhere)
+    assert (again.outcome, world.created()) == (Outcome.REFUSED, 1)
+
+
+@pytest.mark.parametrize("status", [400, 402, 422, 429])
+async def test_an_answer_that_proves_that_nothing_was_made_leaves_nothing_open(
+    world: World, status: int
+) -> None:
+    world.server.inject(Fault(on=CREATE, status=status))
+    taken = await world.take()
+    assert (taken.outcome, world.created(), world.slept) == (Outcome.NOTHING, 1, [])
+    assert world.states() == ["intent", "sent", "failed"]
+    assert open_creations(world.journal) == ()
+    if status != 429:  # after that the server is left alone for a while
+        assert (await world.take()).outcome is Outcome.RENTED
+
+
+async def test_two_machines_with_one_token_are_both_told_and_none_is_taken(world: World) -> None:
+    def twice(data: object) -> object:
+        assert isinstance(data, dict)
+        (pod,) = data["pods"]
+        return {"pods": [pod, {**pod, "id": "twin"}]}
+
+    world.server.inject(
+        Fault(on=CREATE, act=True, status=500), Fault(on="GET /v2/pods", change=twice, times=-1)
+    )
+    taken = await world.take()
+    assert (taken.outcome, world.created()) == (Outcome.UNKNOWN, 1)
+    assert "2 machines" in taken.reasons[0] and "twin" in taken.reasons[0]
+
+
+async def test_an_offer_that_became_dearer_or_went_away_is_not_taken(world: World) -> None:
+    shown = await world.candidate()
+    world.server.gpus["NVIDIA A100 80GB PCIe"].secure = 1.65
+    dearer = await world.take(shown)
+    assert (dearer.outcome, dearer.reasons[0].partition(":")[0]) == (Outcome.REFUSED, "its price has changed")
+    world.server.gpus.clear()
+    gone = await world.take(shown)
+    assert (gone.outcome, world.created(), list(world.journal.folder.glob("*.jsonl"))) == (
+        Outcome.REFUSED,
+        0,
+        [],
+    )
+
+
+async def test_an_offer_that_became_cheaper_is(world: World) -> None:
+    shown = await world.candidate()
+    world.server.gpus["NVIDIA A100 80GB PCIe"].secure = 1.5
+    taken = await world.take(shown)
+    assert taken.outcome is Outcome.RENTED
+
+
+async def test_the_wrong_name_a_full_disk_and_readonly_send_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert (await world.take(typed="train")).outcome is Outcome.REFUSED
+    (world.folder / "audit.jsonl").unlink()
+    (world.folder / "audit.jsonl").mkdir()
+    refused = await world.take()
+    assert (refused.outcome, world.created()) == (Outcome.REFUSED, 0)
+    assert "Nothing was sent" in refused.reasons[0]
+
+
+SENT, ANSWERED, UNKNOWN = ActionState.SENT, ActionState.ANSWERED, ActionState.UNKNOWN
+CONFIRMED = ActionState.CONFIRMED
+
+
+class Fleet:
+    """What a dashboard does about open creations: it looks, it tells, it never sends."""
+
+    def __init__(self, world: World, boxes: dict[str, str]) -> None:
+        self.said: list[tuple[str, str]] = []
+        limit, bundle = ConnectLimit(), AgentBundle(data=b"", digest="", filename="")
+        self.sessions = {
+            name: BoxSession(
+                BoxSpec(
+                    name=name, host="127.0.0.1", profile="runpod",
+                    provider=msgspec.structs.replace(world.ref, instance=pod),
+                ),
+                load_profile("runpod"), bundle, limit, lambda: NOW, lambda _: None,
+            )
+            for name, pod in boxes.items()
+        }  # fmt: skip
+        env = {KEY: world.server.key}
+        self.meters = Meters(self.sessions, seconds=60, clock=lambda: NOW, say=print, env=env)
+        self.open = OpenActions(
+            world.journal,
+            AuditLog(world.folder / "audit.jsonl"),
+            self.sessions,
+            self.meters,
+            clock=lambda: NOW,
+            say=lambda text, level="info", **_: self.said.append((level, text)),
+        )
+
+
+async def crashed(world: World, *states: ActionState, made: bool) -> str:
+    """Leave a creation behind as an rgt does that is killed; return the id of its machine."""
+    offer = (await world.candidate()).offer
+    token = new_token(BOX)
+    pod = world.server.add_pod("podX", token, gpu=offer.gpu).id if made else ""
+    rent = Renting(token=token, offer=offer, wish=WISH, base_url=world.ref.base_url, key_env=KEY)
+    with world.journal.hold(account_target(world.ref), BOX, None) as action:
+        action.intend("x", rent=rent)
+        for state in states:
+            action.put(state, "x", machine=pod if state in (ANSWERED, CONFIRMED) else "")
+    return pod
+
+
+@pytest.mark.parametrize(
+    "states", [(SENT,), (SENT, UNKNOWN), (SENT, ANSWERED), (SENT, ANSWERED, CONFIRMED)], ids=str
+)
+async def test_a_crash_at_every_state_is_looked_after_by_the_next_rgt(
+    world: World, states: tuple[ActionState, ...]
+) -> None:
+    pod = await crashed(world, *states, made=True)
+    fleet = Fleet(world, {"lab": "pod1"})
+    (open_,) = await fleet.open.look()
+    assert (open_.last.state in states, world.created()) == (True, 0)
+    (alert,) = [one for one in assess(fleet.sessions["lab"].state, NOW).alerts if one.kind == "unconfirmed"]
+    assert f"renting {BOX} at runpod" in alert.text
+    (now,) = open_creations(world.journal)
+    assert (now.last.state, now.last.machine) == (CONFIRMED, pod)
+    # As soon as the fleet file names the machine, nothing is open any more.
+    await fleet.meters.close()
+    after = Fleet(world, {BOX: pod})
+    assert await after.open.look() == ()
+    assert (open_creations(world.journal), world.states()[-1], world.created()) == ((), "listed", 0)
+    await after.meters.close()
+
+
+async def test_a_crash_before_the_call_has_sent_nothing(world: World) -> None:
+    await crashed(world, made=False)
+    fleet = Fleet(world, {"lab": "pod1"})
+    assert await fleet.open.look() == ()
+    assert world.states() == ["intent", "refused"]
+    assert (await world.take()).outcome is Outcome.RENTED
+    await fleet.meters.close()
+
+
+async def test_a_machine_that_was_seen_and_is_gone_again_is_not_waited_for(world: World) -> None:
+    pod = await crashed(world, SENT, ANSWERED, CONFIRMED, made=True)
+    world.server.pods[pod].status = "TERMINATED"
+    fleet = Fleet(world, {"lab": "pod1"})
+    assert await fleet.open.look() == ()
+    assert world.states()[-1] == "failed"
+    await fleet.meters.close()
+
+
+async def test_one_that_is_not_found_stays_an_alert(world: World) -> None:
+    await crashed(world, SENT, UNKNOWN, made=False)
+    fleet = Fleet(world, {"lab": "pod1"})
+    for _ in range(2):
+        assert len(await fleet.open.look()) == 1
+    assert fleet.sessions["lab"].state.open_action.startswith(f"renting {BOX}")
+    assert [level for level, _ in fleet.said] == ["warn"]
+    await fleet.meters.close()
