@@ -94,7 +94,7 @@ def test_killed_at_any_state_the_next_one_knows(journal: Journal, last: ActionSt
 
 def test_nothing_leads_to_a_second_call(journal: Journal) -> None:
     assert {state for state, later in FOLLOWS.items() if ActionState.SENT in later} == {ActionState.INTENT}
-    assert {ActionState.OFF, ActionState.REFUSED, ActionState.FAILED} == SETTLED
+    assert {ActionState.OFF, ActionState.LISTED, ActionState.REFUSED, ActionState.FAILED} == SETTLED
     with journal.hold(POD, "lab", Verb.DESTROY) as action:
         with pytest.raises(JournalFailed, match="begins with its intent"):
             action.sent(CALL)

@@ -588,6 +588,7 @@ class World:
             reached[f"resumed from {action.last.state}"] += 1
             came, sent = last[action.first.action].state, self.calls.get(action.first.action)
             box = action.first.box
+            assert action.first.verb is not None
             if came is ActionState.REFUSED and sent is not None:
                 raise Broken("it says that nothing was sent, and it was")
             if came is ActionState.OFF and not self.is_off(box, action.first.verb):
