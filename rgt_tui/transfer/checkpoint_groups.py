@@ -22,14 +22,15 @@ _COMPANIONS = (
     "adapter_config",
 )  # fmt: skip
 """Begin the names of files that make a checkpoint of all the files of weights beside them."""
-CHECKPOINT_KINDS = ("trainer", "dcp", "torch", "safetensors", "index")
+CHECKPOINT_KINDS = ("trainer", "dcp", "torch", "safetensors", "gguf", "index")
 
 
 class Job(NamedTuple):
     """One thing to look at: a file, or a directory whose files belong together."""
 
     kind: str
-    """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``events``, ``lines`` or ``json``."""
+    """``trainer``, ``dcp``, ``index``, ``torch``, ``safetensors``, ``gguf``, ``npy``, ``npz``, ``hdf5``, ``pickle``,
+    ``events``, ``lines`` or ``json``."""
     path: str
     """Relative to the directory that is verified."""
 
@@ -47,7 +48,7 @@ class Plan(NamedTuple):
 
     groups: tuple[Group, ...]
     others: tuple[Job, ...]
-    """Logs and documents, which are part of no checkpoint."""
+    """Logs, documents and arrays, which are part of no checkpoint."""
     left_over: tuple[str, ...]
     """Files in directories that are no checkpoints yet, or no longer."""
 
@@ -125,6 +126,11 @@ def kind_of(name: str, head: str) -> str:
         (".safetensors", "safetensors"),
         (weight_index.SUFFIX, "index"),
         (".jsonl", "lines"),
+        (".gguf", "gguf"),
+        (".npy", "npy"),
+        (".npz", "npz"),
+        (".h5", "hdf5"),
+        (".hdf5", "hdf5"),
     ):
         if lower.endswith(suffix):
             return kind
@@ -134,5 +140,6 @@ def kind_of(name: str, head: str) -> str:
         return "torch"
     if lower.endswith(_PERHAPS):
         known = lower.endswith(".bin") and lower.startswith(_NAMES_OF_TORCH)
-        return "torch" if known or head == "zip" else ""
+        pickled = "pickle" if lower.endswith((".pkl", ".pickle")) else ""
+        return "torch" if known or head == "zip" else pickled
     return ""

@@ -1,8 +1,8 @@
 """The process that looks at files which may be hostile: it has little memory, writes nothing, runs nothing of theirs.
 
 One JSON object per line in, ``{"kind", "path"}``; one per line out: ``trouble`` (pairs of file and reason), ``checked``
-(every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load) and
-``not_loadable`` (what ``weights_only`` loading does not take).
+(every byte was compared with a checksum that the files carry), ``torch`` (files that torch could load),
+``not_loadable`` (what ``weights_only`` loading does not take) and ``not_checked`` (what of it was not looked into).
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Any
 
 from rgt_tui.transfer import (
     dcp_files,
+    gguf_files,
+    hdf5_files,
     logged_files,
+    numpy_files,
     safetensors_files,
     torch_files,
     trainer_manifests,
@@ -45,6 +48,30 @@ def _torch(whole: Stretch) -> dict[str, Any]:
 def _safetensors(whole: Stretch) -> dict[str, Any]:
     safetensors_files.examine(whole)
     return {}
+
+
+def _gguf(whole: Stretch) -> dict[str, Any]:
+    unknown = gguf_files.examine(whole)
+    return {"not_checked": f"tensors whose length nobody here knows: {', '.join(unknown)}"} if unknown else {}
+
+
+def _array(whole: Stretch) -> dict[str, Any]:
+    return {"not_checked": "its array of Python objects"} if numpy_files.examine(whole) else {}
+
+
+def _arrays(whole: Stretch) -> dict[str, Any]:
+    objects = numpy_files.examine_archive(whole)
+    shown = ", ".join(repr(name[:80]) for name in objects[:3]) + (" …" if len(objects) > 3 else "")
+    return {"checked": True} | ({"not_checked": f"arrays of Python objects: {shown}"} if objects else {})
+
+
+def _hdf5(whole: Stretch) -> dict[str, Any]:
+    hdf5_files.examine(whole)
+    return {}
+
+
+def _pickle(whole: Stretch) -> dict[str, Any]:
+    return {"not_checked": torch_files.examine_pickle(whole)}
 
 
 def _events(whole: Stretch) -> dict[str, Any]:
@@ -78,6 +105,11 @@ def _index(path: Path) -> dict[str, Any]:
 _FILES: dict[str, Callable[[Stretch], dict[str, Any]]] = {
     "torch": _torch,
     "safetensors": _safetensors,
+    "gguf": _gguf,
+    "npy": _array,
+    "npz": _arrays,
+    "hdf5": _hdf5,
+    "pickle": _pickle,
     "events": _events,
     "lines": _lines,
     "json": _document,

@@ -24,6 +24,10 @@ _PYTHON_2 = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 """Up to protocol 2 pickles call modules as Python 2 did."""
 
 
+class Beyond(Refused):
+    """A pickle names, or does, what no checkpoint needs; whether it is whole was not looked at."""
+
+
 class Name(NamedTuple):
     """A class or function that a pickle names."""
 
@@ -90,14 +94,15 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
         allowed: Modules and names that it may name.
 
     Raises:
-        Refused: it names anything else, uses an opcode that no checkpoint has, or is damaged.
+        Beyond: it names anything else, or uses an opcode that no checkpoint has.
+        Refused: it is damaged.
     """
     machine = _Machine(allowed)
     try:
         for opcode, argument, _ in pickletools.genops(file):
             step = _STEPS.get(opcode.name)
             if step is None:
-                raise Refused(f"its pickle has the opcode {opcode.name}, which no checkpoint needs")
+                raise Beyond(f"its pickle has the opcode {opcode.name}, which no checkpoint needs")
             step(machine, argument)
     except Refused:
         raise
@@ -115,6 +120,19 @@ def contents(file: BytesIO, allowed: Collection[tuple[str, str]]) -> Contents:
         file.tell(),
         machine.protocol,
     )
+
+
+def pass_over(file: BytesIO) -> None:
+    """Set `file` behind the pickle at the place where it stands, whatever that says.
+
+    Raises:
+        Refused: it is damaged, or cut off.
+    """
+    try:
+        for _ in pickletools.genops(file):
+            pass
+    except Exception as error:  # whatever a damaged pickle ends in
+        raise Refused(f"its pickle is damaged: {type(error).__name__}: {str(error)[:120]}") from None
 
 
 class _Machine:
@@ -138,7 +156,7 @@ class _Machine:
             raise Refused("its pickle makes up the name of what it calls")
         module = _PYTHON_2.get(module, module)
         if (module, name) not in self.allowed:
-            raise Refused(f"its pickle names {module}.{name}: to load it would run that")
+            raise Beyond(f"its pickle names {module}.{name}: to load it would run that")
         found = Name(module, name)
         self.names[found] = None
         self.push(found)

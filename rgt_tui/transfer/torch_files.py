@@ -13,12 +13,23 @@ from typing import Any, NamedTuple
 from rgt_tui.profiles.readings import how_many
 from rgt_tui.transfer import safe_names
 from rgt_tui.transfer.file_stretch import Refused, Stretch
-from rgt_tui.transfer.pickle_values import MOST_BYTES, Contents, Made, Name, Stored, contents
+from rgt_tui.transfer.pickle_values import (
+    MOST_BYTES,
+    Beyond,
+    Contents,
+    Made,
+    Name,
+    Stored,
+    contents,
+    pass_over,
+)
 from rgt_tui.transfer.zip_records import MAGIC, Record, records
 
 LEGACY_NUMBER = 0x1950A86A20F9469CFC6C
 """The first pickle of the older form (torch/serialization.py, ``MAGIC_NUMBER``)."""
 _PROTOCOL = b"\x80"
+_EMBEDS = "joblib."
+"""Names of modules that write an array's bytes between the opcodes of a pickle."""
 _TAR_NAMES = (b"sys_info", b"pickle", b"storages", b"tensors")
 _REBUILDS = {("torch._utils", f"_rebuild_tensor{suffix}") for suffix in ("", "_v2", "_v3")}
 
@@ -200,6 +211,35 @@ def _plain(whole: Stretch, said: Contents) -> TorchFile:
     if said.stored:
         raise Refused("its pickle refers to storages that it does not have")
     return TorchFile(False, True, ("a plain pickle",))
+
+
+def examine_pickle(whole: Stretch) -> str:
+    """Look at a file of pickles that is perhaps none of torch's; return why no more of it was looked into, or nothing.
+
+    What names other classes than a checkpoint's may be a person's own objects: that is no damage, and not loaded.
+
+    Raises:
+        Refused: it is damaged, or cut off.
+        OSError: it cannot be read.
+    """
+    if not whole.read(0, min(1, whole.length)).startswith(_PROTOCOL):
+        return "it does not begin as a pickle does since Python 2.3; what is compressed is not unpacked"
+    if whole.length > MOST_BYTES:
+        return f"it has {whole.length} bytes, more than are looked at"
+    file = whole.head(MOST_BYTES)
+    beyond = ""
+    while (start := file.tell()) < whole.length:
+        try:
+            if contents(file, safe_names.CHECKPOINT).value == LEGACY_NUMBER and not start:
+                _legacy(whole)
+                return ""
+        except Beyond as error:
+            beyond = beyond or str(error)
+            if _EMBEDS in beyond:
+                return beyond
+            file.seek(start)
+            pass_over(file)
+    return beyond
 
 
 def pickled(whole: Stretch, allowed: Iterable[tuple[str, str]]) -> Contents:

@@ -41,6 +41,10 @@ _LOGS = ("events", "lines", "json")
 _WHY = {
     "safetensors": "its offsets are right, its content cannot be proven: the format has no checksums",
     "legacy": "its lengths are right, its content cannot be proven: files of before torch 1.6 have no checksums",
+    "gguf": "its tensors lie where it says, their content cannot be proven: the format has no checksums",
+    "npy": "its length is right, its content cannot be proven: the format has no checksums",
+    "hdf5": "its length is what its superblock says, it was not looked into further",
+    "pickle": "it was looked at, not loaded; its content cannot be proven: a pickle has no checksums",
     "metadata": "it fits the parts that it names, its content cannot be proven: the format has no checksums",
 }
 
@@ -285,6 +289,8 @@ class _Work:
             names = ", ".join(answer["not_loadable"][:3])
             why = "it was looked at, but not loaded: torch's weights_only loading does not take"
             self.unproven[job.path] = f"{why} {names}"
+        elif answer.get("not_checked"):
+            self.unproven[job.path] = f"not looked into: {answer['not_checked']}"
         elif job.kind == "dcp":
             path = _join(job.path, dcp_files.METADATA)
             if not self._proven(path):

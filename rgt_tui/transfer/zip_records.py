@@ -1,18 +1,20 @@
-"""The records of a zip file as torch writes it: stored side by side without a gap, each with its CRC-32.
+"""The records of a zip file as torch and NumPy write it: side by side without a gap, each with its CRC-32.
 
 The layout is that of PKWARE's APPNOTE (sections 4.3 and 4.5). It is read far more strictly than a zip tool does: every
 byte before the central directory belongs to exactly one record, what a record says of itself is what the directory says
-of it, and nothing is compressed. So there is no second directory that another reader would find, nothing unpacks to
-more than it takes, and no two readers see different files.
+of it, and nothing is compressed, save the arrays of ``numpy.savez_compressed``. So there is no second directory that
+another reader would find, and no two readers see different files.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from rgt_tui.profiles.readings import how_many
-from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.file_stretch import PIECE, Refused, Stretch
 
 MAGIC = b"PK\x03\x04"
 END_MAGIC = b"PK\x05\x06"
@@ -24,6 +26,7 @@ _LOCAL = struct.Struct("<4s5H3I2H")
 _WIDE, _SHORT = 0xFFFFFFFF, 0xFFFF
 _DESCRIPTOR, _UTF8 = 0x8, 0x800
 _MOST_RECORDS = 1 << 20
+_DEFLATED = 8
 
 
 class Record(NamedTuple):
@@ -31,7 +34,37 @@ class Record(NamedTuple):
 
     name: str
     data: Stretch
+    """As it lies in the file."""
     crc: int
+    size: int
+    """Bytes of its content."""
+    deflated: bool = False
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield its content, unpacked; never more than it says that it has.
+
+        Raises:
+            Refused: it unpacks to more or less, or to nothing.
+        """
+        if not self.deflated:
+            yield from self.data.pieces()
+            return
+        unpacking, left = zlib.decompressobj(-zlib.MAX_WBITS), self.size
+        try:
+            for packed in self.data.pieces():
+                while packed or unpacking.unconsumed_tail:
+                    piece = unpacking.decompress(packed or unpacking.unconsumed_tail, PIECE)
+                    packed = b""
+                    left -= len(piece)
+                    if left < 0 or unpacking.unused_data:
+                        raise Refused(f"record {self.name} has more in it than it says")
+                    yield piece
+                    if not piece and not unpacking.unconsumed_tail:
+                        break
+        except zlib.error as error:
+            raise Refused(f"record {self.name} cannot be unpacked: {error}") from None
+        if left or not unpacking.eof:
+            raise Refused(f"record {self.name} has less in it than it says")
 
     def check(self) -> None:
         """Compare the content with the checksum.
@@ -39,7 +72,9 @@ class Record(NamedTuple):
         Raises:
             Refused: it is not what was written.
         """
-        found = self.data.crc32()
+        found = 0
+        for piece in self.pieces():
+            found = zlib.crc32(piece, found)
         if found != self.crc:
             raise Refused(f"record {self.name}: its CRC-32 is {found:08x}, {self.crc:08x} was written")
 
@@ -48,18 +83,24 @@ class _Entry(NamedTuple):
     name: bytes
     flags: int
     crc: int
+    packed: int
     size: int
     offset: int
+    deflated: bool
 
 
-def records(whole: Stretch) -> dict[str, Record]:
+def records(whole: Stretch, *, deflated: bool = False) -> dict[str, Record]:
     """Return the records of a zip file by name, in the order in which they lie in it.
 
+    Args:
+        whole: The file.
+        deflated: Whether records may be compressed, as NumPy's may.
+
     Raises:
-        Refused: it is cut off, or anything in it is not as torch writes it.
+        Refused: it is cut off, or anything in it is not as torch (or NumPy) writes it.
     """
     begin, stop, count = _directory(whole)
-    entries = _entries(whole.read(begin, stop - begin), count)
+    entries = _entries(whole.read(begin, stop - begin), count, (0, _DEFLATED) if deflated else (0,))
     found: dict[str, Record] = {}
     at = 0
     for entry in sorted(entries, key=lambda entry: entry.offset):
@@ -69,7 +110,7 @@ def records(whole: Stretch) -> dict[str, Record]:
         if name in found:
             raise Refused(f"two records are called {name!r}")
         data, at = _local(whole, entry, begin)
-        found[name] = Record(name, data, entry.crc)
+        found[name] = Record(name, data, entry.crc, entry.size, entry.deflated)
     if at != begin:
         raise Refused(f"bytes {at} to {begin} belong to no record")
     return found
@@ -126,7 +167,7 @@ def _wide_directory(whole: Stretch, place: int) -> tuple[int, int, int, int] | N
     return found[7], found[8], found[9], where
 
 
-def _entries(raw: bytes, count: int) -> list[_Entry]:
+def _entries(raw: bytes, count: int, methods: tuple[int, ...]) -> list[_Entry]:
     entries = []
     at = 0
     for _ in range(count):
@@ -147,11 +188,11 @@ def _entries(raw: bytes, count: int) -> list[_Entry]:
         )
         if b"/code/" in name:
             raise Refused("it is a TorchScript archive, which holds code: it is not loaded")
-        if method or packed != size:
-            raise Refused(f"record {_name(name)} is compressed, which torch never does")
+        if method not in methods or (not method and packed != size):
+            raise Refused(f"record {_name(name)} is compressed, in a way that its writer never does")
         if flags & ~(_DESCRIPTOR | _UTF8) or disk:
-            raise Refused(f"record {_name(name)} has flags {flags:#x}, which torch never sets")
-        entries.append(_Entry(name, flags, crc, size, offset))
+            raise Refused(f"record {_name(name)} has flags {flags:#x}, which its writer never sets")
+        entries.append(_Entry(name, flags, crc, packed, size, offset, bool(method)))
         at = stop
     if at != len(raw):
         raise Refused("its directory is longer than its entries")
@@ -192,23 +233,23 @@ def _local(whole: Stretch, entry: _Entry, limit: int) -> tuple[Stretch, int]:
     at = entry.offset + _LOCAL.size
     if (
         magic != MAGIC
-        or (flags, method) != (entry.flags, 0)
-        or at + name_length + extra_length + entry.size > limit
+        or (flags, method) != (entry.flags, _DEFLATED if entry.deflated else 0)
+        or at + name_length + extra_length + entry.packed > limit
         or whole.read(at, name_length) != entry.name
     ):
         raise Refused(f"record {shown} says something else of itself than the directory says of it")
     at += name_length
     extra = whole.read(at, extra_length)
     at += extra_length
-    data = whole.part(at, entry.size)
-    at += entry.size
+    data = whole.part(at, entry.packed)
+    at += entry.packed
     if flags & _DESCRIPTOR:
         if crc not in (0, entry.crc):
             raise Refused(f"record {shown} has another checksum than in the directory")
         return data, at + _descriptor(whole, entry, at, limit)
     wide = _wide_numbers(extra)
     size, packed = (wide.pop(0) if value == _WIDE and wide else value for value in (size, packed))
-    if (crc, size, packed) != (entry.crc, entry.size, entry.size):
+    if (crc, size, packed) != (entry.crc, entry.size, entry.packed):
         raise Refused(f"record {shown} says something else of itself than the directory says of it")
     return data, at
 
@@ -219,6 +260,8 @@ def _descriptor(whole: Stretch, entry: _Entry, at: int, limit: int) -> int:
         length = struct.calcsize(form)
         if at + length > limit:
             continue
-        if struct.unpack(form, whole.read(at, length)) == (b"PK\x07\x08", entry.crc, entry.size, entry.size):
+        if struct.unpack(form, whole.read(at, length)) == (
+            b"PK\x07\x08", entry.crc, entry.packed, entry.size
+        ):  # fmt: skip
             return length
     raise Refused(f"what stands behind record {_name(entry.name)} is not its checksum and its length")

@@ -1,0 +1,154 @@
+"""Files of NumPy: ``.npy`` by its header against its length, ``.npz`` by each record's CRC-32 and header as well.
+
+The format is that of NumPy's NEP 1 (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html). An array
+of objects is a pickle behind its header: it is not unpickled, and not looked into.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, NamedTuple
+
+from rgt_tui.profiles.readings import how_many
+from rgt_tui.transfer.file_stretch import Refused, Stretch
+from rgt_tui.transfer.zip_records import Record, records
+
+MAGIC = b"\x93NUMPY"
+MOST_HEADER = 1 << 16
+"""Bytes of a header; NumPy itself takes 10,000 where nobody tells it to take more."""
+_KEYS = {"descr", "fortran_order", "shape"}
+_SIMPLE = re.compile(r"[<>|=]?([biufcSUVmM])(\d+)(?:\[\w+\])?")
+_OBJECT = re.compile(r"[<>|=]?O\d*")
+_MOST_NESTED = 16
+
+
+class Array(NamedTuple):
+    """What a header says."""
+
+    begin: int
+    """Bytes before the data."""
+    bytes: int | None
+    """Of the data; None where it holds objects, whose pickle has the length that it has."""
+
+
+def examine(whole: Stretch) -> bool:
+    """Look at the header of a ``.npy`` file; say whether it is an array of objects, of which no more is looked at.
+
+    Raises:
+        Refused: it is damaged, cut off, or has more behind its end.
+        OSError: it cannot be read.
+    """
+    found = header(whole.read(0, min(MOST_HEADER + 12, whole.length)))
+    _fits(found, whole.length)
+    return found.bytes is None
+
+
+def examine_archive(whole: Stretch) -> tuple[str, ...]:
+    """Look at all of a ``.npz`` file; return the names of the arrays of objects, of which only the CRC was looked at.
+
+    Raises:
+        Refused: a record is not what was written, or its header does not fit its length.
+        OSError: it cannot be read.
+    """
+    objects = []
+    for record in records(whole, deflated=True).values():
+        record.check()
+        if not record.name.endswith(".npy"):
+            continue
+        try:
+            found = header(_head(record))
+            _fits(found, record.size)
+        except Refused as refused:
+            raise Refused(f"record {record.name}: {refused}") from None
+        if found.bytes is None:
+            objects.append(record.name.removesuffix(".npy"))
+    return tuple(objects)
+
+
+def _head(record: Record) -> bytes:
+    head = b""
+    for piece in record.pieces():
+        head += piece
+        if len(head) >= MOST_HEADER + 12:
+            break
+    return head
+
+
+def _fits(found: Array, length: int) -> None:
+    if found.bytes is None:
+        return
+    end = found.begin + found.bytes
+    if length < end:
+        raise Refused(f"it is cut off: its array ends at byte {end}, {length} are there")
+    if length > end:
+        raise Refused(f"behind the end of its array: {how_many(length - end, 'byte')}")
+
+
+def header(head: bytes) -> Array:
+    """Return what the first bytes of a ``.npy`` file say.
+
+    Raises:
+        Refused: they are no header.
+    """
+    if not head.startswith(MAGIC) or len(head) < 12:
+        raise Refused("it does not begin as an array of NumPy: its first bytes are damaged, or it is cut off")
+    major, minor = head[6], head[7]
+    if (major, minor) not in {(1, 0), (2, 0), (3, 0)}:
+        raise Refused(f"its header has the version {major}.{minor}, which the format does not have")
+    begin = 10 if major == 1 else 12
+    length = int.from_bytes(head[8:begin], "little")
+    if length > MOST_HEADER:
+        raise Refused(f"it claims a header of {length} bytes")
+    if begin + length > len(head):
+        raise Refused("it is cut off in its header")
+    try:
+        said = ast.literal_eval(
+            head[begin : begin + length].decode("utf-8" if major == 3 else "latin-1").strip()
+        )
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        said = None
+    if type(said) is not dict or set(said) != _KEYS or type(said["fortran_order"]) is not bool:
+        raise Refused("its header is damaged: it does not say what array it is")
+    shape = said["shape"]
+    if type(shape) is not tuple or not all(type(size) is int and 0 <= size < 1 << 63 for size in shape):
+        raise Refused("its header is damaged: its shape is none")
+    count = _width(said["descr"])
+    for size in shape:
+        count = None if count is None else count * size
+    return Array(begin + length, count)
+
+
+def _width(descr: Any, depth: int = 0) -> int | None:
+    """Return the bytes of an element; None where a part of it is an object."""
+    if depth > _MOST_NESTED:
+        raise Refused("its header is damaged: its dtype is nested too deep")
+    if type(descr) is str:
+        if _OBJECT.fullmatch(descr):
+            return None
+        match = _SIMPLE.fullmatch(descr)
+        if match is None or len(match[2]) > 18:
+            raise Refused(f"its header is damaged: the dtype {descr[:40]!r} is none")
+        return int(match[2]) * (4 if match[1] == "U" else 1)
+    if type(descr) is tuple and len(descr) == 2:  # an array in a field
+        return _times(_width(descr[0], depth + 1), descr[1])
+    if type(descr) is not list:
+        raise Refused("its header is damaged: its dtype is none")
+    total: int | None = 0
+    for field in descr:
+        if type(field) is not tuple or len(field) not in (2, 3):
+            raise Refused("its header is damaged: a field of its dtype is none")
+        width = _width(field[1], depth + 1)
+        if len(field) == 3:
+            width = _times(width, field[2])
+        total = None if total is None or width is None else total + width
+    return total
+
+
+def _times(width: int | None, shape: Any) -> int | None:
+    sizes = shape if type(shape) is tuple else (shape,)
+    if not all(type(size) is int and 0 <= size < 1 << 63 for size in sizes):
+        raise Refused("its header is damaged: a field of its dtype has no shape")
+    for size in sizes:
+        width = None if width is None else width * size
+    return width
